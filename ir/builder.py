@@ -1,0 +1,248 @@
+"""The builder: how frontends, rules and frameworks write graphs.
+
+    b = Builder("main")
+    x, w = b.parameter(f32_4_8, "x"), b.parameter(f32_8_2, "w")
+    graph = b.build(b.exponential(b.dot_general(x, w, ([1], [0]))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.errors import CompileError, InternalError
+from rematc.ir.locations import Location
+from rematc.ir.ops import arithmetic, conversion, dot, logical, reduction, structural, transcendental
+from rematc.ir.ops import shape as shape_ops
+from rematc.ir.types import DType, TensorType
+
+
+class Builder:
+    """Collects equations in order and closes them into a `Graph`. Implements `rematc.ir.core.Emitter`.
+
+    Attributes:
+        loc: the location that new equations get.
+        equations: the equations so far.
+    """
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.loc: Location | None = None
+        self.params: list[Value] = []
+        self.equations: list[Equation] = []
+        self._splats: dict[tuple[TensorType, str], Value] = {}
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    def parameter(self, type: TensorType, name: str | None = None) -> Value:
+        """A new parameter of the graph."""
+        value = Value(type, name)
+        self.params.append(value)
+        return value
+
+    def emit(self, op: Op, *operands: Value) -> tuple[Value, ...]:
+        """Apply `op`; its results. Raises CompileError with the current location where the operands do not fit."""
+        try:
+            types = op.infer([value.type for value in operands])
+        except CompileError as error:
+            if error.loc is None:
+                error.loc = self.loc
+            raise
+        results = tuple([Value(type) for type in types])
+        self.equations.append(Equation(op, operands, results, self.loc))
+        return results
+
+    def emit1(self, op: Op, *operands: Value) -> Value:
+        """Apply an op of one result; that result."""
+        return self.emit(op, *operands)[0]
+
+    def append(self, eqn: Equation) -> None:
+        """Add an equation as it stands; its operands must be values of this builder."""
+        self.equations.append(eqn)
+
+    def inline(self, graph: Graph, operands: Sequence[Value]) -> tuple[Value, ...]:
+        """Copy the equations of `graph` here, its parameters replaced by `operands`; its results."""
+        if len(operands) != len(graph.params):
+            raise InternalError(f"graph '{graph.name}' takes {len(graph.params)} values, got {len(operands)}")
+        env: dict[Value, Value] = dict(zip(graph.params, operands, strict=True))
+        for eqn in graph.equations:
+            results = tuple([Value(value.type, value.name) for value in eqn.results])
+            env.update(zip(eqn.results, results, strict=True))
+            self.equations.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+        return tuple([env[value] for value in graph.results])
+
+    def build(self, *results: Value) -> Graph:
+        """The graph of all equations so far with these results."""
+        return Graph(self.name, tuple(self.params), tuple(self.equations), results)
+
+    @contextmanager
+    def at(self, loc: Location | None) -> Iterator[None]:
+        """Give equations emitted inside the `with` this location."""
+        previous, self.loc = self.loc, loc
+        try:
+            yield
+        finally:
+            self.loc = previous
+
+    # -- values without operands ---------------------------------------------------------------------------------
+
+    def constant(self, value: Array) -> Value:
+        """A literal array."""
+        return self.emit1(structural.Constant.of(value))
+
+    def full(self, type: TensorType, value: complex) -> Value:
+        """An array of one repeated value; the same one for the same type and value."""
+        key = (type, repr(value))
+        found = self._splats.get(key)
+        if found is not None:
+            return found
+        scalar = self.constant(np.asarray(value).astype(type.dtype.numpy))
+        made = self._splats[key] = self.broadcast_in_dim(scalar, type.shape, ())
+        return made
+
+    def zeros(self, type: TensorType) -> Value:
+        return self.full(type, 0)
+
+    def iota(self, type: TensorType, dimension: int) -> Value:
+        return self.emit1(structural.Iota(type, dimension))
+
+    # -- elementwise ---------------------------------------------------------------------------------------------
+
+    def negate(self, x: Value) -> Value:
+        return self.emit1(arithmetic.Negate(), x)
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Add(), x, y)
+
+    def subtract(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Subtract(), x, y)
+
+    def multiply(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Multiply(), x, y)
+
+    def scale(self, x: Value, factor: complex) -> Value:
+        """`x` times a constant."""
+        return x if factor == 1 else self.multiply(x, self.full(x.type, factor))
+
+    def divide(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Divide(), x, y)
+
+    def power(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Power(), x, y)
+
+    def maximum(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Maximum(), x, y)
+
+    def minimum(self, x: Value, y: Value) -> Value:
+        return self.emit1(arithmetic.Minimum(), x, y)
+
+    def logical_and(self, x: Value, y: Value) -> Value:
+        return self.emit1(logical.And(), x, y)
+
+    def logical_or(self, x: Value, y: Value) -> Value:
+        return self.emit1(logical.Or(), x, y)
+
+    def logical_not(self, x: Value) -> Value:
+        return self.emit1(logical.Not(), x)
+
+    def compare(self, x: Value, y: Value, direction: str) -> Value:
+        """Boolean array of `x direction y`; direction is EQ, NE, GE, GT, LE or LT."""
+        return self.emit1(logical.Compare(direction), x, y)
+
+    def select(self, predicate: Value, on_true: Value, on_false: Value) -> Value:
+        return self.emit1(logical.Select(), predicate, on_true, on_false)
+
+    def convert(self, x: Value, dtype: DType) -> Value:
+        return x if x.type.dtype is dtype else self.emit1(conversion.Convert(dtype), x)
+
+    def sign(self, x: Value) -> Value:
+        return self.emit1(arithmetic.Sign(), x)
+
+    def abs(self, x: Value) -> Value:
+        return self.emit1(arithmetic.Abs(), x)
+
+    def exponential(self, x: Value) -> Value:
+        return self.emit1(transcendental.Exponential(), x)
+
+    def log(self, x: Value) -> Value:
+        return self.emit1(transcendental.Log(), x)
+
+    def sine(self, x: Value) -> Value:
+        return self.emit1(transcendental.Sine(), x)
+
+    def cosine(self, x: Value) -> Value:
+        return self.emit1(transcendental.Cosine(), x)
+
+    def sqrt(self, x: Value) -> Value:
+        return self.emit1(transcendental.Sqrt(), x)
+
+    def rsqrt(self, x: Value) -> Value:
+        return self.emit1(transcendental.Rsqrt(), x)
+
+    # -- shape ---------------------------------------------------------------------------------------------------
+
+    def broadcast_in_dim(self, x: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value:
+        """`x` repeated to `shape`; dimension i of `x` becomes dimension `dimensions[i]` of the result."""
+        if x.type.shape == tuple(shape):
+            return x
+        return self.emit1(shape_ops.BroadcastInDim(tuple(shape), tuple(dimensions)), x)
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        return x if x.type.shape == tuple(shape) else self.emit1(shape_ops.Reshape(tuple(shape)), x)
+
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+        """Dimension i of the result is dimension `permutation[i]` of `x`."""
+        if list(permutation) == list(range(x.type.rank)):
+            return x
+        return self.emit1(shape_ops.Transpose(tuple(permutation)), x)
+
+    def reverse(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(shape_ops.Reverse(tuple(dimensions)), x) if dimensions else x
+
+    def concatenate(self, xs: Sequence[Value], dimension: int) -> Value:
+        return xs[0] if len(xs) == 1 else self.emit1(shape_ops.Concatenate(dimension), *xs)
+
+    def slice(
+        self, x: Value, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Value:
+        """Elements `start[i], start[i] + strides[i], ...` below `limit[i]` of each dimension."""
+        steps = tuple(strides) if strides is not None else (1,) * x.type.rank
+        if not any(start) and tuple(limit) == x.type.shape and all(step == 1 for step in steps):
+            return x
+        return self.emit1(shape_ops.Slice(tuple(start), tuple(limit), steps), x)
+
+    def pad(
+        self, x: Value, fill: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None = None
+    ) -> Value:
+        """`x` with the scalar `fill` before, after and between its elements; negative edges cut off."""
+        gaps = tuple(interior) if interior is not None else (0,) * x.type.rank
+        if not (any(low) or any(high) or any(gaps)):
+            return x
+        return self.emit1(shape_ops.Pad(tuple(low), tuple(high), gaps), x, fill)
+
+    # -- reductions and products ---------------------------------------------------------------------------------
+
+    def reduce_sum(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(reduction.ReduceSum(tuple(dimensions)), x) if dimensions else x
+
+    def reduce_max(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(reduction.ReduceMax(tuple(dimensions)), x) if dimensions else x
+
+    def dot_general(
+        self,
+        x: Value,
+        y: Value,
+        contract: tuple[Sequence[int], Sequence[int]],
+        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        result_dtype: DType | None = None,
+    ) -> Value:
+        """Product of `x` and `y` summed over the `contract` dimensions, paired over the `batch` dimensions.
+
+        Result dimensions: batch, the rest of `x`, the rest of `y` (StableHLO dot_general).
+        """
+        pair = (tuple(contract[0]), tuple(contract[1]))
+        batched = (tuple(batch[0]), tuple(batch[1]))
+        return self.emit1(dot.DotGeneral(pair, batched, result_dtype), x, y)

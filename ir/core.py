@@ -1,0 +1,237 @@
+"""The IR's data: values, ops, equations, graphs. All of it is immutable; a pass returns a new graph.
+
+A `Graph` is a function in static single assignment form: parameters, equations in order, results. An `Equation`
+applies one `Op` to values. Ops that own graphs hold them as fields; such a region is closed: it reads its own
+parameters and nothing of the graph around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from rematc.ir.errors import MissingRule
+from rematc.ir.locations import Location
+from rematc.ir.types import DType, TensorType
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Types = Sequence[TensorType]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """An SSA name with its type. Two values are equal only if they are the same object.
+
+    Attributes:
+        type: element type and shape.
+        name: a hint for printing and reports ("params['w']"); it has no meaning.
+    """
+
+    type: TensorType
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinearOperand:
+    """Stands in a transpose rule for an operand in which the op is linear: it has a type but no value."""
+
+    type: TensorType
+
+
+# What rules take and return; None is a symbolic zero.
+Primals = Sequence[Value]
+Tangents = Sequence[Value | None]
+Operands = Sequence[Value | LinearOperand]
+Derivatives = tuple[Value | None, ...]
+
+
+class Emitter(Protocol):
+    """What a rule may write equations through: the vocabulary of ops that derivatives are made of.
+
+    `rematc.ir.builder.Builder` implements it. Named methods leave out what changes nothing (a reshape to the same
+    shape, a conversion to the same element type); `emit` applies any op.
+    """
+
+    def emit(self, op: Op, *operands: Value) -> tuple[Value, ...]: ...
+    def emit1(self, op: Op, *operands: Value) -> Value: ...
+
+    # Values without operands.
+    def full(self, type: TensorType, value: complex) -> Value: ...
+    def zeros(self, type: TensorType) -> Value: ...
+    def iota(self, type: TensorType, dimension: int) -> Value: ...
+
+    # Elementwise.
+    def negate(self, x: Value) -> Value: ...
+    def add(self, x: Value, y: Value) -> Value: ...
+    def subtract(self, x: Value, y: Value) -> Value: ...
+    def multiply(self, x: Value, y: Value) -> Value: ...
+    def scale(self, x: Value, factor: complex) -> Value: ...
+    def divide(self, x: Value, y: Value) -> Value: ...
+    def power(self, x: Value, y: Value) -> Value: ...
+    def maximum(self, x: Value, y: Value) -> Value: ...
+    def minimum(self, x: Value, y: Value) -> Value: ...
+    def logical_and(self, x: Value, y: Value) -> Value: ...
+    def logical_or(self, x: Value, y: Value) -> Value: ...
+    def logical_not(self, x: Value) -> Value: ...
+    def compare(self, x: Value, y: Value, direction: str) -> Value: ...
+    def select(self, predicate: Value, on_true: Value, on_false: Value) -> Value: ...
+    def convert(self, x: Value, dtype: DType) -> Value: ...
+    def sign(self, x: Value) -> Value: ...
+    def abs(self, x: Value) -> Value: ...
+    def exponential(self, x: Value) -> Value: ...
+    def log(self, x: Value) -> Value: ...
+    def sine(self, x: Value) -> Value: ...
+    def cosine(self, x: Value) -> Value: ...
+    def sqrt(self, x: Value) -> Value: ...
+    def rsqrt(self, x: Value) -> Value: ...
+
+    # Shape.
+    def broadcast_in_dim(self, x: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value: ...
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value: ...
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value: ...
+    def reverse(self, x: Value, dimensions: Sequence[int]) -> Value: ...
+    def concatenate(self, xs: Sequence[Value], dimension: int) -> Value: ...
+    def slice(
+        self, x: Value, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Value: ...
+    def pad(
+        self, x: Value, fill: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None = None
+    ) -> Value: ...
+
+    # Reductions and products.
+    def reduce_sum(self, x: Value, dimensions: Sequence[int]) -> Value: ...
+    def reduce_max(self, x: Value, dimensions: Sequence[int]) -> Value: ...
+    def dot_general(
+        self,
+        x: Value,
+        y: Value,
+        contract: tuple[Sequence[int], Sequence[int]],
+        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        result_dtype: DType | None = None,
+    ) -> Value: ...
+
+
+class Op:
+    """A primitive with its parameters: a frozen dataclass whose fields are the parameters and whose methods are
+    its rules, in the order infer, reference, jvp, transpose, flops.
+
+    Rules take and return tuples, one entry per operand or result. None stands for a symbolic zero.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    #: A matrix product or convolution in the sense of the `dots` policies.
+    is_product: ClassVar[bool] = False
+    #: Why this op has no jvp or transpose rule, where it has none: every op has the rule or the reason.
+    no_jvp: ClassVar[str] = ""
+    no_transpose: ClassVar[str] = ""
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        """Result types for operand types. Raises TypeMismatch where the operands do not fit."""
+        raise NotImplementedError
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The meaning of the op, in NumPy."""
+        raise NotImplementedError
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        """Tangents of the results. At least one tangent is not None."""
+        raise MissingRule(f"jvp of '{self.name}' {self.no_jvp or f'needs {type(self).__name__}.jvp'}")
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        """Cotangents of the operands: None for those with a value, and for symbolic zeros."""
+        raise MissingRule(f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}")
+
+    def flops(self, operands: Types, results: Types) -> int:
+        """Floating-point operations of one application; an n-term sum counts n, a product and sum two."""
+        return 0
+
+    def regions(self) -> tuple[Graph, ...]:
+        """The graphs that this op owns, in field order."""
+        return ()
+
+
+OPS: dict[str, type[Op]] = {}
+_O = TypeVar("_O", bound=type[Op])
+
+
+def register(op: _O) -> _O:
+    """Class decorator: enter the op in the registry under its name."""
+    if op.name in OPS:
+        raise ValueError(f"two ops are named '{op.name}'")
+    OPS[op.name] = op
+    return op
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Equation:
+    """One op applied to values."""
+
+    op: Op
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    loc: Location | None = None
+
+    @property
+    def operand_types(self) -> tuple[TensorType, ...]:
+        return tuple(value.type for value in self.operands)
+
+    @property
+    def result_types(self) -> tuple[TensorType, ...]:
+        return tuple(value.type for value in self.results)
+
+    @property
+    def flops(self) -> int:
+        return self.op.flops(self.operand_types, self.result_types)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A function in SSA form.
+
+    Two graphs are equal if they differ only in the names of their values and in locations.
+    """
+
+    name: str
+    params: tuple[Value, ...]
+    equations: tuple[Equation, ...]
+    results: tuple[Value, ...]
+    _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)
+
+    @property
+    def param_types(self) -> tuple[TensorType, ...]:
+        return tuple(value.type for value in self.params)
+
+    @property
+    def result_types(self) -> tuple[TensorType, ...]:
+        return tuple(value.type for value in self.results)
+
+    def key(self) -> tuple[object, ...]:
+        """The graph's structure with values numbered in order of definition: what equality and hashing compare."""
+        if not self._key:
+            self._key.append(_structure(self))
+        return self._key[0]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Graph) and self.name == other.name and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+def _structure(graph: Graph) -> tuple[object, ...]:
+    number: dict[Value, int] = {}
+    for value in graph.params:
+        number[value] = len(number)
+    body = []
+    for eqn in graph.equations:
+        operands = tuple(number[value] for value in eqn.operands)
+        for value in eqn.results:
+            number[value] = len(number)
+        body.append((eqn.op, operands, eqn.result_types))
+    return (graph.param_types, tuple(body), tuple(number[value] for value in graph.results))

@@ -1,0 +1,29 @@
+"""Source locations: where in the user's code a value comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A position in the user's source.
+
+    Attributes:
+        file: path of the source file as Python knows it.
+        line: line, from 1.
+        column: column, from 1; 0 where it is not known.
+        function: name of the function that holds the line; "" where it is not known.
+    """
+
+    file: str
+    line: int
+    column: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+    def describe(self) -> str:
+        """`FILE:LINE (function)`, the form of residual reports."""
+        return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"

@@ -1,0 +1,173 @@
+"""Ops that compute nothing: literals, names, identities with a meaning for differentiation or for XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rematc.ir.core import (
+    Array,
+    Derivatives,
+    Emitter,
+    Op,
+    Operands,
+    Primals,
+    Tangents,
+    Types,
+    register,
+)
+from rematc.ir.errors import TypeMismatch
+from rematc.ir.ops.elementwise import check_arity
+from rematc.ir.types import TensorType, dtype_of_numpy
+
+NO_OPERANDS = "does not exist: the op has no operands"
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Constant(Op):
+    """A literal array, row-major bytes.
+
+    Attributes:
+        type: type of the array.
+        data: its elements in row-major order, little endian, as NumPy stores `type.dtype.numpy`.
+    """
+
+    name = "constant"
+    type: TensorType
+    data: bytes
+    no_jvp = NO_OPERANDS
+    no_transpose = NO_OPERANDS
+
+    @staticmethod
+    def of(array: Array) -> Constant:
+        """The constant that holds `array`. Raises TypeMismatch where StableHLO has no such element type."""
+        dtype = dtype_of_numpy(array.dtype)
+        if dtype is None:
+            raise TypeMismatch(f"arrays of NumPy dtype {array.dtype} cannot be compiled")
+        return Constant(TensorType(dtype, array.shape), array.tobytes())
+
+    @property
+    def array(self) -> Array:
+        return np.frombuffer(self.data, self.type.dtype.numpy).reshape(self.type.shape)
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 0)
+        return (self.type,)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (self.array,)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Iota(Op):
+    """0, 1, 2, ... along one dimension of an array of `type`."""
+
+    name = "iota"
+    type: TensorType
+    dimension: int
+    no_jvp = NO_OPERANDS
+    no_transpose = NO_OPERANDS
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 0)
+        if not 0 <= self.dimension < self.type.rank:
+            raise TypeMismatch(f"'iota' along dimension {self.dimension} of {self.type}")
+        return (self.type,)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        shape = [1] * self.type.rank
+        shape[self.dimension] = -1
+        steps = np.arange(self.type.shape[self.dimension]).astype(self.type.dtype.numpy).reshape(shape)
+        return (np.broadcast_to(steps, self.type.shape).copy(),)
+
+
+class Identity(Op):
+    """Family base: one operand, the result is the operand."""
+
+    __slots__ = ()
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 1)
+        return (operands[0],)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (operands[0],)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return (tangents[0],)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Name(Identity):
+    """The operand under a name that policies see (`checkpoint_name`). The tangent goes through unnamed."""
+
+    name = "name"
+    label: str
+    no_transpose = "does not exist: tangents are never named"
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class StopGradient(Identity):
+    """The operand; its tangent is a symbolic zero."""
+
+    name = "stop_gradient"
+    no_transpose = "does not exist: the op has no tangent"
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return (None,)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class OptimizationBarrier(Op):
+    """The operands, all of them computed before any result is used; XLA merges and moves nothing across."""
+
+    name = "optimization_barrier"
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        return tuple(operands)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(operands)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return _through_barrier(b, tangents)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        return _through_barrier(b, cts)
+
+
+def _through_barrier(b: Emitter, values: Tangents) -> Derivatives:
+    present = [value for value in values if value is not None]
+    passed = iter(b.emit(OptimizationBarrier(), *present))
+    return tuple([None if value is None else next(passed) for value in values])
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class ToMemory(Identity):
+    """The operand, copied to the host's memory or back to the device's (offloaded residuals)."""
+
+    name = "to_memory"
+    on_host: bool
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 1)
+        return (TensorType(operands[0].dtype, operands[0].shape, self.on_host),)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return (None if tangents[0] is None else b.emit1(self, tangents[0]),)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        return (None if cts[0] is None else b.emit1(ToMemory(not self.on_host), cts[0]),)
+
+
+def is_alias(op: Op) -> bool:
+    """Whether the op's result is its operand under another name."""
+    return isinstance(op, (Name, StopGradient))
