@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from rematc.ir.errors import MissingRule
+from rematc.ir.errors import MissingRuleError
 from rematc.ir.locations import Location
 from rematc.ir.types import DType, TensorType
 
@@ -130,7 +130,7 @@ class Op:
     no_transpose: ClassVar[str] = ""
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
-        """Result types for operand types. Raises TypeMismatch where the operands do not fit."""
+        """Result types for operand types. Raises TypeMismatchError where the operands do not fit."""
         raise NotImplementedError
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -139,11 +139,13 @@ class Op:
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         """Tangents of the results. At least one tangent is not None."""
-        raise MissingRule(f"jvp of '{self.name}' {self.no_jvp or f'needs {type(self).__name__}.jvp'}")
+        raise MissingRuleError(f"jvp of '{self.name}' {self.no_jvp or f'needs {type(self).__name__}.jvp'}")
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         """Cotangents of the operands: None for those with a value, and for symbolic zeros."""
-        raise MissingRule(f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}")
+        raise MissingRuleError(
+            f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}"
+        )
 
     def flops(self, operands: Types, results: Types) -> int:
         """Floating-point operations of one application; an n-term sum counts n, a product and sum two."""

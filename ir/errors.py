@@ -22,11 +22,11 @@ class CompileError(Exception):
         return f"{self.loc}: error: {self.message}" if self.loc else self.message
 
 
-class TypeMismatch(CompileError):
+class TypeMismatchError(CompileError):
     """Operands, shapes or element types that an op does not take."""
 
 
-class MissingRule(CompileError):
+class MissingRuleError(CompileError):
     """An op without the rule that a transformation asks for; the message says where to write it."""
 
 

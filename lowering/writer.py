@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from rematc.ir.core import Equation, Graph, Op, Value
-from rematc.ir.errors import MissingRule
+from rematc.ir.errors import MissingRuleError
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 
@@ -121,7 +121,7 @@ class Writer:
         """Lower one equation by its op's rule."""
         rule = RULES.get(type(eqn.op))
         if rule is None:
-            raise MissingRule(f"lowering of '{eqn.op.name}' needs a rule in lowering/ops", eqn.loc)
+            raise MissingRuleError(f"lowering of '{eqn.op.name}' needs a rule in lowering/ops", eqn.loc)
         rule(self, eqn)
 
     def body(self, graph: Graph) -> None:

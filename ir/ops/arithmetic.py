@@ -11,7 +11,6 @@ from rematc.ir.core import Array, Derivatives, Emitter, LinearOperand, Operands,
 from rematc.ir.ops.elementwise import ANY, NUMBERS, Binary, Unary
 
 
-
 @register
 @dataclass(frozen=True, slots=True)
 class Negate(Unary):

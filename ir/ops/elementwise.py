@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value
-from rematc.ir.errors import TypeMismatch
+from rematc.ir.errors import TypeMismatchError
 from rematc.ir.types import Kind, TensorType
 
 NUMBERS = frozenset({Kind.INT, Kind.UINT, Kind.FLOAT, Kind.COMPLEX})
@@ -33,18 +33,18 @@ def widened(x: Array) -> Array:
 
 
 def _is_float(dtype: np.dtype[np.generic]) -> bool:
-    return dtype.kind == "f" or dtype.kind == "V"  # ml_dtypes' types are of kind V
+    return dtype.kind in "fV"  # ml_dtypes' types are of kind V
 
 
 def check_arity(op: Op, operands: Types, count: int) -> None:
     if len(operands) != count:
-        raise TypeMismatch(f"'{op.name}' takes {count} operands, got {len(operands)}")
+        raise TypeMismatchError(f"'{op.name}' takes {count} operands, got {len(operands)}")
 
 
 def check_kind(op: Op, operand: TensorType, kinds: frozenset[Kind]) -> None:
     if operand.dtype.kind not in kinds:
         allowed = ", ".join(sorted(kind.value for kind in kinds))
-        raise TypeMismatch(f"'{op.name}' takes {allowed} elements, got {operand}")
+        raise TypeMismatchError(f"'{op.name}' takes {allowed} elements, got {operand}")
 
 
 def check_same(op: Op, operands: Types) -> None:
@@ -52,7 +52,7 @@ def check_same(op: Op, operands: Types) -> None:
     for other in operands[1:]:
         if other is not first and other != first:
             listed = ", ".join(map(str, operands))
-            raise TypeMismatch(f"'{op.name}' takes operands of one type, got {listed}")
+            raise TypeMismatchError(f"'{op.name}' takes operands of one type, got {listed}")
 
 
 class Elementwise(Op):

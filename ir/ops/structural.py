@@ -18,7 +18,7 @@ from rematc.ir.core import (
     Types,
     register,
 )
-from rematc.ir.errors import TypeMismatch
+from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.types import TensorType, dtype_of_numpy
 
@@ -43,10 +43,10 @@ class Constant(Op):
 
     @staticmethod
     def of(array: Array) -> Constant:
-        """The constant that holds `array`. Raises TypeMismatch where StableHLO has no such element type."""
+        """The constant that holds `array`. Raises TypeMismatchError where StableHLO has no such element type."""
         dtype = dtype_of_numpy(array.dtype)
         if dtype is None:
-            raise TypeMismatch(f"arrays of NumPy dtype {array.dtype} cannot be compiled")
+            raise TypeMismatchError(f"arrays of NumPy dtype {array.dtype} cannot be compiled")
         return Constant(TensorType(dtype, array.shape), array.tobytes())
 
     @property
@@ -75,7 +75,7 @@ class Iota(Op):
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 0)
         if not 0 <= self.dimension < self.type.rank:
-            raise TypeMismatch(f"'iota' along dimension {self.dimension} of {self.type}")
+            raise TypeMismatchError(f"'iota' along dimension {self.dimension} of {self.type}")
         return (self.type,)
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
