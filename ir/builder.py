@@ -1,8 +1,8 @@
 """The builder: how frontends, rules and frameworks write graphs.
 
-b = Builder("main")
-x, w = b.parameter(f32_4_8, "x"), b.parameter(f32_8_2, "w")
-graph = b.build(b.exponential(b.dot_general(x, w, ([1], [0]))))
+    b = Builder("main")
+    x, w = b.parameter(f32_4_8, "x"), b.parameter(f32_8_2, "w")
+    graph = b.build(b.exponential(b.dot_general(x, w, ([1], [0]))))
 """
 
 from __future__ import annotations

@@ -139,7 +139,8 @@ class Op:
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         """Tangents of the results. At least one tangent is not None."""
-        raise MissingRuleError(f"jvp of '{self.name}' {self.no_jvp or f'needs {type(self).__name__}.jvp'}")
+        reason = self.no_jvp or f"needs {type(self).__name__}.jvp"
+        raise MissingRuleError(f"jvp of '{self.name}' {reason}")
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         """Cotangents of the operands: None for those with a value, and for symbolic zeros."""
