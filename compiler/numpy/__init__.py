@@ -1,0 +1,1 @@
+"""The NumPy frontend: tracers that answer NumPy's dispatch protocols."""

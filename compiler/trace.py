@@ -1,0 +1,286 @@
+"""The trace: what records a user's function as a graph while it runs on tracers.
+
+There is one trace for each graph that is being built. An op is recorded into the innermost open trace, even when
+all its operands belong to an enclosing one, so that a closure under `checkpoint` is recorded inside the region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+
+import numpy as np
+
+from rematc.compiler.user_location import user_location
+from rematc.ir.builder import Builder
+from rematc.ir.core import Array, Op, Value
+from rematc.ir.errors import CompileError, InternalError
+from rematc.ir.types import TensorType, dtype_of_numpy
+
+#: Arrays of at most this many elements are written into the graph; larger ones become hidden parameters.
+LITERAL_LIMIT = 64
+
+_innermost: ContextVar[Trace | None] = ContextVar("innermost_open_trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The innermost open trace of this thread, or None outside all traces."""
+    return _innermost.get()
+
+
+def require_trace() -> Trace:
+    """The innermost open trace. Raises InternalError outside all traces."""
+    trace = _innermost.get()
+    if trace is None:
+        raise InternalError("an op was applied to tracers outside all traces")
+    return trace
+
+
+class Tracer:
+    """Stands for an array while a function is traced: it has a type but no elements.
+
+    Attributes:
+        trace: the trace that it belongs to.
+        value: its value in that trace's graph.
+        weak: whether it stands for a Python scalar, whose type yields to the arrays it meets (NEP 50).
+    """
+
+    __slots__ = ("trace", "value", "weak")
+    __hash__ = None  # type: ignore[assignment]  # like an array: `==` compares elements
+
+    def __init__(self, trace: Trace, value: Value, weak: bool = False) -> None:
+        self.trace = trace
+        self.value = value
+        self.weak = weak
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return self.value.type.dtype.numpy
+
+    @property
+    def ndim(self) -> int:
+        return len(self.value.type.shape)
+
+    @property
+    def size(self) -> int:
+        return self.value.type.size
+
+    def __repr__(self) -> str:
+        return f"<tracer {self.value.type}{' weak' if self.weak else ''} of '{self.trace.name}'>"
+
+
+TracerClass = Callable[["Trace", Value, bool], Tracer]
+
+
+class _LargeConstant:
+    """A closed-over array: the object as the user holds it, its copy at the time of tracing, its parameter."""
+
+    __slots__ = ("copy", "source", "tracer")
+
+    def __init__(self, source: object, copy: Array, tracer: Tracer) -> None:
+        self.source = source  # kept alive so that its id stays its own
+        self.copy = copy
+        self.tracer = tracer
+
+
+class Trace:
+    """Records one graph.
+
+    Attributes:
+        name: name of the function that is traced.
+        builder: receives the equations.
+        parent: the trace that was open when this one was opened.
+        records: notes of the API about this trace (the differentiations in it).
+        is_open: whether equations may still be added.
+    """
+
+    def __init__(self, name: str, parent: Trace | None, tracer_class: TracerClass) -> None:
+        self.name = name
+        self.parent = parent
+        self.builder = Builder(name)
+        self.records: list[object] = []
+        self.is_open = False
+        self._tracer_class = tracer_class
+        self._captures: dict[Value, tuple[Tracer, Value]] = {}
+        self._constants: dict[int, _LargeConstant] = {}
+        self._all_constants: list[_LargeConstant] = []
+        self._literals: dict[tuple[object, ...], Value] = {}
+        self._token: Token[Trace | None] | None = None
+
+    # -- opening and closing -------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Trace:
+        self._token = _innermost.set(self)
+        self.is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open = False
+        assert self._token is not None
+        _innermost.reset(self._token)
+        self._token = None
+
+    @property
+    def captures(self) -> tuple[Tracer, ...]:
+        """Tracers of enclosing traces that this one uses, in order of first use."""
+        return tuple([tracer for tracer, _ in self._captures.values()])
+
+    @property
+    def constants(self) -> tuple[Array, ...]:
+        """The large arrays that this trace uses, as they were when it used them first."""
+        return tuple([constant.copy for constant in self._all_constants])
+
+    def hidden_parameters(self) -> tuple[Value, ...]:
+        """The trailing parameters of the graph: captures, then constants."""
+        captured = [value for _, value in self._captures.values()]
+        return (*captured, *[constant.tracer.value for constant in self._all_constants])
+
+    # -- recording -----------------------------------------------------------------------------------------------
+
+    def enter_line(self) -> Builder:
+        """The builder, its location set to the user's line that is running."""
+        self.builder.loc = user_location()
+        return self.builder
+
+    def parameter(self, type: TensorType, weak: bool = False, name: str | None = None) -> Tracer:
+        """A new parameter of the graph."""
+        return self._tracer_class(self, self.builder.parameter(type, name), weak)
+
+    def tracer(self, value: Value, weak: bool = False) -> Tracer:
+        """The tracer of a value of this trace."""
+        return self._tracer_class(self, value, weak)
+
+    def emit(self, op: Op, *operands: object) -> tuple[Tracer, ...]:
+        """Lift the operands and apply `op` at the user's line."""
+        builder = self.enter_line()
+        results = builder.emit(op, *[self.lift(operand) for operand in operands])
+        return tuple([self._tracer_class(self, value, False) for value in results])
+
+    # -- lifting -------------------------------------------------------------------------------------------------
+
+    def lift(self, x: object) -> Value:
+        """The value of `x` in this trace.
+
+        Args:
+            x: a tracer of this trace or of an open one around it, an array (NumPy's, JAX's, or anything with
+                `__array__`), or a Python scalar.
+
+        Raises:
+            CompileError: where `x` is a tracer of a trace that is over, or nothing that an array can hold.
+        """
+        if isinstance(x, Tracer):
+            return x.value if x.trace is self else self._capture(x)
+        if isinstance(x, (bool, int, float, complex)):
+            return self.literal(np.asarray(x))
+        return self._lift_array(x)
+
+    def literal(self, array: Array) -> Value:
+        """A small array as an equation; the same one for the same elements."""
+        dtype = dtype_of_numpy(array.dtype)
+        if dtype is None:
+            raise CompileError(_no_such_dtype(array.dtype), self.builder.loc)
+        if array.ndim == 0 and not dtype.is_complex:
+            return self.builder.full(TensorType(dtype, ()), array.item())
+        key = (dtype, array.shape, array.tobytes())
+        found = self._literals.get(key)
+        if found is None:
+            found = self._literals[key] = self.builder.constant(array)
+        return found
+
+    def _capture(self, tracer: Tracer) -> Value:
+        known = self._captures.get(tracer.value)
+        if known is not None:
+            return known[1]
+        enclosing = self.parent
+        while enclosing is not None and enclosing is not tracer.trace:
+            enclosing = enclosing.parent
+        if enclosing is None or not enclosing.is_open:
+            raise escaped(tracer)
+        value = Value(tracer.value.type, tracer.value.name)
+        self._captures[tracer.value] = (tracer, value)
+        return value
+
+    def _lift_array(self, x: object) -> Value:
+        array = x if isinstance(x, (np.ndarray, np.generic)) else self._as_array(x)
+        if array.size <= LITERAL_LIMIT:
+            return self.literal(np.asarray(array))
+        array = np.asarray(array)
+        dtype = dtype_of_numpy(array.dtype)
+        if dtype is None:
+            raise CompileError(_no_such_dtype(array.dtype), self.builder.loc)
+        first = array.reshape(-1)[:1].tobytes()
+        if is_splat(array):
+            scalar = self.literal(np.frombuffer(first, array.dtype).reshape(()))
+            return self.builder.broadcast_in_dim(scalar, array.shape, ())
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        tracer = root._large_constant(x, array, TensorType(dtype, array.shape))
+        return self.lift(tracer)
+
+    def _as_array(self, x: object) -> Array:
+        if not hasattr(x, "__array__"):
+            raise CompileError(
+                f"expected an array or a number, found {type(x).__name__}; "
+                "convert it with np.asarray, or keep it out of array operations",
+                self.builder.loc,
+            )
+        return np.asarray(x)
+
+    def _large_constant(self, source: object, array: Array, type: TensorType) -> Tracer:
+        known = self._constants.get(id(source))
+        # An array that the function changes between two uses is two constants.
+        if known is not None and _has_same_bits(known.copy, array):
+            return known.tracer
+        copy = np.array(array, order="C", copy=True)
+        copy.flags.writeable = False
+        constant = _LargeConstant(source, copy, self.tracer(Value(type)))
+        self._constants[id(source)] = constant
+        self._all_constants.append(constant)
+        return constant.tracer
+
+
+def is_splat(array: Array) -> bool:
+    """Whether all elements have the same bits."""
+    if array.size == 0:
+        return False
+    bits = _bits(array)
+    return bool((bits[:64] == bits[0]).all() and (bits == bits[0]).all())
+
+
+def _has_same_bits(x: Array, y: Array) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and bool((_bits(x) == _bits(y)).all())
+
+
+def _bits(array: Array) -> Array:
+    """The elements' bytes, one row an element: -0.0 is not 0.0 in them, and NaN is itself."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.dtype.itemsize)
+
+
+def _no_such_dtype(dtype: np.dtype[np.generic]) -> str:
+    return (
+        f"arrays of NumPy dtype {dtype} cannot be compiled; "
+        "use booleans, integers, floats up to 64 bits or complex numbers of them"
+    )
+
+
+def escaped(tracer: Tracer) -> CompileError:
+    """The error for a tracer that is used after, or outside, the trace that made it."""
+    trace, value = tracer.trace, tracer.value
+    made = next((eqn for eqn in trace.builder.equations if value in eqn.results), None)
+    if made is not None:
+        origin = f"made by '{made.op.name}'" + (f" at {made.loc.describe()}" if made.loc else "")
+    elif value.name:
+        origin = f"the parameter {value.name}"
+    else:
+        origin = "one of its parameters"
+    state = "is still being traced elsewhere" if trace.is_open else "has been traced already"
+    return CompileError(
+        f"a traced {value.type} of '{trace.name}' ({origin}) is used outside of it, but '{trace.name}' {state}; "
+        f"return the value from '{trace.name}' instead of keeping it in a global, an attribute or a list",
+        user_location(),
+    )

@@ -1,0 +1,129 @@
+"""From a function to a graph, and graphs applied to tracers: what the API and its transformations call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.numpy.tracer import NumpyTracer
+from rematc.compiler.trace import Trace, Tracer, current_trace, require_trace
+from rematc.ir.core import Array, Graph, Op, Value
+from rematc.ir.errors import CompileError
+from rematc.ir.types import TensorType
+
+__all__ = [
+    "Trace",
+    "TracedFunction",
+    "Tracer",
+    "apply_graph",
+    "current_trace",
+    "emit_op",
+    "emit_op1",
+    "trace_function",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFunction:
+    """A function as a graph.
+
+    Attributes:
+        graph: parameters are the flat arguments, then one for each capture, then one for each constant; results are
+            the flat outputs.
+        out_tree: how the flat outputs make up what the function returned.
+        out_weak: one per result: whether it is a Python scalar's value (NEP 50).
+        captures: the enclosing traces' tracers to pass for the parameters after the arguments.
+        constants: the arrays to pass for the last parameters; read-only copies. Empty except for a root trace.
+        records: what was noted on the trace while it was open.
+    """
+
+    graph: Graph
+    out_tree: jax.tree_util.PyTreeDef
+    out_weak: tuple[bool, ...]
+    captures: tuple[Tracer, ...]
+    constants: tuple[Array, ...]
+    records: tuple[object, ...]
+
+
+def trace_function(
+    function: Callable[..., object],
+    in_types: Sequence[TensorType],
+    weak: Sequence[bool],
+    names: Sequence[str | None],
+    in_tree: jax.tree_util.PyTreeDef,
+    *,
+    name: str,
+) -> TracedFunction:
+    """Run `function` on tracers and return what it did as a graph.
+
+    Args:
+        function: called as `function(*in_tree.unflatten(tracers))`.
+        in_types: types of the flat arguments.
+        weak: for each flat argument, whether it is a Python scalar (NEP 50).
+        names: for each flat argument, the name of its parameter.
+        in_tree: the tree of the tuple of positional arguments.
+        name: name of the graph, and of the function in errors.
+
+    Raises:
+        CompileError: at the user's line, for what cannot be traced.
+    """
+    trace = Trace(name, current_trace(), NumpyTracer)
+    arguments = [
+        trace.parameter(type, is_weak, parameter)
+        for type, is_weak, parameter in zip(in_types, weak, names, strict=True)
+    ]
+    with trace:
+        output = function(*in_tree.unflatten(arguments))
+        leaves, out_tree = jax.tree_util.tree_flatten_with_path(output)
+        results = [_lift_output(trace, path, leaf) for path, leaf in leaves]
+    builder = trace.builder
+    builder.params.extend(trace.hidden_parameters())
+    return TracedFunction(
+        graph=builder.build(*[value for value, _ in results]),
+        out_tree=out_tree,
+        out_weak=tuple([is_weak for _, is_weak in results]),
+        captures=trace.captures,
+        constants=trace.constants,
+        records=tuple(trace.records),
+    )
+
+
+def _lift_output(trace: Trace, path: tuple[object, ...], leaf: object) -> tuple[Value, bool]:
+    if isinstance(leaf, Tracer):
+        return trace.lift(leaf), leaf.weak
+    if isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "__array__"):
+        return trace.lift(leaf), False
+    if isinstance(leaf, (bool, int, float, complex)):
+        return trace.lift(leaf), True
+    place = f"output{jax.tree_util.keystr(path)}" if path else "the output"
+    raise CompileError(
+        f"{place} of '{trace.name}' is a {type(leaf).__name__}, expected an array or a number; "
+        "return only arrays, in tuples, lists, dicts or registered pytrees"
+    )
+
+
+def apply_graph(graph: Graph, operands: Sequence[object], weak_out: Sequence[bool]) -> list[Tracer]:
+    """Copy the equations of `graph` into the innermost open trace; the tracers of its results.
+
+    Args:
+        graph: what to apply.
+        operands: what `Trace.lift` takes, one per parameter.
+        weak_out: for each result, whether its type yields to the arrays it meets (NEP 50).
+    """
+    trace = require_trace()
+    trace.enter_line()
+    results = trace.builder.inline(graph, [trace.lift(operand) for operand in operands])
+    return [trace.tracer(value, weak) for value, weak in zip(results, weak_out, strict=True)]
+
+
+def emit_op(op: Op, *operands: object) -> tuple[Tracer, ...]:
+    """Apply `op` to what `Trace.lift` takes, in the innermost open trace, at the user's line."""
+    return require_trace().emit(op, *operands)
+
+
+def emit_op1(op: Op, *operands: object) -> Tracer:
+    """As `emit_op`, for an op of one result."""
+    return require_trace().emit(op, *operands)[0]

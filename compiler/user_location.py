@@ -1,0 +1,57 @@
+"""Where the user's code stands: the innermost frame outside rematc and the libraries that it calls through."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from types import CodeType, FrameType
+
+from rematc.ir.locations import Location
+
+# Frames of these packages are never the user's line: NumPy calls back into the tracers, JAX into pytree nodes.
+_LIBRARIES = frozenset({"rematc", "numpy", "scipy", "jax", "jaxlib", "opt_einsum", "functools", "contextlib"})
+_CACHE_LIMIT = 1 << 16
+
+# Caches: both follow from their keys. A code object is kept beside its location, so that its id stays its own.
+_library_files: dict[str, bool] = {}
+_locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
+
+
+def user_location() -> Location | None:
+    """The line of the user's code that is running; None where every frame is a library's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        is_library = _library_files.get(code.co_filename)
+        if is_library is None:
+            is_library = _classify(frame)
+        if not is_library:
+            found = _locations.get((id(code), frame.f_lasti))
+            return found[0] if found is not None else _locate(code, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def _classify(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    is_library = module.partition(".")[0] in _LIBRARIES
+    file = frame.f_code.co_filename
+    # Code made from a string ("<string>") has no file of its own: judge each frame by its module.
+    if not file.startswith("<"):
+        _library_files[file] = is_library
+    return is_library
+
+
+def _locate(code: CodeType, instruction: int, line: int | None) -> Location:
+    positions = next(itertools.islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
+    column = positions[2]
+    loc = Location(
+        code.co_filename,
+        positions[0] or line or code.co_firstlineno,
+        0 if column is None else column + 1,
+        code.co_qualname.rpartition("<locals>.")[2],
+    )
+    if len(_locations) >= _CACHE_LIMIT:
+        _locations.clear()
+    _locations[id(code), instruction] = (loc, code)
+    return loc
