@@ -1,0 +1,62 @@
+"""What a rematerialization policy answers, and what a `checkpoint` asks of it.
+
+Policies decide and nothing else: partial evaluation (`rematc.passes.partial_eval`) does the splitting. The built-in
+policies stand in `rematc.passes.policies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rematc.ir.core import Op, Types
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """The value may be a residual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """The value is computed again in the backward graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """The value may be a residual, kept in another memory until the backward graph needs it.
+
+    Attributes:
+        src: memory it is computed in, "device".
+        dst: memory it waits in, "pinned_host".
+    """
+
+    src: str = "device"
+    dst: str = "pinned_host"
+
+
+Decision = Save | Recompute | Offload
+SAVE = Save()
+RECOMPUTE = Recompute()
+
+
+class Policy(Protocol):
+    """Decides what may be a residual."""
+
+    @property
+    def spec(self) -> str:
+        """The policy as text: `dots`, `names=a,b`, `file.py:function`."""
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the policy lets every value be saved: then a checkpoint changes nothing."""
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        """One decision per result of `op`, or a single one for all of them.
+
+        `names` are those that `checkpoint_name` gave to the value, under whichever alias the backward graph reads it.
+        """
+
+
+PolicyParser = Callable[[str], Policy]

@@ -1,0 +1,51 @@
+"""Analysis: which values of a graph are the same value under other names.
+
+`name` and `stop_gradient` give a value a second SSA name. A policy that saves or denies one of them means them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rematc.ir.core import Equation, Value
+from rematc.ir.ops.structural import Name, is_alias
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """Alias classes of values.
+
+    Attributes:
+        roots: the value that an alias stands for; a value without an entry is its own root.
+        names: for a root, the `name` equations of its class in program order.
+    """
+
+    roots: dict[Value, Value]
+    names: dict[Value, list[Equation]]
+
+    def root(self, value: Value) -> Value:
+        return self.roots.get(value, value)
+
+    def labels(self, root: Value) -> tuple[str, ...]:
+        """Names given to the class, in program order."""
+        return tuple([eqn.op.label for eqn in self.names.get(root, ()) if isinstance(eqn.op, Name)])
+
+    def representative(self, root: Value) -> Value:
+        """The member that stands for the class as a residual: its first named one, so that reports can say the name."""
+        named = self.names.get(root)
+        return named[0].results[0] if named else root
+
+
+def find_aliases(equations: Iterable[Equation]) -> Aliases:
+    """Alias classes over equations in program order."""
+    roots: dict[Value, Value] = {}
+    names: dict[Value, list[Equation]] = {}
+    for eqn in equations:
+        if not is_alias(eqn.op):
+            continue
+        (operand,), (result,) = eqn.operands, eqn.results
+        root = roots[result] = roots.get(operand, operand)
+        if isinstance(eqn.op, Name):
+            names.setdefault(root, []).append(eqn)
+    return Aliases(roots, names)

@@ -1,0 +1,90 @@
+"""Make XLA keep recomputation where it is: checkpoint regions become plain equations behind a barrier.
+
+Before:  %3: f32[4] = checkpoint %x, %ct {is_differentiated=true, body=graph @g(%a: f32[4], %c: f32[4]) ... }
+After:   %0, %1: f32[4], f32[4] = optimization_barrier %x, %ct
+         ... the body of @g over %0 and %1
+
+The barrier holds the residuals and the incoming cotangents: XLA can neither merge the recomputation with the forward
+evaluation, nor start it before the cotangent is there. Without the cotangent nothing is saved. A region that is not
+differentiated needs no barrier and dissolves. Operands for which `prevent_cse` is not set pass by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.passes.manager import Pass, register_pass
+
+STRATEGIES = ("optimization_barrier", "none")
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Barriers(Pass):
+    """Dissolve checkpoint regions, the differentiated ones behind a barrier.
+
+    Attributes:
+        strategy: `optimization_barrier`, or `none` to let XLA merge as it likes.
+    """
+
+    name: ClassVar[str] = "barriers"
+    strategy: str = "optimization_barrier"
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise CompileError(f"unknown barrier strategy '{self.strategy}' (known: {', '.join(STRATEGIES)})")
+
+    def run(self, graph: Graph) -> Graph:
+        if not any(eqn.op.regions() for eqn in graph.equations):
+            return graph
+        equations: list[Equation] = []
+        env: dict[Value, Value] = {}
+        self._dissolve(graph, equations, env)
+        results = tuple([env.get(value, value) for value in graph.results])
+        return Graph(graph.name, graph.params, tuple(equations), results)
+
+    def _dissolve(self, graph: Graph, into: list[Equation], env: dict[Value, Value]) -> None:
+        for eqn in graph.equations:
+            operands = tuple([env.get(value, value) for value in eqn.operands])
+            match eqn.op:
+                case Checkpoint() as op:
+                    inputs = self._pin(op, operands, eqn, into) if op.is_differentiated else operands
+                    inner: dict[Value, Value] = dict(zip(op.body.params, inputs, strict=True))
+                    self._copy(op.body, into, inner)
+                    env.update(zip(eqn.results, [inner[value] for value in op.body.results], strict=True))
+                case Call() as op:
+                    into.append(Equation(Call(self.run(op.body)), operands, eqn.results, eqn.loc))
+                case op:
+                    into.append(eqn if operands == eqn.operands else Equation(op, operands, eqn.results, eqn.loc))
+
+    def _copy(self, body: Graph, into: list[Equation], env: dict[Value, Value]) -> None:
+        """Like `_dissolve`, with fresh results: one body may stand in several equations."""
+        fresh = []
+        for eqn in body.equations:
+            results = tuple([Value(value.type, value.name) for value in eqn.results])
+            fresh.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+            env.update(zip(eqn.results, results, strict=True))
+        inner: dict[Value, Value] = {}
+        self._dissolve(Graph(body.name, (), tuple(fresh), ()), into, inner)
+        for value, renamed in env.items():
+            env[value] = inner.get(renamed, renamed)
+
+    def _pin(self, op: Checkpoint, operands: Sequence[Value], eqn: Equation, into: list[Equation]) -> list[Value]:
+        """The operands as they leave a barrier over those that are pinned, each distinct value once."""
+        if self.strategy == "none":
+            return list(operands)
+        pinned = dict.fromkeys(value for value, is_set in zip(operands, op.pinned, strict=True) if is_set)
+        if not pinned:
+            return list(operands)
+        results = tuple(Value(value.type, value.name) for value in pinned)
+        into.append(Equation(OptimizationBarrier(), tuple(pinned), results, eqn.loc))
+        renamed = dict(zip(pinned, results, strict=True))
+        return [
+            renamed[value] if is_set else value for value, is_set in zip(operands, op.pinned, strict=True)
+        ]

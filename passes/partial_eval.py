@@ -1,0 +1,339 @@
+"""Partial evaluation under a policy: a graph to what is computed now and what is computed later.
+
+Before:  graph @f(%x: f32[4], %t: f32[4]) -> (f32[4], f32[4]) {           %t unknown
+           %0: f32[4] = exponential %x   %1: f32[4] = sine %0   %2: f32[4] = cosine %0
+           %3: f32[4] = multiply %t, %0  %4: f32[4] = multiply %3, %2   return %1, %4 }
+After, with nothing saved:  known(%x) -> (%1, residual %x), staged(%x, %t) -> (%4) {
+           %0: f32[4] = exponential %x   %2: f32[4] = cosine %0   %3 = ... %4 = ... }
+
+A value is known if no unknown parameter reaches it. When a staged equation needs a known value, the policy decides:
+the value becomes a residual, or its equation is repeated in the staged graph from what is available there (the known
+parameters always are). Without a policy every needed value becomes a residual. What follows from constants alone is
+always recomputed. A checkpoint region that mixes known and unknown is split by its own policy first: its known part
+joins this graph's known equations, where this graph's policy decides on its residuals again; its staged part stays a
+region. So a value crosses two regions only if both policies let it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import ml_dtypes
+
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.conversion import ReducePrecision
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.structural import ToMemory
+from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.passes.aliases import Aliases, find_aliases
+from rematc.passes.flatten import copy_equations, flatten_for_differentiation
+from rematc.passes.policies import nothing_saveable
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """A value that crosses from the known to the staged graph.
+
+    Attributes:
+        value: the value, in the known graph.
+        param: index of the known graph's parameter that it is; None for a computed value.
+        source: the equation that computes it; None for a parameter.
+        label: the name that `checkpoint_name` gave it, if any.
+    """
+
+    value: Value
+    param: int | None = None
+    source: Equation | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartialEvaluation:
+    """The result of `partial_eval`.
+
+    Attributes:
+        known: parameters: the known ones; results: the known ones, then the residuals.
+        staged: parameters: the residuals, then the unknown ones; results: the unknown ones.
+        is_unknown: for each result of the original graph, whether it is unknown.
+        residuals: in the order in which they cross.
+    """
+
+    known: Graph
+    staged: Graph
+    is_unknown: tuple[bool, ...]
+    residuals: tuple[Residual, ...]
+
+
+def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> PartialEvaluation:
+    """Split `graph`; `is_unknown` marks the parameters that come later.
+
+    Raises CompileError where a policy's answer does not fit the equation it was asked about.
+    """
+    graph = flatten_for_differentiation(graph)
+    split = _classify(graph, is_unknown, policy)
+    staged = _live_staged(split, graph.results)
+    plan = _Planner(split, graph, policy)
+    for eqn in staged:
+        for value in eqn.operands:
+            if value not in split.unknown:
+                plan.need(value)
+    return _assemble(graph, is_unknown, split, staged, plan)
+
+
+# -- what is known ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Split:
+    """Equations by side. `env` renames results of split regions to the values that replaced them."""
+
+    unknown: set[Value]
+    known: list[Equation] = field(default_factory=list)
+    staged: list[Equation] = field(default_factory=list)
+    env: dict[Value, Value] = field(default_factory=dict)
+
+    def resolve(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        return tuple([self.env.get(value, value) for value in values])
+
+
+def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> _Split:
+    split = _Split({value for value, is_set in zip(graph.params, is_unknown, strict=True) if is_set})
+    for original in graph.equations:
+        operands = split.resolve(original.operands)
+        eqn = original
+        if operands != original.operands:
+            eqn = Equation(original.op, operands, original.results, original.loc)
+        is_known = split.unknown.isdisjoint(operands)
+        if isinstance(eqn.op, Checkpoint) and (not is_known or policy is not None):
+            _split_region(split, eqn, eqn.op)
+        elif is_known:
+            split.known.append(eqn)
+        else:
+            split.staged.append(eqn)
+            split.unknown.update(eqn.results)
+    return split
+
+
+def _split_region(split: _Split, eqn: Equation, op: Checkpoint) -> None:
+    is_unknown = [value in split.unknown for value in eqn.operands]
+    part = partial_eval(op.body, is_unknown, op.policy or nothing_saveable)
+    known_operands = tuple([value for value in eqn.operands if value not in split.unknown])
+    results = copy_equations(part.known, known_operands, split.known)
+    residuals = results[len(results) - len(part.residuals) :]
+    known_results = iter(results)
+    for value, is_set in zip(eqn.results, part.is_unknown, strict=True):
+        if not is_set:
+            split.env[value] = next(known_results)
+    unknown_results = tuple(value for value, is_set in zip(eqn.results, part.is_unknown, strict=True) if is_set)
+    if not unknown_results:
+        return
+    prevent_cse = op.prevent_cse
+    if isinstance(prevent_cse, tuple):
+        pinned = [pin for pin, is_set in zip(prevent_cse, is_unknown, strict=True) if not is_set]
+        from_residuals = [True if one.param is None else pinned[one.param] for one in part.residuals]
+        prevent_cse = (*from_residuals, *(True for is_set in is_unknown if is_set))
+    staged = Checkpoint(part.staged, op.policy, prevent_cse, is_differentiated=True)
+    unknown_operands = tuple([value for value in eqn.operands if value in split.unknown])
+    split.staged.append(Equation(staged, (*residuals, *unknown_operands), unknown_results, eqn.loc))
+    split.unknown.update(unknown_results)
+
+
+def _live_staged(split: _Split, results: Sequence[Value]) -> list[Equation]:
+    """The staged equations that some unknown result needs, in order; regions without their unused results."""
+    live = set(results)
+    kept: list[Equation] = []
+    for eqn in reversed(split.staged):
+        used = [value in live for value in eqn.results]
+        if not any(used):
+            continue
+        if isinstance(eqn.op, Checkpoint) and not all(used):
+            op, operands, kept_results = eqn.op.without_unused(used)
+            eqn = Equation(  # noqa: PLW2901  # the pruned region takes the equation's place
+                op,
+                tuple([eqn.operands[index] for index in operands]),
+                tuple([eqn.results[index] for index in kept_results]),
+                eqn.loc,
+            )
+        live.update(eqn.operands)
+        kept.append(eqn)
+    kept.reverse()
+    return kept
+
+
+# -- what is saved ------------------------------------------------------------------------------------------------
+
+
+class _Planner:
+    """Decides, for every known value that the staged equations need, whether it is saved or recomputed."""
+
+    def __init__(self, split: _Split, graph: Graph, policy: Policy | None) -> None:
+        self.policy = policy
+        self.aliases: Aliases = find_aliases(split.known)
+        self.params = set(graph.params)
+        self.producer: dict[Value, tuple[int, Equation]] = {}
+        self.constant: set[Value] = set()
+        for index, eqn in enumerate(split.known):
+            for value in eqn.results:
+                self.producer[value] = (index, eqn)
+            if not eqn.op.is_product and self.constant.issuperset(eqn.operands):
+                self.constant.update(eqn.results)
+        self.decisions: dict[Value, Decision] = {}
+        self.residuals: dict[Value, Residual] = {}
+        self.recomputed: dict[int, Equation] = {}
+
+    def need(self, wanted: Value) -> None:
+        """Make a known value available in the staged graph."""
+        stack = [wanted]
+        while stack:
+            value = stack.pop()
+            root = self.aliases.root(value)
+            if root in self.params:
+                self.residuals.setdefault(root, Residual(root))
+            elif not isinstance(self.decide(root), Recompute):
+                self.residuals.setdefault(root, self._computed(root))
+            else:
+                index, eqn = self.producer[value]
+                if index not in self.recomputed:
+                    self.recomputed[index] = eqn
+                    stack.extend(eqn.operands)
+
+    def decide(self, root: Value) -> Decision:
+        found = self.decisions.get(root)
+        if found is None:
+            found = self.decisions[root] = self._decide(root)
+        return found
+
+    def _decide(self, root: Value) -> Decision:
+        if root in self.constant:
+            return RECOMPUTE
+        if self.policy is None:
+            return SAVE
+        value, (_, eqn) = root, self.producer[root]
+        while isinstance(eqn.op, ReducePrecision) and eqn.operands[0] in self.producer:
+            value = eqn.operands[0]
+            _, eqn = self.producer[value]
+        answers = self.policy.decide(eqn.op, eqn.operand_types, self.aliases.labels(root))
+        if len(answers) == 1:
+            return answers[0]
+        if len(answers) != len(eqn.results):
+            raise CompileError(
+                f"the policy {self.policy.spec} gave {len(answers)} decisions for '{eqn.op.name}', which has "
+                f"{len(eqn.results)} results; give one, or one for each",
+                eqn.loc,
+            )
+        return answers[eqn.results.index(value)]
+
+    def _computed(self, root: Value) -> Residual:
+        labels = self.aliases.labels(root)
+        source = self.aliases.names[root][0] if labels else self.producer[root][1]
+        return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None)
+
+
+# -- the two graphs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Crossing:
+    """Residuals on their way: `known` gains the copies to the host, `reloads` brings them back in the staged graph,
+    `env` says under which value the staged graph has the root of an alias class."""
+
+    known: list[Equation]
+    residuals: list[Residual] = field(default_factory=list)
+    reloads: list[Equation] = field(default_factory=list)
+    env: dict[Value, Value] = field(default_factory=dict)
+
+
+def _cross(split: _Split, plan: _Planner, known_params: Sequence[Value]) -> _Crossing:
+    crossing = _Crossing(list(split.known))
+    position = {value: index for index, value in enumerate(known_params)}
+    order = {value: index for index, value in enumerate((*known_params, *plan.producer))}
+    for root in sorted(plan.residuals, key=order.__getitem__):
+        residual = plan.residuals[root]
+        available = residual.value
+        if root in position:
+            residual = Residual(root, position[root])
+        elif isinstance(decision := plan.decisions[root], Offload):
+            residual, reload = _offload(crossing.known, residual, decision)
+            crossing.reloads.append(reload)
+            available = reload.results[0]
+        crossing.residuals.append(residual)
+        crossing.env[root] = available
+    if plan.policy is not None:
+        saved = {root for root, decision in plan.decisions.items() if isinstance(decision, Save)}
+        crossing.known = _pin_precision(crossing.known, saved)
+    return crossing
+
+
+def _assemble(
+    graph: Graph, is_unknown: Sequence[bool], split: _Split, staged: list[Equation], plan: _Planner
+) -> PartialEvaluation:
+    known_params, unknown_params = _partition(graph.params, is_unknown)
+    crossing = _cross(split, plan, known_params)
+    values = tuple([residual.value for residual in crossing.residuals])
+    taken = set(values)
+    later = list(crossing.reloads)
+    for eqn in (*(plan.recomputed[index] for index in sorted(plan.recomputed)), *staged):
+        operands = tuple([crossing.env.get(plan.aliases.root(value), value) for value in eqn.operands])
+        results = tuple([Value(value.type) if value in taken else value for value in eqn.results])
+        later.append(Equation(eqn.op, operands, results, eqn.loc))
+    graph_results = split.resolve(graph.results)
+    result_is_unknown = tuple([value in split.unknown for value in graph_results])
+    known_results, unknown_results = _partition(graph_results, result_is_unknown)
+    known = Graph(graph.name, known_params, tuple(crossing.known), (*known_results, *values))
+    return PartialEvaluation(
+        _without_dead(known),
+        Graph(graph.name, (*values, *unknown_params), tuple(later), unknown_results),
+        result_is_unknown,
+        tuple(crossing.residuals),
+    )
+
+
+def _partition(values: Sequence[Value], flags: Sequence[bool]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """The values without the flag, and those with it."""
+    pairs = list(zip(values, flags, strict=True))
+    return tuple([value for value, is_set in pairs if not is_set]), tuple([value for value, is_set in pairs if is_set])
+
+
+def _offload(known: list[Equation], residual: Residual, decision: Offload) -> tuple[Residual, Equation]:
+    """Append the copy to the host's memory; the residual that the copy is, and the equation that brings it back."""
+    loc = residual.source.loc if residual.source else None
+    to_host, to_device = ToMemory(decision.dst != "device"), ToMemory(decision.src != "device")
+    copy = Value(to_host.infer([residual.value.type])[0], residual.value.name)
+    known.append(Equation(to_host, (residual.value,), (copy,), loc))
+    back = Value(residual.value.type, residual.value.name)
+    moved = Residual(copy, None, residual.source, residual.label)
+    return moved, Equation(to_device, (copy,), (back,), loc)
+
+
+def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:
+    """Round saved values of 16 bits and fewer where they are computed.
+
+    XLA may keep such values in float32 inside a fusion; without the rounding the forward graph would go on with
+    another number than the one that was saved.
+    """
+    pinned: list[Equation] = []
+    for eqn in known:
+        rounded = [value in saved and value.type.dtype.is_float and value.type.dtype.bits <= 16 for value in eqn.results]
+        if not any(rounded) or isinstance(eqn.op, ReducePrecision):
+            pinned.append(eqn)
+            continue
+        raw = tuple([Value(v.type) if is_set else v for v, is_set in zip(eqn.results, rounded, strict=True)])
+        pinned.append(Equation(eqn.op, eqn.operands, raw, eqn.loc))
+        for before, after in zip(raw, eqn.results, strict=True):
+            if before is not after:
+                info = ml_dtypes.finfo(after.type.dtype.numpy)
+                pinned.append(Equation(ReducePrecision(info.nexp, info.nmant), (before,), (after,), eqn.loc))
+    return pinned
+
+
+def _without_dead(graph: Graph) -> Graph:
+    live = set(graph.results)
+    kept = []
+    for eqn in reversed(graph.equations):
+        if not live.isdisjoint(eqn.results):
+            live.update(eqn.operands)
+            kept.append(eqn)
+    kept.reverse()
+    return Graph(graph.name, graph.params, tuple(kept), graph.results)

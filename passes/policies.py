@@ -1,0 +1,398 @@
+"""The built-in policies, under JAX's names, and their text form (`dots+names=a,b`).
+
+A policy is asked once per value that the backward graph needs and does not have. What it is told is the op that
+computes the value, the op's operand types, and the names that `checkpoint_name` gave to the value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rematc.ir.core import Op, Types
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+
+PolicyFunction = Callable[..., object]
+
+
+class BuiltinPolicy:
+    """Family base of the built-in policies; calling one answers for a single name, as a user's function does."""
+
+    __slots__ = ()
+    is_everything = False
+
+    @property
+    def spec(self) -> str:
+        raise NotImplementedError
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        raise NotImplementedError
+
+    def __call__(self, op: Op, operands: Types, name: str | None = None) -> Decision:
+        return self.decide(op, operands, () if name is None else (name,))[0]
+
+
+def _save_if(condition: bool) -> tuple[Decision, ...]:
+    return (SAVE if condition else RECOMPUTE,)
+
+
+@dataclass(frozen=True, slots=True)
+class Everything(BuiltinPolicy):
+    """Every value may be saved: exactly as if there were no checkpoint."""
+
+    is_everything = True
+    spec = "everything"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return (SAVE,)
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing(BuiltinPolicy):
+    """Nothing but a region's operands is saved. The default of `checkpoint`."""
+
+    spec = "nothing"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return (RECOMPUTE,)
+
+
+@dataclass(frozen=True, slots=True)
+class Dots(BuiltinPolicy):
+    """Results of matrix products and convolutions are saved."""
+
+    spec = "dots"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return _save_if(op.is_product)
+
+
+def _is_unbatched_dot(op: Op) -> bool:
+    return isinstance(op, DotGeneral) and not op.batch[0]
+
+
+@dataclass(frozen=True, slots=True)
+class DotsWithNoBatchDims(BuiltinPolicy):
+    """Results of matrix products without batch dimensions are saved: in a transformer the projections, not the
+    attention scores. Convolutions are not saved."""
+
+    spec = "dots-no-batch"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return _save_if(_is_unbatched_dot(op))
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadDotsWithNoBatchDims(BuiltinPolicy):
+    """Results of matrix products without batch dimensions wait in host memory."""
+
+    offload_src: str = "device"
+    offload_dst: str = "pinned_host"
+
+    @property
+    def spec(self) -> str:
+        return "offload-dots-no-batch"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return (Offload(self.offload_src, self.offload_dst),) if _is_unbatched_dot(op) else (RECOMPUTE,)
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyNames(BuiltinPolicy):
+    """Values with one of these names are saved, and nothing else."""
+
+    names: tuple[str, ...]
+
+    @property
+    def spec(self) -> str:
+        return f"names={','.join(self.names)}"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return _save_if(any(name in self.names for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class AnyNamesBut(BuiltinPolicy):
+    """Values with any name are saved, except those with one of these."""
+
+    names: tuple[str, ...]
+
+    @property
+    def spec(self) -> str:
+        return f"any-names-but={','.join(self.names)}"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return _save_if(bool(names) and not any(name in self.names for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class AnythingExceptNames(BuiltinPolicy):
+    """Every value is saved except those with one of these names, under whichever alias they are read."""
+
+    names: tuple[str, ...]
+
+    @property
+    def spec(self) -> str:
+        return f"except={','.join(self.names)}"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return _save_if(not any(name in self.names for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class SaveAndOffloadNames(BuiltinPolicy):
+    """Some names are saved on the device, others wait in host memory, everything else is recomputed."""
+
+    saved: tuple[str, ...]
+    offloaded: tuple[str, ...]
+    offload_src: str = "device"
+    offload_dst: str = "pinned_host"
+
+    @property
+    def spec(self) -> str:
+        kept = f"names={','.join(self.saved)}+" if self.saved else ""
+        return f"{kept}offload={','.join(self.offloaded)}"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        if any(name in self.saved for name in names):
+            return (SAVE,)
+        if any(name in self.offloaded for name in names):
+            return (Offload(self.offload_src, self.offload_dst),)
+        return (RECOMPUTE,)
+
+
+def _strongest(first: Decision, second: Decision) -> Decision:
+    """Saving on the device wins over saving on the host, which wins over recomputing."""
+    for kind in (Save, Offload):
+        for decision in (first, second):
+            if isinstance(decision, kind):
+                return decision
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class Either(BuiltinPolicy):
+    """Saved if either policy saves it; offloaded if one offloads it and none saves it."""
+
+    first: Policy
+    second: Policy
+
+    @property
+    def is_everything(self) -> bool:  # type: ignore[override]  # a property where the family has a constant
+        return self.first.is_everything or self.second.is_everything
+
+    @property
+    def spec(self) -> str:
+        return f"{self.first.spec}+{self.second.spec}"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        first, second = self.first.decide(op, operands, names), self.second.decide(op, operands, names)
+        count = max(len(first), len(second))
+        pairs = zip(_spread(first, count), _spread(second, count), strict=True)
+        return tuple(_strongest(one, other) for one, other in pairs)
+
+
+def _spread(decisions: tuple[Decision, ...], count: int) -> tuple[Decision, ...]:
+    return decisions * count if len(decisions) == 1 else decisions
+
+
+@dataclass(frozen=True, slots=True)
+class UserPolicy(BuiltinPolicy):
+    """A user's function `(op, operand_types, name) -> bool | SAVE | RECOMPUTE | Offload | one of them per result`.
+
+    For a value with several names the function is asked for each, and the strongest answer counts.
+    """
+
+    function: PolicyFunction
+    source: str
+
+    @property
+    def spec(self) -> str:
+        return self.source
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        answer = self._ask(op, operands, names[0] if names else None)
+        for name in names[1:]:
+            other = self._ask(op, operands, name)
+            answer = tuple(_strongest(one, two) for one, two in zip(answer, other, strict=True))
+        return answer
+
+    def _ask(self, op: Op, operands: Types, name: str | None) -> tuple[Decision, ...]:
+        answer = self.function(op, tuple(operands), name)
+        answers = answer if isinstance(answer, tuple) else (answer,)
+        return tuple(self._decision(one) for one in answers)
+
+    def _decision(self, answer: object) -> Decision:
+        if isinstance(answer, bool):
+            return SAVE if answer else RECOMPUTE
+        if isinstance(answer, (Save, Recompute, Offload)):
+            return answer
+        raise CompileError(
+            f"the policy {self.source} returned {answer!r}; a policy returns True, False, SAVE, RECOMPUTE or "
+            "Offload(src, dst), or a tuple of them with one entry per result of the op"
+        )
+
+
+everything_saveable = Everything()
+nothing_saveable = Nothing()
+dots_saveable = checkpoint_dots = Dots()
+dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = DotsWithNoBatchDims()
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """Offload results of matrix products without batch dimensions from one memory to another."""
+    return OffloadDotsWithNoBatchDims(offload_src, offload_dst)
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Save values with one of these names, and nothing else."""
+    return OnlyNames(names)
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Save every named value except those with one of these names."""
+    return AnyNamesBut(names)
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Save every value except those with one of these names."""
+    return AnythingExceptNames(names)
+
+
+def save_from_both_policies(first: object, second: object) -> Policy:
+    """Save what either policy saves; offload what one of them offloads and none saves."""
+    return Either(as_policy(first), as_policy(second))
+
+
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str,
+    offload_dst: str,
+) -> Policy:
+    """Save some names, offload others. Raises CompileError where a name is in both lists."""
+    both = sorted(set(names_which_can_be_saved) & set(names_which_can_be_offloaded))
+    if both:
+        raise CompileError(f"names cannot be both saved and offloaded: {', '.join(both)}; keep each in one list")
+    saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
+    return SaveAndOffloadNames(saved, offloaded, offload_src, offload_dst)
+
+
+# -- text ---------------------------------------------------------------------------------------------------------
+
+_PLAIN: dict[str, Policy] = {
+    "everything": everything_saveable,
+    "nothing": nothing_saveable,
+    "dots": dots_saveable,
+    "dots-no-batch": dots_with_no_batch_dims_saveable,
+    "offload-dots-no-batch": OffloadDotsWithNoBatchDims(),
+}
+_NAMED: dict[str, Callable[[tuple[str, ...]], Policy]] = {
+    "names": OnlyNames,
+    "any-names-but": AnyNamesBut,
+    "except": AnythingExceptNames,
+    "offload": lambda names: SaveAndOffloadNames((), names),
+}
+_JAX_NAMES = {
+    "everything_saveable": "everything",
+    "nothing_saveable": "nothing",
+    "dots_saveable": "dots",
+    "checkpoint_dots": "dots",
+    "dots_with_no_batch_dims_saveable": "dots-no-batch",
+    "checkpoint_dots_with_no_batch_dims": "dots-no-batch",
+    "offload_dot_with_no_batch_dims": "offload-dots-no-batch",
+    "save_only_these_names": "names",
+    "save_any_names_but_these": "any-names-but",
+    "save_anything_except_these_names": "except",
+}
+
+
+def describe_policies() -> list[tuple[str, str, str]]:
+    """(short name, JAX name, what it does) of every built-in policy, for help texts."""
+    rows = []
+    for short, jax_name in ((s, j) for j, s in _JAX_NAMES.items() if not j.startswith("checkpoint_")):
+        policy = _PLAIN[short] if short in _PLAIN else _NAMED[short](("a", "b"))
+        summary = " ".join((type(policy).__doc__ or "").split())
+        rows.append((policy.spec, jax_name, summary))
+    offload = _NAMED["offload"](("a", "b"))
+    rows.append((offload.spec, "save_and_offload_only_these_names", " ".join((type(offload).__doc__ or "").split())))
+    return rows
+
+
+def parse_policy(text: str) -> Policy:
+    """The policy written as `dots`, `names=a,b`, `dots+names=a`, or `file.py:function`.
+
+    Raises CompileError for unknown names (with the nearest known one) and for files or functions that are not there.
+    """
+    terms = [term.strip() for term in text.split("+")]
+    policy = _parse_term(terms[0])
+    for term in terms[1:]:
+        policy = Either(policy, _parse_term(term))
+    return policy
+
+
+def _parse_term(term: str) -> Policy:
+    if ".py:" in term:
+        return _load_user_policy(term)
+    head, has_names, tail = term.partition("=")
+    head = _JAX_NAMES.get(head, head)
+    if head in _PLAIN and not has_names:
+        return _PLAIN[head]
+    if head in _NAMED:
+        names = tuple(name.strip() for name in tail.split(",") if name.strip())
+        if not names:
+            raise CompileError(f"the policy '{head}' takes names: {head}=a,b")
+        return _NAMED[head](names)
+    known = [*_PLAIN, *_NAMED, *_JAX_NAMES]
+    near = difflib.get_close_matches(head, known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    listed = ", ".join([*_PLAIN, *(f"{name}=a,b" for name in _NAMED), "file.py:function"])
+    raise CompileError(f"unknown policy '{term}'{hint} (known: {listed}; combine with '+')")
+
+
+def _load_user_policy(spec: str) -> Policy:
+    file, _, function_name = spec.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise CompileError(f"the policy {spec} names a file that is not there: {path}")
+    name = f"rematc_policy_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise CompileError(f"the policy {spec} names a file that Python cannot import: {path}")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError) as error:
+        raise CompileError(f"the policy {spec} cannot be loaded: {type(error).__name__}: {error}") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        found = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value)) or "none"
+        raise CompileError(f"the policy {spec} names no function of {path} (functions there: {found})")
+    return UserPolicy(function, spec)
+
+
+def as_policy(policy: object) -> Policy:
+    """A policy from what users pass: None (nothing is saved), text, a policy, or a function.
+
+    Raises CompileError for anything else.
+    """
+    if policy is None:
+        return nothing_saveable
+    if isinstance(policy, str):
+        return parse_policy(policy)
+    if isinstance(policy, BuiltinPolicy):
+        return policy
+    if callable(policy):
+        code = getattr(policy, "__code__", None)
+        name = getattr(policy, "__qualname__", type(policy).__qualname__)
+        return UserPolicy(policy, f"{code.co_filename}:{name}" if code else name)
+    raise CompileError(f"a policy is a name, a policy of rematc.policies or a function, not {policy!r}")

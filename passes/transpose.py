@@ -1,0 +1,104 @@
+"""Transposition: a graph linear in some parameters to its adjoint, which takes cotangents of the results.
+
+Before:  graph @f(%c: f32[4], %t: f32[4]) -> (f32[4]) { %0: f32[4] = multiply %t, %c ... }     linear in %t
+After:   graph @f(%c: f32[4], %ct: f32[4]) -> (f32[4]) { %0: f32[4] = multiply %ct, %c ... }
+
+Equations that no linear parameter reaches are evaluated first, in order; then the linear ones are walked backwards,
+and cotangents of a value used several times are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Equation, Graph, LinearOperand, Value
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.regions import Checkpoint
+from rematc.passes.flatten import flatten_for_differentiation
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """The result of `transpose`.
+
+    Attributes:
+        graph: parameters: those in which the graph was not linear, then a cotangent for each result that has one;
+            results: a cotangent for each linear parameter that has one.
+        has_ct: for each linear parameter, whether its cotangent is more than a symbolic zero.
+    """
+
+    graph: Graph
+    has_ct: tuple[bool, ...]
+
+
+def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | None = None) -> Transposed:
+    """The adjoint of `graph` in the parameters for which `is_linear` is set.
+
+    `has_ct` says which results get a cotangent (all of them if it is left out); the others count as zero. Raises
+    CompileError with the equation's location where an op has no transpose.
+    """
+    graph = flatten_for_differentiation(graph)
+    b = Builder(graph.name)
+    linear = {value for value, is_set in zip(graph.params, is_linear, strict=True) if is_set}
+    b.params.extend(value for value in graph.params if value not in linear)
+    backwards: list[Equation] = []
+    for eqn in graph.equations:
+        if linear.isdisjoint(eqn.operands):
+            b.append(eqn)
+        else:
+            backwards.append(eqn)
+            linear.update(eqn.results)
+    cts: dict[Value, Value] = {}
+    for value, is_set in zip(graph.results, has_ct or (True,) * len(graph.results), strict=True):
+        if is_set:
+            ct = b.parameter(value.type, "ct")
+            if value in linear:
+                _accumulate(b, cts, value, ct)
+    while backwards:
+        _transpose_equation(b, backwards.pop(), linear, cts)
+    wanted = [cts.get(value) for value, is_set in zip(graph.params, is_linear, strict=True) if is_set]
+    b.loc = None
+    return Transposed(b.build(*(ct for ct in wanted if ct is not None)), tuple(ct is not None for ct in wanted))
+
+
+def _accumulate(b: Builder, cts: dict[Value, Value], value: Value, ct: Value) -> None:
+    present = cts.get(value)
+    cts[value] = ct if present is None else b.add(present, ct)
+
+
+def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict[Value, Value]) -> None:
+    incoming = [cts.pop(value, None) for value in eqn.results]
+    if all(ct is None for ct in incoming):
+        return
+    b.loc = eqn.loc
+    if isinstance(eqn.op, Checkpoint):
+        outgoing = _transpose_checkpoint(b, eqn, eqn.op, linear, incoming)
+    else:
+        operands = [LinearOperand(value.type) if value in linear else value for value in eqn.operands]
+        try:
+            outgoing = eqn.op.transpose(b, incoming, operands)
+        except CompileError as error:
+            error.loc = error.loc or eqn.loc
+            raise
+    for value, ct in zip(eqn.operands, outgoing, strict=True):
+        if ct is not None and value in linear:
+            _accumulate(b, cts, value, ct)
+
+
+def _transpose_checkpoint(
+    b: Builder, eqn: Equation, op: Checkpoint, linear: set[Value], incoming: Sequence[Value | None]
+) -> list[Value | None]:
+    is_linear = [value in linear for value in eqn.operands]
+    body = transpose(op.body, is_linear, [ct is not None for ct in incoming])
+    present = [ct for ct in incoming if ct is not None]
+    known = [value for value in eqn.operands if value not in linear]
+    prevent_cse = op.prevent_cse
+    if isinstance(prevent_cse, tuple):
+        pinned = [pin for pin, is_set in zip(prevent_cse, is_linear, strict=True) if not is_set]
+        prevent_cse = (*pinned, *(True for _ in present))
+    adjoint = replace(op, body=body.graph, prevent_cse=prevent_cse, is_differentiated=True)
+    results = iter(b.emit(adjoint, *known, *present))
+    has_ct = iter(body.has_ct)
+    return [next(results) if is_set and next(has_ct) else None for is_set in is_linear]
