@@ -1,0 +1,24 @@
+# Short names for the checks; .ci/run runs all of them from a clean clone.
+BIN ?= .venv/bin
+
+.PHONY: test lint format types layers bench
+
+test:
+	$(BIN)/pytest -n 2
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format:
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types:
+	$(BIN)/mypy
+
+layers:
+	$(BIN)/lint-imports
+
+bench:
+	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
