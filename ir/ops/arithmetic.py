@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, LinearOperand, Operands, Primals, Tangents, Value, register
-from rematc.ir.ops.elementwise import ANY, NUMBERS, Binary, Unary
+from rematc.ir.core import (
+    Derivatives,
+    Emitter,
+    LinearOperand,
+    Operands,
+    Primals,
+    Tangents,
+    Types,
+    Value,
+    register,
+)
+from rematc.ir.ops.elementwise import (
+    ANY,
+    INEXACT,
+    NUMBERS,
+    ORDERED,
+    SIGNED_REALS,
+    Binary,
+    Numeric,
+    StepUnary,
+    Unary,
+    check_arity,
+    check_kind,
+)
+from rematc.ir.types import TensorType
 
 
 @register
@@ -19,7 +42,7 @@ class Negate(Unary):
     name = "negate"
     kinds = NUMBERS
 
-    def evaluate(self, *operands: Array) -> Any:
+    def evaluate(self, *operands: Numeric) -> Any:
         return np.negative(operands[0])
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
@@ -37,7 +60,7 @@ class Add(Binary):
     name = "add"
     kinds = ANY
 
-    def evaluate(self, *operands: Array) -> Any:
+    def evaluate(self, *operands: Numeric) -> Any:
         return np.add(*operands)
 
     def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
@@ -57,7 +80,7 @@ class Subtract(Binary):
 
     name = "subtract"
 
-    def evaluate(self, *operands: Array) -> Any:
+    def evaluate(self, *operands: Numeric) -> Any:
         return np.subtract(*operands)
 
     def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
@@ -84,7 +107,7 @@ class Multiply(Binary):
     name = "multiply"
     kinds = ANY
 
-    def evaluate(self, *operands: Array) -> Any:
+    def evaluate(self, *operands: Numeric) -> Any:
         return np.multiply(*operands)
 
     def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
@@ -110,7 +133,7 @@ class Divide(Binary):
 
     name = "divide"
 
-    def evaluate(self, *operands: Array) -> Any:
+    def evaluate(self, *operands: Numeric) -> Any:
         x, y = operands
         if x.dtype.kind in "iu":
             return _divide_integers(x, y)
@@ -130,8 +153,159 @@ class Divide(Binary):
         return (b.divide(ct, y), None)
 
 
-def _divide_integers(x: Array, y: Array) -> Array:
+def _divide_integers(x: Numeric, y: Numeric) -> Numeric:
     """Quotient towards zero; a zero divisor gives -1 (all bits set), as XLA does where StableHLO leaves it open."""
     safe = np.where(y == 0, 1, y).astype(x.dtype)
     quotient = np.where((x < 0) != (safe < 0), -(np.abs(x) // np.abs(safe)), np.abs(x) // np.abs(safe))
     return np.where(y == 0, np.asarray(-1).astype(x.dtype), quotient).astype(x.dtype)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Power(Binary):
+    """x^y. dz = y x^(y-1) dx + z log(x) dy.
+
+    The limits are taken where the terms have them: the first is 0 where y is 0, the second is 0 where x is 0.
+    """
+
+    name = "power"
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        x, y = operands
+        return _integer_power(x, y) if x.dtype.kind in "iu" else np.power(x, y)
+
+    def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
+        zero = b.zeros(y.type)
+        is_constant = b.compare(y, zero, "EQ")
+        slope = b.multiply(y, b.power(x, b.subtract(y, b.full(y.type, 1))))
+        return b.multiply(t, b.select(is_constant, zero, slope))
+
+    def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
+        is_zero = b.compare(x, b.zeros(x.type), "EQ")
+        return b.multiply(t, b.multiply(z, b.log(b.select(is_zero, b.full(x.type, 1), x))))
+
+
+def _integer_power(x: Numeric, y: Numeric) -> Numeric:
+    """x^y modulo 2^bits by squaring; a negative y gives the reciprocal rounded to zero where there is one."""
+    result, base, rest = np.ones_like(x), x, np.where(y < 0, 0, y)
+    while rest.any():
+        result = np.where(rest & 1, result * base, result).astype(x.dtype)
+        base, rest = base * base, rest >> 1
+    is_odd = (y & 1).astype(bool)
+    reciprocal = np.where(x == 1, 1, np.where(x == -1, np.where(is_odd, -1, 1), 0))
+    return np.where(y < 0, reciprocal, result).astype(x.dtype)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class IntegerPower(Unary):
+    """x^n for a fixed integer n, as a product of squares of x. StableHLO has no such op; it keeps n in sight.
+
+    Attributes:
+        exponent: n; negative only for floating and complex x.
+    """
+
+    name = "integer_power"
+    exponent: int
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 1)
+        (x,) = operands
+        check_kind(self, x, NUMBERS if self.exponent >= 0 else INEXACT)
+        return (x,)
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        (x,) = operands
+        result, base, rest = np.ones_like(x), x, abs(self.exponent)
+        while rest:
+            result = result * base if rest & 1 else result
+            base, rest = base * base, rest >> 1
+        return 1 / result if self.exponent < 0 else result
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        (t,) = tangents
+        if t is None or self.exponent == 0:
+            return (None,)
+        if self.exponent == 1:
+            return (t,)
+        below = primals[0] if self.exponent == 2 else b.emit1(IntegerPower(self.exponent - 1), primals[0])
+        return (b.multiply(t, b.scale(below, self.exponent)),)
+
+    def flops(self, operands: Types, results: Types) -> int:
+        products = abs(self.exponent).bit_length() + abs(self.exponent).bit_count() - 2 if self.exponent else 0
+        divisions = int(self.exponent < 0)
+        return (products + divisions) * results[0].size if results[0].dtype.is_inexact else 0
+
+
+class Extremum(Binary):
+    """Family base: the greater or the smaller operand. NaN if either is; equal operands share the tangent in halves."""
+
+    __slots__ = ()
+    kinds = ORDERED
+    #: the direction in which x compares to y where x is the result
+    wins: ClassVar[str]
+
+    def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
+        return self._share(b, t, x, y)
+
+    def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
+        return self._share(b, t, y, x)
+
+    def _share(self, b: Emitter, t: Value, mine: Value, other: Value) -> Value:
+        # Two choices rather than a product with a weight: the residuals are booleans.
+        tie = b.select(b.compare(mine, other, "EQ"), b.scale(t, 0.5), b.zeros(t.type))
+        return b.select(b.compare(mine, other, self.wins), t, tie)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Maximum(Extremum):
+    """The greater of x and y; on booleans, or."""
+
+    name = "maximum"
+    wins = "GT"
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        x, y = operands
+        # Equal floats may be 0 and -0, of which 0 is the greater.
+        return np.where(x == y, x + y, np.maximum(x, y)) if x.dtype.kind == "f" else np.maximum(x, y)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Minimum(Extremum):
+    """The smaller of x and y; on booleans, and."""
+
+    name = "minimum"
+    wins = "LT"
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        return np.minimum(*operands)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Sign(StepUnary):
+    """-1, 0 or 1 as x is negative, zero or positive; zeros keep their sign, NaN stays."""
+
+    name = "sign"
+    kinds = SIGNED_REALS
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        (x,) = operands
+        return np.where(x == 0, x, np.sign(x))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Abs(Unary):
+    """|x|, with derivative 0 at 0."""
+
+    name = "abs"
+    kinds = SIGNED_REALS
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        return np.abs(operands[0])
+
+    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
+        return b.sign(x)

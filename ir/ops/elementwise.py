@@ -12,7 +12,10 @@ import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.types import Kind, TensorType
+from rematc.ir.types import DTYPES, Kind, TensorType
+
+#: Arrays as rules compute with them; NumPy's stubs give arithmetic to no array of `generic` elements.
+Numeric = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 NUMBERS = frozenset({Kind.INT, Kind.UINT, Kind.FLOAT, Kind.COMPLEX})
 SIGNED = frozenset({Kind.INT, Kind.FLOAT, Kind.COMPLEX})
@@ -23,17 +26,24 @@ INTEGRAL = frozenset({Kind.BOOL, Kind.INT, Kind.UINT})
 INTEGERS = frozenset({Kind.INT, Kind.UINT})
 ANY = frozenset(Kind)
 
+SIGNED_REALS = frozenset({Kind.INT, Kind.FLOAT})
+ORDERED = frozenset({Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT})
+
 NOT_LINEAR = "does not exist: the op is not linear in any operand"
-PIECEWISE_CONSTANT = "is zero wherever it exists: the op is piecewise constant"
+NO_TANGENT = "does not exist: the operands are integers or booleans"
 
 
-def widened(x: Array) -> Array:
-    """`x` in an element type that NumPy computes in: 16-bit and narrower floats become float32."""
-    return x.astype(np.float32) if x.dtype.itemsize <= 2 and _is_float(x.dtype) else x
+_WIDE: dict[np.dtype[np.generic], type[np.generic]] = {
+    **{dtype.numpy: np.float32 for dtype in DTYPES.values() if dtype.is_float and dtype.bits <= 16},
+    **{dtype.numpy: np.int8 for dtype in DTYPES.values() if dtype.kind is Kind.INT and dtype.bits < 8},
+    **{dtype.numpy: np.uint8 for dtype in DTYPES.values() if dtype.kind is Kind.UINT and dtype.bits < 8},
+}
 
 
-def _is_float(dtype: np.dtype[np.generic]) -> bool:
-    return dtype.kind in "fV"  # ml_dtypes' types are of kind V
+def widened(x: Array) -> Numeric:
+    """`x` in an element type that NumPy computes in: floats to 16 bits as float32, integers to 4 bits as int8."""
+    wide = _WIDE.get(x.dtype)
+    return x if wide is None else x.astype(wide)
 
 
 def check_arity(op: Op, operands: Types, count: int) -> None:
@@ -66,7 +76,7 @@ class Elementwise(Op):
     kinds: ClassVar[frozenset[Kind]] = NUMBERS
     no_transpose: ClassVar[str] = NOT_LINEAR
 
-    def evaluate(self, *operands: Array) -> Any:
+    def evaluate(self, *operands: Numeric) -> Any:
         raise NotImplementedError
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -98,6 +108,21 @@ class Unary(Elementwise):
         if t is None:
             return (None,)
         return (b.multiply(t, self.derivative(b, primals[0], results[0])),)
+
+
+class InverseFunction(Unary):
+    """y = f(x), where x = g(y). A member gives `slope`, g'(y), from x and y: f'(x) = 1 / g'(y)."""
+
+    __slots__ = ()
+
+    def slope(self, b: Emitter, x: Value, y: Value) -> Value:
+        raise NotImplementedError
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        (t,) = tangents
+        if t is None:
+            return (None,)
+        return (b.divide(t, self.slope(b, primals[0], results[0])),)
 
 
 class StepUnary(Unary):
@@ -137,3 +162,18 @@ class StepBinary(Binary):
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)
+
+
+def one_plus(b: Emitter, x: Value) -> Value:
+    """1 + x."""
+    return b.add(b.full(x.type, 1), x)
+
+
+def one_minus(b: Emitter, x: Value) -> Value:
+    """1 - x."""
+    return b.subtract(b.full(x.type, 1), x)
+
+
+def square(b: Emitter, x: Value) -> Value:
+    """x^2."""
+    return b.multiply(x, x)
