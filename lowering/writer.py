@@ -6,7 +6,10 @@ A rule is a function of (writer, equation) that appends lines of StableHLO. Rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rematc.ir.core import Equation, Graph, Op, Value
@@ -17,6 +20,8 @@ from rematc.ir.types import TensorType
 Rule = Callable[["Writer", Equation], None]
 RULES: dict[type[Op], Rule] = {}
 _R = TypeVar("_R", bound=Rule)
+
+UNKNOWN = "loc(unknown)"
 
 
 def lowers(*ops: type[Op]) -> Callable[[_R], _R]:
@@ -48,20 +53,41 @@ def array(values: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
 
 
+def quoted(text: str) -> str:
+    """A string literal of MLIR: control characters and what is not ASCII as escaped bytes."""
+    if text.isascii() and text.isprintable():
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    else:
+        plain = (chr(byte) if 32 <= byte < 127 and byte not in b'\\"' else f"\\{byte:02X}" for byte in text.encode())
+        escaped = "".join(plain)
+    return f'"{escaped}"'
+
+
 class Writer:
     """Appends the lines of one module.
 
-    Rules use `name` for operands, `define` for results, and `line` to write.
+    Rules use `name` for operands, `define` for results, and `line` to write. A rule whose op owns a graph writes it
+    inside `scope`, or has it written as a function with `function`.
+
+    Attributes:
+        lines: the module's lines so far, without its head and foot.
+        loc_aliases: the lines that define the aliases of locations.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.functions: list[str] = []
+        self.loc_aliases: list[str] = []
         self._names: dict[Value, str] = {}
         self._types: dict[TensorType, str] = {}
-        self._locs: dict[Location | None, str] = {}
-        self._loc_lines: list[str] = []
+        self._locs: dict[Location | None, str] = {None: UNKNOWN}
         self._count = 0
+        self._symbols: dict[Graph, str] = {}
+        # By identity first: hashing a graph costs its size. The graphs are kept alive by `_symbols` or by the caller.
+        self._symbol_of_id: dict[int, str] = {}
+        self._taken = {"main"}
+        self._pending: deque[tuple[str, Graph]] = deque()
+
+    # -- names ---------------------------------------------------------------------------------------------------
 
     def name(self, value: Value) -> str:
         """The SSA name of a value already defined."""
@@ -80,9 +106,64 @@ class Writer:
         name = self._names[value] = self.fresh()
         return name
 
+    def define_all(self, values: Sequence[Value]) -> str:
+        """Name all results of an op: `%0 = ` or `%0:2 = `, or nothing for none; the op must come next."""
+        if not values:
+            return ""
+        name = self.fresh()
+        if len(values) == 1:
+            self._names[values[0]] = name
+            return f"{name} = "
+        for index, value in enumerate(values):
+            self._names[value] = f"{name}#{index}"
+        return f"{name}:{len(values)} = "
+
     def bind(self, value: Value, name: str) -> None:
         """Let `value` be known under a name that some line defines already."""
         self._names[value] = name
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A graph of its own: its names are forgotten afterwards, those outside are not seen.
+
+        Graphs may share their values (partial evaluation splits one into two), so names hold for one graph only.
+        """
+        outer, self._names = self._names, {}
+        try:
+            yield
+        finally:
+            self._names = outer
+
+    # -- functions -----------------------------------------------------------------------------------------------
+
+    def function(self, body: Graph) -> str:
+        """The symbol of the private function with this body; equal bodies share one."""
+        symbol = self._symbol_of_id.get(id(body))
+        if symbol is not None:
+            return symbol
+        symbol = self._symbols.get(body)
+        if symbol is None:
+            symbol = self._symbols[body] = self._fresh_symbol(body.name)
+            self._pending.append((symbol, body))
+        self._symbol_of_id[id(body)] = symbol
+        return symbol
+
+    def pending_functions(self) -> Iterator[tuple[str, Graph]]:
+        """The functions that are called but not yet written, those found meanwhile included."""
+        while self._pending:
+            yield self._pending.popleft()
+
+    def _fresh_symbol(self, name: str) -> str:
+        base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
+        base = f"_{base}" if base[0].isdigit() else base
+        symbol, count = base, 0
+        while symbol in self._taken:
+            count += 1
+            symbol = f"{base}_{count}"
+        self._taken.add(symbol)
+        return symbol
+
+    # -- text ----------------------------------------------------------------------------------------------------
 
     def type(self, type: TensorType) -> str:
         found = self._types.get(type)
@@ -96,17 +177,13 @@ class Writer:
     def loc(self, loc: Location | None) -> str:
         """A reference to the location's alias, which stands at the end of the module."""
         found = self._locs.get(loc)
-        if found is not None:
-            return found
-        if loc is None:
-            found = "loc(unknown)"
-        else:
-            alias = f"#loc{len(self._loc_lines) + 1}"
-            place = f'"{_escape(loc.file)}":{loc.line}:{loc.column}'
-            text = f'"{_escape(loc.function)}"({place})' if loc.function else place
-            self._loc_lines.append(f"{alias} = loc({text})")
-            found = f"loc({alias})"
-        self._locs[loc] = found
+        if found is not None or loc is None:
+            return found or UNKNOWN
+        alias = f"#loc{len(self.loc_aliases) + 1}"
+        place = f"{quoted(loc.file)}:{loc.line}:{loc.column}"
+        text = f"{quoted(loc.function)}({place})" if loc.function else place
+        self.loc_aliases.append(f"{alias} = loc({text})")
+        found = self._locs[loc] = f"loc({alias})"
         return found
 
     def line(self, text: str, loc: Location | None) -> None:
@@ -128,7 +205,3 @@ class Writer:
         """Lower all equations of a graph whose parameters are bound."""
         for eqn in graph.equations:
             self.equation(eqn)
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

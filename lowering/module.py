@@ -1,0 +1,76 @@
+"""A graph as the text of a StableHLO module.
+
+    module @train_step {
+      func.func public @main(%arg0: tensor<4x8xf32> loc("x"), ...) -> (tensor<f32>) {
+        %0 = stablehlo.dot_general %arg0, ... loc(#loc1)
+        return %7 : tensor<f32> loc(unknown)
+      } loc(unknown)
+      func.func private @layer(...) ...
+    } loc(unknown)
+    #loc1 = loc("loss"("model.py":12:8))
+
+The body of a `call` is a private function, printed once for all calls of an equal body. Locations stand at the end
+under aliases, so that a line is as long as its op.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rematc.ir.core import Graph, Value
+from rematc.ir.types import TensorType
+from rematc.lowering.ops import arithmetic, regions
+from rematc.lowering.writer import UNKNOWN, Writer, quoted
+
+#: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
+FAMILIES = (arithmetic, regions)
+
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
+
+
+def stablehlo_text(graph: Graph, *, module_name: str | None = None) -> str:
+    """The StableHLO module whose public function `main` is `graph`.
+
+    Args:
+        graph: what to print.
+        module_name: name of the module; the graph's name by default.
+
+    Raises:
+        MissingRuleError: at the user's line, for an op without a lowering rule.
+        CompileError: for an op that a pass should have removed.
+    """
+    writer = Writer()
+    _function(writer, graph, "public @main")
+    for symbol, body in writer.pending_functions():
+        _function(writer, body, f"private @{symbol}")
+    head = f"module @{_symbol(module_name or graph.name)} {{"
+    return "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
+
+
+def _function(writer: Writer, graph: Graph, signature: str) -> None:
+    """Append `func.func <signature>(...) -> (...) { ... }`."""
+    is_entry = signature.startswith("public")
+    with writer.scope():
+        params = []
+        for index, value in enumerate(graph.params):
+            writer.bind(value, f"%arg{index}")
+            params.append(f"%arg{index}: {writer.type(value.type)}{_memory(value.type, is_entry)} {_param_loc(value)}")
+        results = [f"{writer.type(value.type)}{_memory(value.type, is_entry)}" for value in graph.results]
+        writer.lines.append(f"  func.func {signature}({', '.join(params)}) -> ({', '.join(results)}) {{")
+        writer.body(graph)
+        returned = f"{writer.names(graph.results)} : {writer.types(graph.results)}" if graph.results else ""
+        writer.raw(f"func.return {returned} {UNKNOWN}")
+        writer.lines.append(f"  }} {UNKNOWN}")
+
+
+def _memory(type: TensorType, is_entry: bool) -> str:
+    """The attribute that tells XLA where an argument or result of the program lies."""
+    return ' {mhlo.memory_kind = "pinned_host"}' if is_entry and type.on_host else ""
+
+
+def _param_loc(value: Value) -> str:
+    return f"loc({quoted(value.name)})" if value.name else UNKNOWN
+
+
+def _symbol(name: str) -> str:
+    return name if _SYMBOL.fullmatch(name) else quoted(name)

@@ -1,0 +1,38 @@
+"""Lowering of ops that own graphs: `call` is a call of a private function, `checkpoint` its body in place."""
+
+from __future__ import annotations
+
+from rematc.ir.core import Equation
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.lowering.writer import Writer, lowers
+
+
+@lowers(Call)
+def call(w: Writer, eqn: Equation) -> None:
+    """`%r:2 = func.call @f(%x) : (tensor<...>) -> (tensor<...>, tensor<...>)`."""
+    assert isinstance(eqn.op, Call)
+    callee = f"func.call @{w.function(eqn.op.body)}({w.names(eqn.operands)})"
+    signature = f"({w.types(eqn.operands)}) -> ({w.types(eqn.results)})"
+    w.line(f"{w.define_all(eqn.results)}{callee} : {signature}", eqn.loc)
+
+
+@lowers(Checkpoint)
+def checkpoint(w: Writer, eqn: Equation) -> None:
+    """The body's equations. The recomputing side must come as plain equations behind a barrier."""
+    assert isinstance(eqn.op, Checkpoint)
+    if eqn.op.is_differentiated:
+        raise CompileError(
+            f"the recomputation of checkpoint '{eqn.op.body.name}' reaches the lowering without a barrier; "
+            "add the pass 'barriers' at the end of the pipeline",
+            eqn.loc,
+        )
+    body = eqn.op.body
+    operands = [w.name(value) for value in eqn.operands]
+    with w.scope():
+        for param, name in zip(body.params, operands, strict=True):
+            w.bind(param, name)
+        w.body(body)
+        results = [w.name(value) for value in body.results]
+    for value, name in zip(eqn.results, results, strict=True):
+        w.bind(value, name)
