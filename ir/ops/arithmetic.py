@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rematc.ir.core import (
+    Array,
     Derivatives,
     Emitter,
     LinearOperand,
+    Op,
     Operands,
     Primals,
     Tangents,
@@ -18,9 +21,11 @@ from rematc.ir.core import (
     Value,
     register,
 )
+from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import (
     ANY,
     INEXACT,
+    NOT_LINEAR,
     NUMBERS,
     ORDERED,
     SIGNED_REALS,
@@ -309,3 +314,50 @@ class Abs(Unary):
 
     def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
         return b.sign(x)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Clamp(Op):
+    """The second operand, kept between the first and the third: minimum(maximum(x, low), high).
+
+    The bounds have x's shape or are scalars. Where x is at a bound its tangent is zero.
+    """
+
+    name = "clamp"
+    no_transpose = NOT_LINEAR
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 3)
+        low, x, high = operands
+        check_kind(self, x, ORDERED)
+        for bound in (low, high):
+            if bound.with_shape(x.shape) != x or bound.shape not in ((), x.shape):
+                raise TypeMismatchError(f"'clamp' of {x} takes bounds of type {x} or {x.with_shape(())}, got {bound}")
+        return (x,)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        low, x, high = operands
+        (raised,) = Maximum().reference((x, np.broadcast_to(low, x.shape)))
+        return Minimum().reference((raised, np.broadcast_to(high, x.shape)))
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        type = results[0].type
+        low, x, high = [b.broadcast_in_dim(value, type.shape, ()) for value in primals]
+        from_low, from_x, from_high = tangents
+        parts: list[tuple[Value, Value]] = []
+        if from_low is not None:
+            parts.append((from_low, b.logical_and(b.compare(x, low, "LT"), b.compare(low, high, "LT"))))
+        if from_x is not None:
+            parts.append((from_x, b.logical_and(b.compare(x, low, "GT"), b.compare(x, high, "LT"))))
+        if from_high is not None:
+            parts.append((from_high, b.compare(x, high, "GT")))
+        zero = b.zeros(type)
+        chosen = [b.select(where, b.broadcast_in_dim(t, type.shape, ()), zero) for t, where in parts]
+        total = chosen[0]
+        for part in chosen[1:]:
+            total = b.add(total, part)
+        return (total,)
+
+    def flops(self, operands: Types, results: Types) -> int:
+        return 2 * results[0].size if results[0].dtype.is_float else 0

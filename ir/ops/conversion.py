@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, LinearOperand, Op, Operands, Primals, Tangents, Types, register
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.elementwise import FLOATS, Unary, check_arity, widened
-from rematc.ir.types import BOOL, DType, TensorType
+from rematc.ir.ops.elementwise import FLOATS, NOT_LINEAR, Numeric, Unary, check_arity, check_kind, widened
+from rematc.ir.types import BOOL, DType, Kind, TensorType
 
 
 @register
@@ -49,9 +50,9 @@ class Convert(Op):
 
 
 def _converted(x: Array, dtype: DType) -> Array:
-    if dtype is BOOL:
-        return np.not_equal(widened(x), 0)
     wide = widened(x)
+    if dtype is BOOL:
+        return np.not_equal(wide, 0)
     if wide.dtype.kind == "c" and not dtype.is_complex:
         wide = wide.real
     if dtype.is_integer and wide.dtype.kind == "f":
@@ -59,13 +60,113 @@ def _converted(x: Array, dtype: DType) -> Array:
     return wide.astype(dtype.numpy)
 
 
-def _saturated(x: Array, dtype: DType) -> Array:
-    """Floats truncated to integers, the nearest that fits."""
-    lowest, highest = (
-        (0, 2**dtype.bits - 1) if dtype.kind.value == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
-    )
+def _saturated(x: Numeric, dtype: DType) -> Array:
+    """Floats truncated to integers, to the nearest that fits."""
+    is_signed = dtype.kind is Kind.INT
+    lowest = -(2 ** (dtype.bits - 1)) if is_signed else 0
+    highest = lowest + 2**dtype.bits - 1
+    wide = np.int64 if is_signed else np.uint64
     is_low, is_high = x <= lowest, x >= highest
-    inside: Any = np.where(is_low | is_high | np.isnan(x), 0, x)
-    wide = np.int64 if dtype.kind.value == "int" else np.uint64
+    inside = np.where(is_low | is_high | np.isnan(x), 0, x)
     result = np.where(is_low, wide(lowest), np.where(is_high, wide(highest), np.trunc(inside).astype(wide)))
     return result.astype(dtype.numpy)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class BitcastConvert(Op):
+    """The same bits read as another element type, least significant bits first.
+
+    To a narrower type each element becomes a row of a new last dimension; to a wider type the last dimension is
+    taken together.
+
+    Attributes:
+        dtype: element type of the result.
+    """
+
+    name = "bitcast_convert"
+    dtype: DType
+    no_jvp = "does not exist: the bits of a number are no continuous function of it"
+    no_transpose = NOT_LINEAR
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 1)
+        (x,) = operands
+        for dtype in (x.dtype, self.dtype):
+            if dtype is BOOL or dtype.bits < 8:
+                raise TypeMismatchError(f"'bitcast_convert' takes element types of whole bytes, got {dtype}")
+        if x.dtype.is_complex != self.dtype.is_complex:
+            raise TypeMismatchError(f"'bitcast_convert' of {x} to {self.dtype}: both must be complex, or neither")
+        return (TensorType(self.dtype, self._shape(x), x.on_host),)
+
+    def _shape(self, x: TensorType) -> tuple[int, ...]:
+        found, wanted = x.dtype.bits, self.dtype.bits
+        if found >= wanted:
+            return x.shape if found == wanted else (*x.shape, found // wanted)
+        if not x.rank or x.shape[-1] * found != wanted:
+            raise TypeMismatchError(
+                f"'bitcast_convert' to {self.dtype} takes {wanted // found} elements a row, got {x}"
+            )
+        return x.shape[:-1]
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = operands
+        wanted = self.dtype.numpy.itemsize
+        if x.dtype.itemsize == wanted:
+            return (x.view(self.dtype.numpy),)
+        rows = np.ascontiguousarray(x if x.dtype.itemsize < wanted else x[..., np.newaxis]).view(self.dtype.numpy)
+        return (rows[..., 0] if x.dtype.itemsize < wanted else rows,)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class ReducePrecision(Unary):
+    """x rounded to a narrower floating format, and kept in its own.
+
+    Numbers below the format's normal range become zeros, those above infinities. The tangent is rounded likewise.
+
+    Attributes:
+        exponent_bits: width of the format's exponent.
+        mantissa_bits: width of its mantissa, without the leading 1.
+    """
+
+    name = "reduce_precision"
+    exponent_bits: int
+    mantissa_bits: int
+    kinds = FLOATS
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 1)
+        check_kind(self, operands[0], self.kinds)
+        if self.exponent_bits < 1 or self.mantissa_bits < 0:
+            found = f"{self.exponent_bits} and {self.mantissa_bits}"
+            raise TypeMismatchError(
+                f"'reduce_precision' takes at least 1 exponent bit and 0 mantissa bits, got {found}"
+            )
+        return (operands[0],)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = operands
+        with np.errstate(all="ignore"):
+            own = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it unannotated
+            return (self._rounded(x.astype(np.float64), own).astype(x.dtype),)
+
+    def _rounded(self, x: Numeric, own: Any) -> Numeric:
+        is_ordinary = np.isfinite(x) & (x != 0)
+        ordinary = np.where(is_ordinary, x, 1)
+        # The place of the last bit kept: subnormal numbers of x's own format share one.
+        exponent = np.maximum(np.frexp(ordinary)[1] - 1, own.minexp)
+        last = exponent - min(self.mantissa_bits, own.nmant)
+        rounded = np.ldexp(np.rint(np.ldexp(ordinary, -last)), last)
+        if self.exponent_bits < own.nexp:
+            bias = 2 ** (self.exponent_bits - 1) - 1
+            size = np.abs(rounded)
+            rounded = np.where(size >= 2.0 ** (bias + 1), np.copysign(np.inf, x), rounded)
+            rounded = np.where(size < 2.0 ** (1 - bias), np.copysign(0.0, x), rounded)
+        return np.where(is_ordinary, rounded, x)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return (None if tangents[0] is None else b.emit1(self, tangents[0]),)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        return (None if cts[0] is None else b.emit1(self, cts[0]),)

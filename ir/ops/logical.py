@@ -245,8 +245,9 @@ def _signed(x: Numeric) -> Numeric:
 
 def _unsigned(x: Numeric, bits: int) -> Numeric:
     """The bits of x, those above `bits` cleared."""
-    unsigned = x.view(f"u{x.dtype.itemsize}")
-    return unsigned & unsigned.dtype.type((1 << bits) - 1)
+    unsigned: Numeric = x.view(f"u{x.dtype.itemsize}")
+    mask: Numeric = np.asarray((1 << bits) - 1, unsigned.dtype)
+    return unsigned & mask
 
 
 @register
