@@ -19,6 +19,7 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.passes.flatten import copy_equations
 from rematc.passes.manager import Pass, register_pass
 
 STRATEGIES = ("optimization_barrier", "none")
@@ -45,46 +46,36 @@ class Barriers(Pass):
             return graph
         equations: list[Equation] = []
         env: dict[Value, Value] = {}
-        self._dissolve(graph, equations, env)
+        self._dissolve(graph.equations, equations, env)
         results = tuple([env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(equations), results)
 
-    def _dissolve(self, graph: Graph, into: list[Equation], env: dict[Value, Value]) -> None:
-        for eqn in graph.equations:
+    def _dissolve(self, equations: Sequence[Equation], into: list[Equation], env: dict[Value, Value]) -> None:
+        for eqn in equations:
             operands = tuple([env.get(value, value) for value in eqn.operands])
             match eqn.op:
                 case Checkpoint() as op:
                     inputs = self._pin(op, operands, eqn, into) if op.is_differentiated else operands
-                    inner: dict[Value, Value] = dict(zip(op.body.params, inputs, strict=True))
-                    self._copy(op.body, into, inner)
-                    env.update(zip(eqn.results, [inner[value] for value in op.body.results], strict=True))
+                    body: list[Equation] = []
+                    results = copy_equations(op.body, inputs, body)
+                    self._dissolve(body, into, env)
+                    env.update(zip(eqn.results, [env.get(value, value) for value in results], strict=True))
                 case Call() as op:
                     into.append(Equation(Call(self.run(op.body)), operands, eqn.results, eqn.loc))
                 case op:
                     into.append(eqn if operands == eqn.operands else Equation(op, operands, eqn.results, eqn.loc))
 
-    def _copy(self, body: Graph, into: list[Equation], env: dict[Value, Value]) -> None:
-        """Like `_dissolve`, with fresh results: one body may stand in several equations."""
-        fresh = []
-        for eqn in body.equations:
-            results = tuple([Value(value.type, value.name) for value in eqn.results])
-            fresh.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
-            env.update(zip(eqn.results, results, strict=True))
-        inner: dict[Value, Value] = {}
-        self._dissolve(Graph(body.name, (), tuple(fresh), ()), into, inner)
-        for value, renamed in env.items():
-            env[value] = inner.get(renamed, renamed)
-
-    def _pin(self, op: Checkpoint, operands: Sequence[Value], eqn: Equation, into: list[Equation]) -> list[Value]:
+    def _pin(
+        self, op: Checkpoint, operands: tuple[Value, ...], eqn: Equation, into: list[Equation]
+    ) -> tuple[Value, ...]:
         """The operands as they leave a barrier over those that are pinned, each distinct value once."""
         if self.strategy == "none":
-            return list(operands)
+            return operands
         pinned = dict.fromkeys(value for value, is_set in zip(operands, op.pinned, strict=True) if is_set)
         if not pinned:
-            return list(operands)
+            return operands
         results = tuple(Value(value.type, value.name) for value in pinned)
         into.append(Equation(OptimizationBarrier(), tuple(pinned), results, eqn.loc))
         renamed = dict(zip(pinned, results, strict=True))
-        return [
-            renamed[value] if is_set else value for value, is_set in zip(operands, op.pinned, strict=True)
-        ]
+        pins = zip(operands, op.pinned, strict=True)
+        return tuple([renamed[value] if is_set else value for value, is_set in pins])

@@ -17,7 +17,9 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
-from rematc.passes.jvp import jvp
+from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.dce import DeadCode
+from rematc.passes.jvp import Jvp, jvp
 from rematc.passes.partial_eval import Residual, partial_eval
 from rematc.passes.transpose import transpose
 
@@ -67,15 +69,17 @@ def under_policy(graph: Graph, policy: Policy, prevent_cse: bool | tuple[bool, .
     return b.build(*b.emit(Checkpoint(graph, policy, prevent_cse), *params))
 
 
-def linearize(graph: Graph, wrt: Sequence[bool]) -> Linearized:
+def linearize(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = None) -> Linearized:
     """Linearize `graph` with respect to the parameters for which `wrt` is set (inexact ones).
 
+    `of` says which results get tangents (all of them if it is left out): what only the others need is not a residual.
     Raises CompileError with the equation's location where an op has no jvp.
     """
-    differentiated = jvp(graph, wrt)
+    differentiated = _only_tangents_of(jvp(graph, wrt), of)
+    joint = CommonSubexpressions().run(differentiated.graph)
     count = len(graph.params)
-    is_unknown = [index >= count for index in range(len(differentiated.graph.params))]
-    part = partial_eval(differentiated.graph, is_unknown, None)
+    is_unknown = [index >= count for index in range(len(joint.params))]
+    part = partial_eval(joint, is_unknown, None)
     tangent_is_unknown = iter(part.is_unknown[len(graph.results) :])
     has_tangent = tuple([is_set and next(tangent_is_unknown) for is_set in differentiated.has_tangent])
     forward = part.known
@@ -84,18 +88,32 @@ def linearize(graph: Graph, wrt: Sequence[bool]) -> Linearized:
     return Linearized(forward, part.staged, part.residuals, has_tangent)
 
 
+def _only_tangents_of(result: Jvp, of: Sequence[bool] | None) -> Jvp:
+    if of is None:
+        return result
+    graph, count = result.graph, len(result.has_tangent)
+    tangents = iter(graph.results[count:])
+    kept = [next(tangents) if is_set else None for is_set in result.has_tangent]
+    wanted = [value if is_set else None for value, is_set in zip(kept, of, strict=True)]
+    results = (*graph.results[:count], *(value for value in wanted if value is not None))
+    narrowed = Graph(graph.name, graph.params, graph.equations, results)
+    return Jvp(narrowed, tuple(value is not None for value in wanted))
+
+
 def _without_known_tangents(forward: Graph, results: int, residuals: int) -> Graph:
     """Drop tangents that turned out not to depend on the incoming ones: a linear map that is constant is zero."""
     kept = (*forward.results[:results], *forward.results[len(forward.results) - residuals :])
     return Graph(forward.name, forward.params, forward.equations, kept)
 
 
-def vjp(graph: Graph, wrt: Sequence[bool]) -> Vjp:
-    """The forward and backward graphs of `graph` with respect to the parameters for which `wrt` is set."""
-    linearized = linearize(graph, wrt)
+def vjp(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = None) -> Vjp:
+    """The forward and backward graphs of `graph` with respect to the parameters for which `wrt` is set.
+
+    `of` says which results get cotangents (all of them if it is left out).
+    """
+    linearized = linearize(graph, wrt, of)
     count = len(linearized.residuals)
     is_linear = [index >= count for index in range(len(linearized.linear.params))]
     backward = transpose(linearized.linear, is_linear)
-    return Vjp(
-        linearized.forward, backward.graph, linearized.residuals, linearized.has_tangent, backward.has_ct
-    )
+    cleaned = DeadCode().run(backward.graph)
+    return Vjp(linearized.forward, cleaned, linearized.residuals, linearized.has_tangent, backward.has_ct)

@@ -236,8 +236,11 @@ class _Planner:
 
 @dataclass(slots=True)
 class _Crossing:
-    """Residuals on their way: `known` gains the copies to the host, `reloads` brings them back in the staged graph,
-    `env` says under which value the staged graph has the root of an alias class."""
+    """Residuals on their way.
+
+    `known` gains the copies to the host, `reloads` brings them back in the staged graph, `env` says under which value
+    the staged graph has the root of an alias class.
+    """
 
     known: list[Equation]
     residuals: list[Residual] = field(default_factory=list)
@@ -315,7 +318,7 @@ def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:
     """
     pinned: list[Equation] = []
     for eqn in known:
-        rounded = [value in saved and value.type.dtype.is_float and value.type.dtype.bits <= 16 for value in eqn.results]
+        rounded = [value in saved and _is_narrow(value) for value in eqn.results]
         if not any(rounded) or isinstance(eqn.op, ReducePrecision):
             pinned.append(eqn)
             continue
@@ -326,6 +329,10 @@ def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:
                 info = ml_dtypes.finfo(after.type.dtype.numpy)
                 pinned.append(Equation(ReducePrecision(info.nexp, info.nmant), (before,), (after,), eqn.loc))
     return pinned
+
+
+def _is_narrow(value: Value) -> bool:
+    return value.type.dtype.is_float and value.type.dtype.bits <= 16
 
 
 def _without_dead(graph: Graph) -> Graph:

@@ -80,8 +80,10 @@ def _is_unbatched_dot(op: Op) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DotsWithNoBatchDims(BuiltinPolicy):
-    """Results of matrix products without batch dimensions are saved: in a transformer the projections, not the
-    attention scores. Convolutions are not saved."""
+    """Results of matrix products without batch dimensions are saved.
+
+    In a transformer these are the projections, not the attention scores. Convolutions are not saved.
+    """
 
     spec = "dots-no-batch"
 

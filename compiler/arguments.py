@@ -1,0 +1,197 @@
+"""The arguments of a call: which are static, which are arrays, what they are called."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.trace import Tracer
+from rematc.ir.errors import CompileError
+from rematc.ir.types import TensorType, dtype_of_numpy
+
+Function = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class Statics:
+    """Which arguments of a function are static: Python values that the function may branch on.
+
+    Attributes:
+        positions: their positions; those that may also come by keyword are in `names` too.
+        names: their keywords.
+    """
+
+    positions: frozenset[int]
+    names: frozenset[str]
+
+    @staticmethod
+    def of(function: Function, argnums: int | Sequence[int] | None, argnames: str | Sequence[str] | None) -> Statics:
+        """Static arguments given by position or by name; either form covers calls in the other form."""
+        names = {argnames} if isinstance(argnames, str) else set(argnames or ())
+        positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
+        params = _positional_names(function)
+        positions = {index + len(params) if index < 0 else index for index in positions}
+        names_by_position = {params[index] for index in positions if index < len(params)}
+        positions |= {index for index, name in enumerate(params) if name in names}
+        return Statics(frozenset(positions), frozenset(names | names_by_position))
+
+
+def function_name(function: Function) -> str:
+    """A function's own name, or its type's."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _parameters(function: Function) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _positional_names(function: Function) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [param.name for param in _parameters(function) if param.kind in kinds]
+
+
+def is_array_like(leaf: object) -> bool:
+    """Whether a leaf becomes a traced array: tracers, NumPy and JAX arrays, numbers. Other leaves are static."""
+    return isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)) or (
+        hasattr(leaf, "__array__") or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+    )
+
+
+def leaf_type(leaf: object) -> tuple[TensorType, bool]:
+    """Type of an array-like leaf, and whether it is weak (a Python number).
+
+    Raises CompileError for element types that StableHLO does not have.
+    """
+    if isinstance(leaf, Tracer):
+        return leaf.value.type, leaf.weak
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        array = np.asarray(leaf)
+        numpy, shape, is_weak = array.dtype, array.shape, True
+    else:
+        if not hasattr(leaf, "dtype"):
+            leaf = np.asarray(leaf)
+        numpy, shape = np.dtype(leaf.dtype), tuple(leaf.shape)  # type: ignore[attr-defined]  # arrays of any library
+        is_weak = bool(getattr(leaf, "weak_type", False))
+    dtype = dtype_of_numpy(numpy)
+    if dtype is None:
+        raise CompileError(f"arrays of dtype {numpy} cannot be compiled; use booleans, integers, floats or complex")
+    return TensorType(dtype, shape), is_weak
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """Arguments of one call, the arrays apart from everything else.
+
+    Attributes:
+        arrays: the array-like leaves, in order.
+        names: what each is called in the user's terms: `params['w']`, `x`, `args[3]`.
+        types: type of each.
+        weak: for each, whether it is a Python number.
+    """
+
+    arrays: tuple[object, ...]
+    names: tuple[str, ...]
+    types: tuple[TensorType, ...]
+    weak: tuple[bool, ...]
+    _leaves: tuple[object, ...]
+    _tree: jax.tree_util.PyTreeDef
+    _positions: tuple[int, ...]
+    _statics: tuple[tuple[int | str, object], ...]
+
+    @staticmethod
+    def of(
+        function: Function, args: Sequence[object], kwargs: dict[str, object], statics: Statics | None = None
+    ) -> CallArguments:
+        """Take the arguments of `function(*args, **kwargs)` apart."""
+        fixed: list[tuple[int | str, object]] = []
+        if statics is not None:
+            fixed += [(index, value) for index, value in enumerate(args) if index in statics.positions]
+            fixed += [(name, value) for name, value in kwargs.items() if name in statics.names]
+        held = {key for key, _ in fixed}
+        positional = tuple(None if index in held else value for index, value in enumerate(args))
+        keyword = {name: value for name, value in kwargs.items() if name not in held}
+        paths, tree = jax.tree_util.tree_flatten_with_path((positional, keyword))
+        leaves = tuple([leaf for _, leaf in paths])
+        positions = tuple([index for index, leaf in enumerate(leaves) if is_array_like(leaf)])
+        params = _parameters(function)
+        types, weak = [], []
+        for index in positions:
+            type, is_weak = leaf_type(leaves[index])
+            types.append(type)
+            weak.append(is_weak)
+        return CallArguments(
+            tuple([leaves[index] for index in positions]),
+            tuple([_leaf_name(params, paths[index][0]) for index in positions]),
+            tuple(types),
+            tuple(weak),
+            leaves,
+            tree,
+            positions,
+            tuple(fixed),
+        )
+
+    def call(self, function: Function, arrays: Sequence[object]) -> object:
+        """Call `function` with these arguments, the arrays replaced."""
+        leaves = list(self._leaves)
+        for index, array in zip(self._positions, arrays, strict=True):
+            leaves[index] = array
+        positional, keyword = jax.tree_util.tree_unflatten(self._tree, leaves)
+        args = list(positional)
+        for key, value in self._statics:
+            if isinstance(key, int):
+                args[key] = value
+            else:
+                keyword[key] = value
+        return function(*args, **keyword)
+
+    def only(self, owners: Sequence[int | str]) -> CallArguments:
+        """The same call with the arrays of these arguments alone; the others become part of the function."""
+        kept = [index for index, owner in enumerate(self.owners()) if owner in owners]
+        return dataclasses.replace(
+            self,
+            arrays=tuple([self.arrays[index] for index in kept]),
+            names=tuple([self.names[index] for index in kept]),
+            types=tuple([self.types[index] for index in kept]),
+            weak=tuple([self.weak[index] for index in kept]),
+            _positions=tuple([self._positions[index] for index in kept]),
+        )
+
+    def positional(self, arrays: Sequence[object]) -> tuple[object, ...]:
+        """The positional arguments' trees with `arrays` for the arrays and None for every other leaf."""
+        leaves: list[object] = [None] * len(self._leaves)
+        for index, array in zip(self._positions, arrays, strict=True):
+            leaves[index] = array
+        positional: tuple[object, ...] = jax.tree_util.tree_unflatten(self._tree, leaves)[0]
+        return positional
+
+    def owners(self) -> tuple[int | str, ...]:
+        """For each array, the position or keyword of the argument that it is part of."""
+        numbered = jax.tree_util.tree_unflatten(self._tree, range(len(self._leaves)))
+        owner: dict[int, int | str] = {}
+        for position, argument in enumerate(numbered[0]):
+            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), position))
+        for keyword, argument in numbered[1].items():
+            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), keyword))
+        return tuple([owner[index] for index in self._positions])
+
+
+def _leaf_name(params: Sequence[inspect.Parameter], path: tuple[object, ...]) -> str:
+    kind, key, *rest = path
+    suffix = jax.tree_util.keystr(tuple(rest))  # type: ignore[arg-type]  # path entries of jax's own making
+    if getattr(kind, "idx", None) == 1:
+        return f"{getattr(key, 'key', key)}{suffix}"
+    index = int(getattr(key, "idx", 0))
+    positional = [param for param in params if param.kind is not inspect.Parameter.KEYWORD_ONLY]
+    if index < len(positional) and positional[index].kind is not inspect.Parameter.VAR_POSITIONAL:
+        return f"{positional[index].name}{suffix}"
+    if positional and positional[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        return f"{positional[-1].name}[{index - len(positional) + 1}]{suffix}"
+    return f"args[{index}]{suffix}"

@@ -1,0 +1,120 @@
+"""`checkpoint` and `checkpoint_name`: what the user writes to say what is recomputed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar, cast
+
+import jax.tree_util
+
+from rematc.compiler.arguments import CallArguments, Statics, function_name
+from rematc.compiler.trace import current_trace
+from rematc.compiler.tracing import emit_op, emit_op1, trace_function
+from rematc.compiler.user_location import user_location
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.structural import Name
+from rematc.passes.policies import as_policy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    prevent_cse: object = True,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[P, R]:
+    """`fun`, whose intermediate values are recomputed in the backward pass instead of saved.
+
+    Args:
+        fun: a function of arrays and pytrees of arrays.
+        prevent_cse: whether XLA must be kept from merging the recomputation with the forward evaluation: a bool, or
+            a tuple with one pytree prefix of bools per positional argument.
+        policy: what may be saved all the same: a policy of `rematc.policies`, its text (`"dots"`), or a function
+            `(op, operand_types, name) -> bool`. By default nothing but the arguments.
+        static_argnums: positions of arguments that `fun` may branch on; they also hold when given by keyword.
+        static_argnames: the same by name.
+
+    Raises:
+        CompileError: on the call, where an argument cannot be traced or `prevent_cse` does not fit the arguments.
+
+    Reference: Griewank & Walther, "Revolve", ACM TOMS 2000; Chen et al., "Training Deep Nets with Sublinear Memory
+    Cost", 2016. The names and their meaning are `jax.checkpoint`'s.
+    """
+    decided = as_policy(policy)
+    statics = Statics.of(fun, static_argnums, static_argnames)
+
+    @functools.wraps(fun)
+    def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
+        trace = current_trace()
+        if trace is None:
+            return fun(*args, **kwargs)
+        call = CallArguments.of(fun, args, kwargs, statics)
+        traced = trace_function(
+            lambda *arrays: call.call(fun, arrays),
+            call.types,
+            call.weak,
+            call.names,
+            jax.tree_util.tree_structure(call.arrays),
+            name=function_name(fun),
+        )
+        trace.records.extend(traced.records)
+        flags = _flags(prevent_cse, args, kwargs, call, len(traced.captures))
+        op = Checkpoint(traced.graph, decided, flags)
+        results = emit_op(op, *call.arrays, *traced.captures)
+        for tracer, is_weak in zip(results, traced.out_weak, strict=True):
+            tracer.weak = is_weak
+        return cast(R, jax.tree_util.tree_unflatten(traced.out_tree, results))
+
+    return checkpointed
+
+
+def _flags(
+    prevent_cse: object, args: Sequence[object], kwargs: dict[str, object], call: CallArguments, captures: int
+) -> bool | tuple[bool, ...]:
+    """`prevent_cse` for each operand; what the function closes over is not pinned when arguments are told apart."""
+    if isinstance(prevent_cse, bool):
+        return prevent_cse
+    if not isinstance(prevent_cse, tuple) or len(prevent_cse) != len(args):
+        raise CompileError(
+            f"prevent_cse is a bool, or a tuple with an entry for each of the {len(args)} positional arguments; "
+            f"got {prevent_cse!r}",
+            user_location(),
+        )
+    by_owner: dict[int | str, list[bool]] = {}
+    for position, (prefix, argument) in enumerate(zip(prevent_cse, args, strict=True)):
+        try:
+            spread = jax.tree_util.tree_map(
+                lambda flag, part: [bool(flag)] * len(jax.tree_util.tree_leaves(part)), prefix, argument
+            )
+        except ValueError as error:
+            raise CompileError(
+                f"prevent_cse[{position}] is not a prefix of the argument's tree: {error}", user_location()
+            ) from error
+        by_owner[position] = jax.tree_util.tree_leaves(spread)
+    taken: dict[int | str, int] = {}
+    flags = []
+    for owner in call.owners():
+        index = taken[owner] = taken.get(owner, -1) + 1
+        flags.append(by_owner[owner][index] if owner in by_owner else True)
+    return (*flags, *(False,) * captures)
+
+
+def checkpoint_name(x: T, name: str) -> T:
+    """`x` under a name that policies see; nothing else changes.
+
+    Args:
+        x: an array or a pytree of arrays; every leaf gets the name.
+        name: what `save_only_these_names` and its kin refer to.
+    """
+    if not isinstance(name, str):
+        raise CompileError(f"checkpoint_name takes a string for the name, got {name!r}", user_location())
+    if current_trace() is None:
+        return x
+    return cast(T, jax.tree_util.tree_map(lambda leaf: emit_op1(Name(name), leaf), x))

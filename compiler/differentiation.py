@@ -1,0 +1,353 @@
+"""Derivatives as functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `linearize`.
+
+Inside a trace a derivative traces its function to a graph, transforms the graph and copies the result into the open
+trace. Outside all traces `grad` and `value_and_grad` are compiled as a whole and cached by shape; `vjp`, `jvp` and
+`linearize` trace, and run the graphs that come out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.arguments import CallArguments, Function, function_name
+from rematc.compiler.execution import Jit, run_graph
+from rematc.compiler.trace import current_trace, require_trace
+from rematc.compiler.tracing import TracedFunction, apply_graph, trace_function
+from rematc.compiler.user_location import user_location
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
+from rematc.ir.types import TensorType
+from rematc.passes import linearize as linearization
+from rematc.passes import policies
+from rematc.passes.jvp import jvp as jvp_of_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Differentiation:
+    """What a trace notes about a derivative in it, for reports.
+
+    Attributes:
+        function: name of the function differentiated.
+        policy: the policy on the whole function, if any.
+        primal: the function's graph as traced, under its policy.
+        vjp: its forward and backward graphs and its residuals.
+    """
+
+    function: str
+    policy: Policy | None
+    primal: Graph
+    vjp: linearization.Vjp
+
+
+def whole_policy(policy: object) -> Policy | None:
+    """The policy on a whole function; None and "none" mean that there is no checkpoint around it."""
+    return None if policy is None or policy == "none" else policies.as_policy(policy)
+
+
+def trace_call(function: Function, call: CallArguments) -> TracedFunction:
+    """Trace `function` on the arrays of `call`, closing over everything else."""
+    return trace_function(
+        lambda *arrays: call.call(function, arrays),
+        call.types,
+        call.weak,
+        call.names,
+        jax.tree_util.tree_structure(call.arrays),
+        name=function_name(function),
+    )
+
+
+def run(graph: Graph, operands: Sequence[object], traced: TracedFunction) -> list[object]:
+    """Apply a graph of `traced` to the operands and what it closes over: recorded in the open trace, or executed."""
+    closure = (*traced.captures, *traced.constants)
+    if current_trace() is None:
+        return run_graph(graph, (*operands, *closure))
+    return list(apply_graph(graph, (*operands, *closure), (False,) * len(graph.results)))
+
+
+def _require_float(names: Sequence[str], types: Sequence[TensorType], what: str) -> None:
+    for name, type in zip(names, types, strict=True):
+        if not type.dtype.is_float:
+            raise CompileError(
+                f"{what} {name} needs floating-point values, got {type}; leave it out of argnums, "
+                "or convert it with astype",
+                user_location(),
+            )
+
+
+# -- grad and value_and_grad ---------------------------------------------------------------------------------------
+
+
+class ValueAndGrad:
+    """What `value_and_grad` returns: a function of the same arguments.
+
+    Attributes:
+        function: the function differentiated.
+        policy: the policy on the whole function, if any.
+    """
+
+    def __init__(self, function: Function, argnums: int | Sequence[int], has_aux: bool, policy: object) -> None:
+        self.function = function
+        self.policy = whole_policy(policy)
+        self._argnums = argnums
+        self._has_aux = has_aux
+        functools.update_wrapper(self, function)
+        self._jitted = Jit(self._record)
+
+    def __call__(self, *args: object, **kwargs: object) -> tuple[object, object]:
+        if current_trace() is None:
+            return self._jitted(*args, **kwargs)  # type: ignore[return-value]  # what _record returns
+        return self._record(*args, **kwargs)
+
+    def _record(self, *args: object, **kwargs: object) -> tuple[object, object]:
+        """(value or (value, aux), gradients), recorded in the open trace."""
+        positions = self._positions(len(args))
+        call = CallArguments.of(self.function, args, kwargs).only(positions)
+        _require_float(call.names, call.types, "the gradient with respect to")
+        traced = trace_call(self.function, call)
+        self._check_value(traced)
+        graph = traced.graph
+        primal = graph if self.policy is None else linearization.under_policy(graph, self.policy)
+        count = len(call.arrays)
+        wrt = [index < count for index in range(len(graph.params))]
+        of = [index == 0 for index in range(len(graph.results))]
+        vjp = linearization.vjp(primal, wrt, of)
+        trace = require_trace()
+        trace.records.extend(traced.records)
+        trace.records.append(Differentiation(function_name(self.function), self.policy, primal, vjp))
+
+        forward = run(vjp.forward, call.arrays, traced)
+        results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
+        trace.enter_line()
+        cts = [np.ones((), graph.results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
+        given = iter(apply_graph(vjp.backward, (*residuals, *cts), (False,) * len(vjp.backward.results)))
+        gradients = [
+            next(given) if is_set else np.zeros(type.shape, type.dtype.numpy)
+            for is_set, type in zip(vjp.has_ct, call.types, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(traced.out_tree, results), self._arrange(call.positional(gradients))
+
+    def _positions(self, count: int) -> tuple[int, ...]:
+        argnums = (self._argnums,) if isinstance(self._argnums, int) else tuple(self._argnums)
+        for index in argnums:
+            if not -count <= index < count:
+                raise CompileError(
+                    f"argnums names argument {index}, but '{function_name(self.function)}' was called with {count} "
+                    "positional arguments; pass what is differentiated by position",
+                    user_location(),
+                )
+        return tuple(index % count for index in argnums)
+
+    def _arrange(self, positional: tuple[object, ...]) -> object:
+        if isinstance(self._argnums, int):
+            return positional[self._argnums]
+        return tuple(positional[index] for index in self._argnums)
+
+    def _check_value(self, traced: TracedFunction) -> None:
+        name = function_name(self.function)
+        tree, results = traced.out_tree, traced.graph.results
+        if self._has_aux:
+            children = tree.children()
+            if len(children) != 2 or tree.node_data()[0] is not tuple:
+                raise CompileError(f"with has_aux '{name}' returns (value, aux), got {tree}", user_location())
+            tree = children[0]
+        if tree.num_leaves != 1 or not jax.tree_util.treedef_is_leaf(tree):
+            raise CompileError(
+                f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
+                user_location(),
+            )
+        type = results[0].type
+        if type.shape != () or not type.dtype.is_float:
+            raise CompileError(
+                f"'{name}' returns {type}, expected one floating-point scalar; sum or average it first, "
+                "or use vjp for a function of several results",
+                user_location(),
+            )
+
+
+def value_and_grad(
+    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, policy: object = None
+) -> Callable[..., tuple[object, object]]:
+    """A function that returns the value of `fun` and its gradient.
+
+    Args:
+        fun: a function that returns a scalar, or (scalar, aux) with `has_aux`.
+        argnums: the positions to differentiate with respect to; a sequence gives a tuple of gradients.
+        has_aux: whether `fun` returns auxiliary data beside the scalar.
+        policy: a rematerialization policy on the whole of `fun`, as in `checkpoint`; None is no checkpoint.
+
+    Returns:
+        A function of the same arguments that returns `(value, gradient)`, or `((value, aux), gradient)`. Called
+        outside all traces it is compiled, and cached by shapes.
+    """
+    return ValueAndGrad(fun, argnums, has_aux, policy)
+
+
+def grad(
+    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, policy: object = None
+) -> Callable[..., object]:
+    """A function that returns the gradient of `fun`, or `(gradient, aux)` with `has_aux`.
+
+    Arguments are those of `value_and_grad`.
+    """
+    both = ValueAndGrad(fun, argnums, has_aux, policy)
+
+    def record(*args: object, **kwargs: object) -> object:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
+
+    functools.update_wrapper(record, fun)
+    jitted = Jit(record)
+
+    @functools.wraps(fun)
+    def gradient(*args: object, **kwargs: object) -> object:
+        return jitted(*args, **kwargs) if current_trace() is None else record(*args, **kwargs)
+
+    return gradient
+
+
+# -- jvp, linearize, vjp --------------------------------------------------------------------------------------------
+
+
+def _unflatten(tree: jax.tree_util.PyTreeDef, leaves: Sequence[object]) -> object:
+    return jax.tree_util.tree_unflatten(tree, leaves)
+
+
+def _flatten_like(tree: jax.tree_util.PyTreeDef, given: object, types: Sequence[TensorType], what: str) -> list[object]:
+    """Leaves of `given`, checked against the tree and types that they must have."""
+    leaves, found = jax.tree_util.tree_flatten(given)
+    if found != tree:
+        raise CompileError(f"the {what} have the structure {found}, expected {tree}", user_location())
+    for leaf, type in zip(leaves, types, strict=True):
+        if tuple(np.shape(leaf)) != type.shape:
+            raise CompileError(f"a {what[:-1]} has shape {np.shape(leaf)}, expected {type}", user_location())
+    return [_as_type(leaf, type) for leaf, type in zip(leaves, types, strict=True)]
+
+
+def _as_type(leaf: object, type: TensorType) -> object:
+    """Python numbers take the type they stand for; arrays must have it."""
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        return np.asarray(leaf, type.dtype.numpy)
+    found = np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    if found != type.dtype.numpy:
+        raise CompileError(f"a tangent or cotangent is {found}, expected {type}", user_location())
+    return leaf
+
+
+def _inexact(types: Sequence[TensorType]) -> list[bool]:
+    return [type.dtype.is_inexact for type in types]
+
+
+def _zeros(type: TensorType) -> object:
+    return np.zeros(type.shape, type.dtype.numpy)
+
+
+def jvp(fun: Function, primals: Sequence[object], tangents: Sequence[object]) -> tuple[object, object]:
+    """The value of `fun` at `primals`, and its derivative there along `tangents`.
+
+    Args:
+        fun: a function of arrays and pytrees.
+        primals: its positional arguments.
+        tangents: one for each primal, of the same structure, shapes and element types; for integers and booleans
+            whatever is given is ignored.
+
+    Returns:
+        (outputs, tangents of the outputs), of one structure. Integer outputs have zeros.
+    """
+    call = CallArguments.of(fun, primals, {})
+    traced = trace_call(fun, call)
+    wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
+    leaves = jax.tree_util.tree_leaves(tuple(tangents))
+    if len(leaves) != len(call.arrays):
+        raise CompileError(f"{len(call.arrays)} primals but {len(leaves)} tangents", user_location())
+    wanted = [pair for pair, is_set in zip(zip(leaves, call.types, strict=True), wrt, strict=False) if is_set]
+    given = [_as_type(leaf, type) for leaf, type in wanted]
+    differentiated = jvp_of_graph(traced.graph, wrt)
+    closure = (*traced.captures, *traced.constants)
+    outcome = _run_plain(differentiated.graph, (*call.arrays, *closure, *given))
+    count = len(traced.graph.results)
+    out_tangents = iter(outcome[count:])
+    filled = [
+        next(out_tangents) if is_set else _zeros(value.type)
+        for is_set, value in zip(differentiated.has_tangent, traced.graph.results, strict=True)
+    ]
+    return _unflatten(traced.out_tree, outcome[:count]), _unflatten(traced.out_tree, filled)
+
+
+def _run_plain(graph: Graph, operands: Sequence[object]) -> list[object]:
+    if current_trace() is None:
+        return run_graph(graph, operands)
+    return list(apply_graph(graph, operands, (False,) * len(graph.results)))
+
+
+def linearize(fun: Function, *primals: object) -> tuple[object, Callable[..., object]]:
+    """The value of `fun` at `primals`, and its linear approximation there: a function of tangents.
+
+    What does not depend on the tangents is computed once, now.
+    """
+    call = CallArguments.of(fun, primals, {})
+    traced = trace_call(fun, call)
+    wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
+    linearized = linearization.linearize(traced.graph, wrt)
+    outcome = run(linearized.forward, call.arrays, traced)
+    count = len(traced.graph.results)
+    results, residuals = outcome[:count], outcome[count:]
+    tree = jax.tree_util.tree_structure(primals)
+
+    def linear(*tangents: object) -> object:
+        leaves = _flatten_like(tree, tangents, call.types, "tangents")
+        given = [leaf for leaf, is_set in zip(leaves, wrt, strict=False) if is_set]
+        outgoing = iter(_run_plain(linearized.linear, (*residuals, *given)))
+        filled = [
+            next(outgoing) if is_set else _zeros(value.type)
+            for is_set, value in zip(linearized.has_tangent, traced.graph.results, strict=True)
+        ]
+        return _unflatten(traced.out_tree, filled)
+
+    return _unflatten(traced.out_tree, results), linear
+
+
+def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object, ...]:
+    """The value of `fun` at `primals`, and a function from cotangents of the outputs to cotangents of the primals.
+
+    With `has_aux`, `fun` returns (outputs, aux) and the result is (outputs, vjp function, aux).
+    """
+    call = CallArguments.of(fun, primals, {})
+    traced = trace_call(fun, call)
+    graph = traced.graph
+    out_tree, out_count = traced.out_tree, len(graph.results)
+    if has_aux:
+        children = out_tree.children()
+        if len(children) != 2:
+            raise CompileError(f"with has_aux the function returns (outputs, aux), got {out_tree}", user_location())
+        out_tree, out_count = children[0], children[0].num_leaves
+    wrt = [*_inexact(call.types), *(False,) * (len(graph.params) - len(call.types))]
+    of = [index < out_count for index in range(len(graph.results))]
+    pulled = linearization.vjp(graph, wrt, of)
+    if trace := current_trace():
+        trace.records.extend(traced.records)
+        trace.records.append(Differentiation(function_name(fun), None, graph, pulled))
+    outcome = run(pulled.forward, call.arrays, traced)
+    results, residuals = outcome[: len(graph.results)], outcome[len(graph.results) :]
+    out_types = [value.type for value in graph.results[:out_count]]
+
+    def pull_back(cts: object) -> tuple[object, ...]:
+        leaves = _flatten_like(out_tree, cts, out_types, "cotangents")
+        given = [leaf for leaf, is_set in zip(leaves, pulled.has_tangent, strict=False) if is_set]
+        outgoing = iter(_run_plain(pulled.backward, (*residuals, *given)))
+        has_ct = iter(pulled.has_ct)
+        filled = [
+            next(outgoing) if is_set and next(has_ct) else _zeros(type)
+            for is_set, type in zip(wrt, call.types, strict=False)
+        ]
+        return call.positional(filled)
+
+    outputs = _unflatten(out_tree, results[:out_count])
+    if has_aux:
+        return outputs, pull_back, _unflatten(traced.out_tree.children()[1], results[out_count:])
+    return outputs, pull_back
