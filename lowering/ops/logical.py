@@ -1,0 +1,49 @@
+"""Lowering of bitwise ops, shifts, comparison and select."""
+
+from __future__ import annotations
+
+from rematc.ir.core import Equation
+from rematc.ir.ops import logical
+from rematc.ir.types import Kind
+from rematc.lowering.ops import elementwise
+from rematc.lowering.writer import Writer, lowers
+
+lowers(
+    logical.And,
+    logical.Or,
+    logical.Xor,
+    logical.Not,
+    logical.ShiftLeft,
+    logical.ShiftRightArithmetic,
+    logical.ShiftRightLogical,
+    logical.Popcnt,
+    logical.CountLeadingZeros,
+)(elementwise.one_type)
+
+_COMPARE_TYPES = {
+    Kind.BOOL: "UNSIGNED",
+    Kind.INT: "SIGNED",
+    Kind.UINT: "UNSIGNED",
+    Kind.FLOAT: "FLOAT",
+    Kind.COMPLEX: "FLOAT",
+}
+
+
+@lowers(logical.Compare)
+def compare(w: Writer, eqn: Equation) -> None:
+    """`%r = stablehlo.compare LT, %x, %y, FLOAT : (tensor<...>, tensor<...>) -> tensor<...xi1>`."""
+    assert isinstance(eqn.op, logical.Compare)
+    operands, types = w.names(eqn.operands), w.types(eqn.operands)
+    kind = _COMPARE_TYPES[eqn.operands[0].type.dtype.kind]
+    (result,) = eqn.results
+    text = f"stablehlo.compare {eqn.op.direction}, {operands}, {kind} : ({types}) -> {w.type(result.type)}"
+    w.line(f"{w.define(result)} = {text}", eqn.loc)
+
+
+@lowers(logical.Select)
+def select(w: Writer, eqn: Equation) -> None:
+    """`%r = stablehlo.select %p, %x, %y : tensor<...xi1>, tensor<...>`."""
+    operands = w.names(eqn.operands)
+    (result,) = eqn.results
+    types = f"{w.type(eqn.operands[0].type)}, {w.type(result.type)}"
+    w.line(f"{w.define(result)} = stablehlo.select {operands} : {types}", eqn.loc)
