@@ -19,11 +19,27 @@ import re
 
 from rematc.ir.core import Graph, Value
 from rematc.ir.types import TensorType
-from rematc.lowering.ops import arithmetic, conversion, inverse, logical, regions, rounding, special, transcendental
+from rematc.lowering.ops import (
+    arithmetic,
+    conversion,
+    dot,
+    inverse,
+    logical,
+    reduction,
+    regions,
+    rounding,
+    shape,
+    special,
+    structural,
+    transcendental,
+)
 from rematc.lowering.writer import UNKNOWN, Writer, quoted
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
-FAMILIES = (arithmetic, conversion, inverse, logical, regions, rounding, special, transcendental)
+FAMILIES = (
+    *(arithmetic, conversion, dot, inverse, logical, reduction, regions, rounding, shape, special, structural),
+    *(transcendental,),
+)
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 
