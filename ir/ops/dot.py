@@ -28,7 +28,17 @@ from rematc.ir.ops.shape import check_dimensions, inverse, others
 from rematc.ir.types import DType, Kind, TensorType
 
 PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
-_INTEGERS = (Kind.INT, Kind.UINT)
+
+
+def check_widening(op: Op, x: TensorType, y: TensorType, result: DType) -> None:
+    """Raise TypeMismatchError unless products of elements of x and y can be summed as `result`."""
+    for operand in (x, y):
+        same = operand.dtype.kind is result.kind
+        integers = operand.dtype.is_integer and result.is_integer
+        if not (same or integers) or operand.dtype.bits > result.bits:
+            raise TypeMismatchError(
+                f"'{op.name}' of {x} and {y} cannot give {result}; expected the same kind of number, not narrower"
+            )
 
 
 @register
@@ -50,7 +60,7 @@ class DotGeneral(Op):
     is_product: ClassVar[bool] = True
     contract: tuple[tuple[int, ...], tuple[int, ...]]
     batch: tuple[tuple[int, ...], tuple[int, ...]]
-    result_dtype: DType | None
+    result_dtype: DType | None = None
     precision: str = "DEFAULT"
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -83,14 +93,7 @@ class DotGeneral(Op):
                     "convert one, or state the result's element type"
                 )
             return x.dtype
-        for operand in (x, y):
-            same = operand.dtype.kind is self.result_dtype.kind
-            integers = operand.dtype.is_integer and self.result_dtype.is_integer
-            if not (same or integers) or operand.dtype.bits > self.result_dtype.bits:
-                raise TypeMismatchError(
-                    f"'{self.name}' of {x} and {y} cannot give {self.result_dtype}; "
-                    "expected the same kind of number, not narrower"
-                )
+        check_widening(self, x, y, self.result_dtype)
         return self.result_dtype
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
