@@ -25,7 +25,7 @@ from rematc.ir.core import (
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import check_arity, widened
 from rematc.ir.ops.shape import check_dimensions, inverse, others
-from rematc.ir.types import DType, Kind, TensorType
+from rematc.ir.types import DType, TensorType
 
 PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
 
