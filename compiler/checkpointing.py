@@ -8,9 +8,9 @@ from typing import ParamSpec, TypeVar, cast
 
 import jax.tree_util
 
-from rematc.compiler.arguments import CallArguments, Statics, function_name
+from rematc.compiler.arguments import CallArguments, Statics
 from rematc.compiler.trace import current_trace
-from rematc.compiler.tracing import emit_op, emit_op1, trace_function
+from rematc.compiler.tracing import emit_op, emit_op1, trace_call
 from rematc.compiler.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
@@ -56,14 +56,7 @@ def checkpoint(
         if trace is None:
             return fun(*args, **kwargs)
         call = CallArguments.of(fun, args, kwargs, statics)
-        traced = trace_function(
-            lambda *arrays: call.call(fun, arrays),
-            call.types,
-            call.weak,
-            call.names,
-            jax.tree_util.tree_structure(call.arrays),
-            name=function_name(fun),
-        )
+        traced = trace_call(fun, call)
         trace.records.extend(traced.records)
         flags = _flags(prevent_cse, args, kwargs, call, len(traced.captures))
         op = Checkpoint(traced.graph, decided, flags)

@@ -16,8 +16,9 @@ import numpy as np
 
 from rematc.compiler.arguments import CallArguments, Function, function_name
 from rematc.compiler.execution import Jit, run_graph
+from rematc.compiler.residuals import log_residuals
 from rematc.compiler.trace import current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, apply_graph, trace_function
+from rematc.compiler.tracing import TracedFunction, apply_graph, trace_call
 from rematc.compiler.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -48,18 +49,6 @@ class Differentiation:
 def whole_policy(policy: object) -> Policy | None:
     """The policy on a whole function; None and "none" mean that there is no checkpoint around it."""
     return None if policy is None or policy == "none" else policies.as_policy(policy)
-
-
-def trace_call(function: Function, call: CallArguments) -> TracedFunction:
-    """Trace `function` on the arrays of `call`, closing over everything else."""
-    return trace_function(
-        lambda *arrays: call.call(function, arrays),
-        call.types,
-        call.weak,
-        call.names,
-        jax.tree_util.tree_structure(call.arrays),
-        name=function_name(function),
-    )
 
 
 def run(graph: Graph, operands: Sequence[object], traced: TracedFunction) -> list[object]:
@@ -120,6 +109,7 @@ class ValueAndGrad:
         trace = require_trace()
         trace.records.extend(traced.records)
         trace.records.append(Differentiation(function_name(self.function), self.policy, primal, vjp))
+        log_residuals(function_name(self.function), vjp.residuals, vjp.forward)
 
         forward = run(vjp.forward, call.arrays, traced)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
@@ -329,6 +319,7 @@ def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object,
     wrt = [*_inexact(call.types), *(False,) * (len(graph.params) - len(call.types))]
     of = [index < out_count for index in range(len(graph.results))]
     pulled = linearization.vjp(graph, wrt, of)
+    log_residuals(function_name(fun), pulled.residuals, pulled.forward)
     if trace := current_trace():
         trace.records.extend(traced.records)
         trace.records.append(Differentiation(function_name(fun), None, graph, pulled))

@@ -8,22 +8,12 @@ from dataclasses import dataclass
 import jax.tree_util
 import numpy as np
 
+from rematc.compiler.arguments import CallArguments, Function, function_name
 from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.trace import Trace, Tracer, current_trace, require_trace
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
-
-__all__ = [
-    "Trace",
-    "TracedFunction",
-    "Tracer",
-    "apply_graph",
-    "current_trace",
-    "emit_op",
-    "emit_op1",
-    "trace_function",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +78,18 @@ def trace_function(
         captures=trace.captures,
         constants=trace.constants,
         records=tuple(trace.records),
+    )
+
+
+def trace_call(function: Function, call: CallArguments) -> TracedFunction:
+    """Trace `function` on the arrays of `call`, closing over everything else."""
+    return trace_function(
+        lambda *arrays: call.call(function, arrays),
+        call.types,
+        call.weak,
+        call.names,
+        jax.tree_util.tree_structure(call.arrays),
+        name=function_name(function),
     )
 
 

@@ -1,1 +1,84 @@
-"""rematc."""
+"""rematc: a rematerialization compiler.
+
+It takes a function written in NumPy, differentiates it, decides which intermediate values to keep for the backward
+pass and which to compute again, and compiles the result with XLA.
+
+    import numpy as np, rematc
+
+    value, grads = rematc.value_and_grad(loss, policy="dots")(params, x)
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rematc import numpy as numpy
+    from rematc import policies as policies
+    from rematc.compiler.checkpointing import checkpoint as checkpoint
+    from rematc.compiler.checkpointing import checkpoint as remat
+    from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
+    from rematc.compiler.differentiation import grad as grad
+    from rematc.compiler.differentiation import jvp as jvp
+    from rematc.compiler.differentiation import linearize as linearize
+    from rematc.compiler.differentiation import value_and_grad as value_and_grad
+    from rematc.compiler.differentiation import vjp as vjp
+    from rematc.compiler.driver import Compiled as Compiled
+    from rematc.compiler.driver import Lowered as Lowered
+    from rematc.compiler.driver import compile as compile
+    from rematc.compiler.driver import load as load
+    from rematc.compiler.driver import lower as lower
+    from rematc.compiler.driver import trace as trace
+    from rematc.compiler.execution import jit as jit
+    from rematc.compiler.residuals import print_saved_residuals as print_saved_residuals
+    from rematc.compiler.residuals import saved_residuals as saved_residuals
+    from rematc.compiler.side_by_side import print_fwd_bwd as print_fwd_bwd
+    from rematc.compiler.text import parse as parse
+    from rematc.ir.errors import CompileError as CompileError
+    from rematc.ir.errors import InternalError as InternalError
+
+__version__ = "0.1.0"
+
+# Where each public name lives. They are imported on first use, so that `remat-compile --help` waits for neither NumPy
+# nor JAX.
+_HOMES = {
+    "checkpoint": "rematc.compiler.checkpointing",
+    "remat": "rematc.compiler.checkpointing:checkpoint",
+    "checkpoint_name": "rematc.compiler.checkpointing",
+    "grad": "rematc.compiler.differentiation",
+    "jvp": "rematc.compiler.differentiation",
+    "linearize": "rematc.compiler.differentiation",
+    "value_and_grad": "rematc.compiler.differentiation",
+    "vjp": "rematc.compiler.differentiation",
+    "Compiled": "rematc.compiler.driver",
+    "Lowered": "rematc.compiler.driver",
+    "compile": "rematc.compiler.driver",
+    "load": "rematc.compiler.driver",
+    "lower": "rematc.compiler.driver",
+    "trace": "rematc.compiler.driver",
+    "jit": "rematc.compiler.execution",
+    "print_saved_residuals": "rematc.compiler.residuals",
+    "saved_residuals": "rematc.compiler.residuals",
+    "print_fwd_bwd": "rematc.compiler.side_by_side",
+    "parse": "rematc.compiler.text",
+    "CompileError": "rematc.ir.errors",
+    "InternalError": "rematc.ir.errors",
+}
+_SUBMODULES = ("numpy", "policies")
+
+__all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gathered from the table
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"rematc.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rematc' has no attribute '{name}'")
+    module, _, attribute = home.partition(":")
+    value = getattr(importlib.import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

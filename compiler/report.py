@@ -1,0 +1,131 @@
+"""The report: what a policy saves and recomputes, and what XLA makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rematc.compiler.differentiation import Differentiation
+from rematc.compiler.residuals import SavedResidual, describe_residuals
+from rematc.ir.core import Graph
+from rematc.passes.accounting import Work, flat_equations, split_backward, total_work, work_by_op
+from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.dce import DeadCode
+
+
+@dataclass(frozen=True, slots=True)
+class DerivativeReport:
+    """One differentiated function.
+
+    Attributes:
+        function: its name.
+        policy: the policy's text; "none" where there is no policy on the whole function.
+        residuals: values computed in the forward graph and kept for the backward graph, biggest first.
+        arguments: arguments that the backward graph reads; they cost no copy.
+        recomputed: work that the backward graph repeats, by op, most FLOPs first.
+        forward: work of the forward graph.
+        recompute: work repeated in the backward graph.
+        backward: the rest of the backward graph's work.
+    """
+
+    function: str
+    policy: str
+    residuals: tuple[SavedResidual, ...]
+    arguments: tuple[SavedResidual, ...]
+    recomputed: dict[str, Work]
+    forward: Work
+    recompute: Work
+    backward: Work
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the residuals; arguments are no copies and do not count."""
+        return sum(row.bytes for row in self.residuals)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What XLA says of a compiled program.
+
+    Attributes:
+        temp_bytes: temporary memory.
+        flops: floating-point operations, a loop's body counted once.
+        compile_seconds: time that XLA took.
+    """
+
+    temp_bytes: int
+    flops: float
+    compile_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What rematc planned and what XLA made of it.
+
+    Attributes:
+        derivatives: the differentiated functions in the program.
+        platform: where the program was compiled.
+        figures: what XLA says of the program.
+        baseline: the same without any policy, where it was compiled for comparison.
+    """
+
+    derivatives: tuple[DerivativeReport, ...]
+    platform: str
+    figures: Figures
+    baseline: Figures | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as JSON-able data."""
+        return {
+            "derivatives": [_derivative_as_dict(one) for one in self.derivatives],
+            "platform": self.platform,
+            "xla": asdict(self.figures),
+            "xla_without_policy": None if self.baseline is None else asdict(self.baseline),
+        }
+
+
+def _derivative_as_dict(one: DerivativeReport) -> dict[str, object]:
+    return {
+        "function": one.function,
+        "policy": one.policy,
+        "saved_bytes": one.saved_bytes,
+        "residuals": [_residual_as_dict(row) for row in one.residuals],
+        "arguments": [_residual_as_dict(row) for row in one.arguments],
+        "recomputed": {name: asdict(work) for name, work in one.recomputed.items()},
+        "forward": asdict(one.forward),
+        "recompute": asdict(one.recompute),
+        "backward": asdict(one.backward),
+    }
+
+
+def _residual_as_dict(row: SavedResidual) -> dict[str, object]:
+    return {"type": str(row.type), "bytes": row.bytes, "provenance": row.provenance, "name": row.label}
+
+
+def report_derivative(record: Differentiation, constants: int = 0) -> DerivativeReport:
+    """The report on one differentiated function; its last `constants` parameters are closed-over arrays."""
+    vjp = record.vjp
+    rows = describe_residuals(vjp.residuals, vjp.forward, constants)
+    computed = sorted((row for row in rows if not row.is_argument), key=lambda row: -row.bytes)
+    forward, backward = _clean(vjp.forward), _clean(vjp.backward)
+    is_ct = [index >= len(vjp.residuals) for index in range(len(backward.params))]
+    parts = split_backward(backward, is_ct)
+    return DerivativeReport(
+        record.function,
+        "none" if record.policy is None else record.policy.spec,
+        tuple(computed),
+        tuple(row for row in rows if row.is_argument),
+        work_by_op(parts.recomputed),
+        total_work(flat_equations(forward)),
+        total_work(parts.recomputed),
+        total_work(parts.adjoint),
+    )
+
+
+def report_derivatives(records: Sequence[object], constants: int = 0) -> tuple[DerivativeReport, ...]:
+    """Reports on all differentiations that a trace noted."""
+    return tuple(report_derivative(one, constants) for one in records if isinstance(one, Differentiation))
+
+
+def _clean(graph: Graph) -> Graph:
+    return DeadCode().run(CommonSubexpressions().run(graph))

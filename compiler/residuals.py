@@ -1,0 +1,116 @@
+"""What crosses from the forward to the backward graph, in the user's terms."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rematc.compiler.arguments import CallArguments, Function
+from rematc.compiler.tracing import trace_call
+from rematc.ir.core import Graph
+from rematc.ir.locations import Location
+from rematc.ir.types import TensorType
+from rematc.passes.linearize import linearize
+from rematc.passes.partial_eval import Residual
+
+
+@dataclass(frozen=True, slots=True)
+class SavedResidual:
+    """One residual, as reports show it.
+
+    Attributes:
+        type: element type and shape.
+        provenance: where it comes from: `output of dot_general from model.py:41 (attention)`.
+        is_argument: whether it is an argument of the function, which costs no copy.
+        label: its `checkpoint_name`, if any.
+        loc: the user's line that computes it; None for an argument.
+    """
+
+    type: TensorType
+    provenance: str
+    is_argument: bool
+    label: str | None
+    loc: Location | None
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes; an argument counts too, though it is no copy."""
+        return self.type.bytes
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.provenance}"
+
+
+def describe_residual(residual: Residual, forward: Graph, constants: int = 0) -> SavedResidual:
+    """A residual of `forward`, whose last `constants` parameters are closed-over arrays."""
+    value = residual.value
+    if residual.param is not None:
+        if residual.param >= len(forward.params) - constants:
+            return SavedResidual(value.type, "from a constant", True, None, None)
+        name = forward.params[residual.param].name
+        provenance = f"from the argument {name}" if name else "from a value of the function around it"
+        return SavedResidual(value.type, provenance, True, None, None)
+    source = residual.source
+    assert source is not None, "a residual is a parameter or the result of an equation"
+    place = f" from {_relative(source.loc)}" if source.loc else ""
+    what = f"named '{residual.label}'" if residual.label else f"output of {source.op.name}"
+    return SavedResidual(value.type, f"{what}{place}", False, residual.label, source.loc)
+
+
+def describe_residuals(residuals: Sequence[Residual], forward: Graph, constants: int = 0) -> list[SavedResidual]:
+    """All residuals, in the order in which they cross: arguments first."""
+    return [describe_residual(residual, forward, constants) for residual in residuals]
+
+
+def _relative(loc: Location) -> str:
+    """The location with its file relative to the working directory where it lies below it."""
+    inside = os.path.relpath(loc.file) if os.path.isabs(loc.file) else loc.file
+    file = loc.file if inside.startswith("..") else inside
+    return Location(file, loc.line, loc.column, loc.function).describe()
+
+
+def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[SavedResidual]:
+    """What differentiating `fun` at these arguments saves for its backward pass.
+
+    `fun` is differentiated with respect to all floating-point arguments. Arguments that the backward pass needs are
+    in the list; they cost no copy. Nothing is compiled or executed; arguments may be `jax.ShapeDtypeStruct`s.
+    """
+    call = CallArguments.of(fun, args, kwargs)
+    traced = trace_call(fun, call)
+    wrt = [type.dtype.is_inexact for type in call.types]
+    wrt += [False] * (len(traced.graph.params) - len(wrt))
+    linearized = linearize(traced.graph, wrt)
+    return describe_residuals(linearized.residuals, linearized.forward, len(traced.constants))
+
+
+def print_saved_residuals(fun: Function, *args: object, **kwargs: object) -> None:
+    """Print `saved_residuals`, a line each: type, size, where it comes from; then the sum of what is no argument."""
+    rows = saved_residuals(fun, *args, **kwargs)
+    width = max((len(str(row.type)) for row in rows), default=0)
+    for row in rows:
+        print(f"{row.type!s:{width}}  {format_bytes(row.bytes):>10}  {row.provenance}")
+    computed = [row for row in rows if not row.is_argument]
+    total = format_bytes(sum(row.bytes for row in computed))
+    print(f"{len(computed)} values saved, {total}; {len(rows) - len(computed)} arguments kept")
+
+
+def format_bytes(count: int) -> str:
+    """`4.0 MiB`: binary units, one decimal."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def log_residuals(name: str, residuals: Sequence[Residual], forward: Graph) -> None:
+    """Log what a differentiated function saves, if somebody listens to `rematc.residuals` at level INFO."""
+    logger = logging.getLogger("rematc.residuals")
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    lines = [f"'{name}' saves for its backward pass:"]
+    lines += [f"  {row}" for row in describe_residuals(residuals, forward)]
+    logger.info("\n".join(lines))
