@@ -107,7 +107,7 @@ class DotGeneral(Op):
         left = x.transpose(self.batch[0] + rest_x + contract_x).reshape(*batch, math.prod(free_x), k)
         right = y.transpose(self.batch[1] + contract_y + rest_y).reshape(*batch, k, math.prod(free_y))
         with np.errstate(all="ignore"):
-            return (np.matmul(left, right).reshape(*batch, *free_x, *free_y).astype(dtype),)
+            return (np.matmul(left, right).reshape((*batch, *free_x, *free_y)).astype(dtype),)
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         (x, y), (tx, ty) = primals, tangents

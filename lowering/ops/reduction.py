@@ -51,13 +51,14 @@ def index_of_extremum(w: Writer, eqn: Equation) -> None:
     (operand,), (result,) = eqn.operands, eqn.results
     dtype = operand.type.dtype
     indices = operand.type.with_dtype(op.index_dtype)
-    index, both = w.fresh(), w.fresh()
+    index = w.fresh()
     w.line(f"{index} = stablehlo.iota dim = {op.dimension} : {w.type(indices)}", eqn.loc)
     worst = literal(w, op.neutral(dtype), eqn.loc)
     zero = literal(w, np.zeros((), op.index_dtype.numpy), eqn.loc)
     element, place = w.type(TensorType(dtype, ())), w.type(TensorType(op.index_dtype, ()))
     types = ", ".join([w.type(operand.type), w.type(indices), element, place])
     results = ", ".join([w.type(result.type.with_dtype(dtype)), w.type(result.type)])
+    both = w.fresh()
     call = f"stablehlo.reduce({w.name(operand)} init: {worst}), ({index} init: {zero})"
     w.raw(f"{both}:2 = {call} across dimensions = [{op.dimension}] : ({types}) -> ({results})")
     x, y, i, j = [w.fresh() for _ in range(4)]
