@@ -68,6 +68,9 @@ def checkpoint(
     return checkpointed
 
 
+remat = checkpoint
+
+
 def _flags(
     prevent_cse: object, args: Sequence[object], kwargs: dict[str, object], call: CallArguments, captures: int
 ) -> bool | tuple[bool, ...]:

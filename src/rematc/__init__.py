@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rematc import numpy as numpy
     from rematc import policies as policies
     from rematc.compiler.checkpointing import checkpoint as checkpoint
-    from rematc.compiler.checkpointing import checkpoint as remat
     from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
+    from rematc.compiler.checkpointing import remat as remat
     from rematc.compiler.differentiation import grad as grad
     from rematc.compiler.differentiation import jvp as jvp
     from rematc.compiler.differentiation import linearize as linearize
@@ -42,7 +42,7 @@ __version__ = "0.1.0"
 # nor JAX.
 _HOMES = {
     "checkpoint": "rematc.compiler.checkpointing",
-    "remat": "rematc.compiler.checkpointing:checkpoint",
+    "remat": "rematc.compiler.checkpointing",
     "checkpoint_name": "rematc.compiler.checkpointing",
     "grad": "rematc.compiler.differentiation",
     "jvp": "rematc.compiler.differentiation",
@@ -74,8 +74,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rematc' has no attribute '{name}'")
-    module, _, attribute = home.partition(":")
-    value = getattr(importlib.import_module(module), attribute or name)
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 
