@@ -58,7 +58,8 @@ class ErfInv(Unary):
     kinds = FLOATS
 
     def evaluate(self, *operands: Numeric) -> Any:
-        return special.erfinv(operands[0])
+        (x,) = operands
+        return np.where(x == 0, x, special.erfinv(x))  # SciPy loses the sign of -0
 
     def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
         return b.scale(b.exponential(square(b, y)), math.sqrt(math.pi) / 2)

@@ -1,0 +1,38 @@
+"""Rows for ir/ops/special.py."""
+
+from __future__ import annotations
+
+import math
+
+from jax import lax
+
+from rematc.ir.ops.special import Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma
+from rematc.ir.types import BF16, F16, F32, F64
+from tests.support.samples import Sample, Tolerance, literal, normal, uniform
+
+SERIES = Tolerance(2e-5, 2e-5, "XLA sums fewer terms than SciPy")
+EDGES = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan]
+POLES = [0.0, -0.0, -1.0, -2.0, 1.0, 2.0, math.inf, math.nan]
+
+SAMPLES = (
+    *(Sample(Erf(), (normal(dtype, 3, 4),), (0,), lax.erf) for dtype in (F32, F64, BF16, F16)),
+    *(Sample(Erfc(), (normal(dtype, 3, 4),), (0,), lax.erfc) for dtype in (F32, F64, BF16, F16)),
+    *(Sample(ErfInv(), (uniform(dtype, -0.9, 0.9, 3, 4),), (0,), lax.erf_inv) for dtype in (F32, F64, BF16, F16)),
+    *(Sample(Lgamma(), (uniform(dtype, 0.5, 8, 3, 4),), (0,), lax.lgamma) for dtype in (F32, F64, BF16, F16)),
+    *(Sample(Digamma(), (uniform(dtype, 0.5, 8, 3, 4),), (0,), lax.digamma) for dtype in (F32, F64, BF16, F16)),
+    *(
+        Sample(
+            Polygamma(),
+            (literal(dtype, [1, 2, 3, 0]), uniform(dtype, 0.5, 4, 4)),
+            (1,),
+            lax.polygamma,
+        )
+        for dtype in (F32, F64, BF16, F16)
+    ),
+    Sample(Erf(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
+    Sample(Erfc(), (literal(F32, EDGES),), label="edges"),
+    Sample(ErfInv(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
+    Sample(Lgamma(), (literal(F32, [*POLES, -math.inf]),), label="edges"),
+    Sample(Digamma(), (literal(F32, POLES),), label="edges"),
+    Sample(Polygamma(), (literal(F32, [0.5, -1.0, math.nan]), literal(F32, [1.0, 1.0, 1.0])), label="edges"),
+)
