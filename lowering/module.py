@@ -37,8 +37,18 @@ from rematc.lowering.writer import UNKNOWN, Writer, quoted
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
-    *(arithmetic, conversion, dot, inverse, logical, reduction, regions, rounding, shape, special, structural),
-    *(transcendental,),
+    arithmetic,
+    conversion,
+    dot,
+    inverse,
+    logical,
+    reduction,
+    regions,
+    rounding,
+    shape,
+    special,
+    structural,
+    transcendental,
 )
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
