@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.ops import logical
-from rematc.ir.types import Kind
 from rematc.lowering.ops import elementwise
+from rematc.lowering.ops.values import COMPARE_TYPES
 from rematc.lowering.writer import Writer, lowers
 
 lowers(
@@ -20,21 +20,13 @@ lowers(
     logical.CountLeadingZeros,
 )(elementwise.one_type)
 
-_COMPARE_TYPES = {
-    Kind.BOOL: "UNSIGNED",
-    Kind.INT: "SIGNED",
-    Kind.UINT: "UNSIGNED",
-    Kind.FLOAT: "FLOAT",
-    Kind.COMPLEX: "FLOAT",
-}
-
 
 @lowers(logical.Compare)
 def compare(w: Writer, eqn: Equation) -> None:
     """`%r = stablehlo.compare LT, %x, %y, FLOAT : (tensor<...>, tensor<...>) -> tensor<...xi1>`."""
     assert isinstance(eqn.op, logical.Compare)
     operands, types = w.names(eqn.operands), w.types(eqn.operands)
-    kind = _COMPARE_TYPES[eqn.operands[0].type.dtype.kind]
+    kind = COMPARE_TYPES[eqn.operands[0].type.dtype.kind]
     (result,) = eqn.results
     text = f"stablehlo.compare {eqn.op.direction}, {operands}, {kind} : ({types}) -> {w.type(result.type)}"
     w.line(f"{w.define(result)} = {text}", eqn.loc)

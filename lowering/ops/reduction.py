@@ -6,8 +6,8 @@ import numpy as np
 
 from rematc.ir.core import Equation
 from rematc.ir.ops import reduction
-from rematc.ir.types import BOOL, F32, DType, Kind, TensorType
-from rematc.lowering.ops.values import converted, literal
+from rematc.ir.types import BOOL, F32, DType, TensorType
+from rematc.lowering.ops.values import COMPARE_TYPES, converted, literal
 from rematc.lowering.writer import Writer, ints, lowers
 
 _COMBINED_BY = {
@@ -18,7 +18,6 @@ _COMBINED_BY = {
     reduction.ReduceAnd: "and",
     reduction.ReduceOr: "or",
 }
-_COMPARISON = {Kind.BOOL: "UNSIGNED", Kind.UINT: "UNSIGNED", Kind.INT: "SIGNED", Kind.FLOAT: "FLOAT"}
 _ROUNDING = (reduction.ReduceSum, reduction.ReduceProd)
 
 
@@ -82,7 +81,7 @@ def _better_pair(w: Writer, eqn: Equation, elements: tuple[str, str], indices: t
 
     def compare(x: str, y: str, direction: str, dtype: DType) -> str:
         type = w.type(TensorType(dtype, ()))
-        return write(f"compare {direction}, {x}, {y}, {_COMPARISON[dtype.kind]}", f"({type}, {type}) -> {truth}")
+        return write(f"compare {direction}, {x}, {y}, {COMPARE_TYPES[dtype.kind]}", f"({type}, {type}) -> {truth}")
 
     def is_better(x: str, y: str) -> str:
         found = compare(x, y, "GT" if isinstance(op, reduction.Argmax) else "LT", dtype)

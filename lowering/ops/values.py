@@ -1,12 +1,21 @@
-"""Values that rules write beside their op: constants and conversions."""
+"""What rules write beside their op: constants, conversions, how comparisons compare."""
 
 from __future__ import annotations
 
 from rematc.ir.core import Array
 from rematc.ir.locations import Location
-from rematc.ir.types import DType, TensorType, dtype_of_numpy
+from rematc.ir.types import DType, Kind, TensorType, dtype_of_numpy
 from rematc.lowering.literals import dense
 from rematc.lowering.writer import Writer
+
+#: The comparison type of `stablehlo.compare` for elements of each kind.
+COMPARE_TYPES = {
+    Kind.BOOL: "UNSIGNED",
+    Kind.INT: "SIGNED",
+    Kind.UINT: "UNSIGNED",
+    Kind.FLOAT: "FLOAT",
+    Kind.COMPLEX: "FLOAT",
+}
 
 
 def literal(w: Writer, value: Array, loc: Location | None) -> str:
