@@ -58,6 +58,13 @@ class Reader(Protocol):
 Known = dict[str, object]
 
 
+def expect_comma(r: Reader, closing: str) -> None:
+    """Consume the comma before another item of a list, or fail."""
+    if r.peek() != ",":
+        r.fail(f"',' or '{closing}'")
+    r.take()
+
+
 class Form:
     """How values of one type are written.
 
@@ -326,7 +333,7 @@ class Sequential(Form):
         found: list[object] = []
         while r.peek() != "]":
             if found:
-                r.expect(",")
+                expect_comma(r, "]")
             found.append(self.element.read(r, known))
         r.take()
         return tuple(found)
@@ -431,7 +438,7 @@ class Record(Form):
         r.expect("{")
         while r.peek() != "}":
             if known:
-                r.expect(",")
+                expect_comma(r, "}")
             name = r.peek()
             if name not in forms or name in known:
                 rest = ", ".join(field for field in forms if field not in known)

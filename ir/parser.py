@@ -22,6 +22,7 @@ from typing import NoReturn, cast
 from rematc.ir.core import OPS, Equation, Graph, Op, Value
 from rematc.ir.errors import CompileError, ParseError, VerifierError
 from rematc.ir.fields import record_of
+from rematc.ir.forms import expect_comma
 from rematc.ir.literals import unquoted
 from rematc.ir.locations import Location
 from rematc.ir.types import DTYPES, TensorType
@@ -156,7 +157,7 @@ class _Parser:
         self.expect("(")
         while self.peek() != ")":
             if params:
-                self.expect(",")
+                expect_comma(self, ")")
             name = self._new_name(scope, ())
             param = scope[name] = Value(self.type(), name[1:])
             params.append(param)
@@ -168,7 +169,7 @@ class _Parser:
         self.expect("(")
         while self.peek() != ")":
             if types:
-                self.expect(",")
+                expect_comma(self, ")")
             types.append(self.type())
         self._at += 1
         return tuple(types)
@@ -218,7 +219,8 @@ class _Parser:
 
     def _operands(self, scope: dict[str, Value]) -> tuple[Value, ...]:
         tokens, at = self._tokens, self._at
-        if tokens[at][:1] != "%":
+        # After an op without operands, the next equation may start right here: `%0: f32[] = ...`.
+        if tokens[at][:1] != "%" or tokens[at + 1] == ":":
             return ()
         operands = []
         while True:
