@@ -10,7 +10,6 @@ elementwise ops without fields join by being registered.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import OPS, Array, Graph, Op, Value
+from rematc.ir.fields import record_of
 from rematc.ir.locations import Location
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.dot import DotGeneral
@@ -135,7 +135,7 @@ def _emit(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
 
 
 def _elementwise(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
-    classes = [cls for cls in OPS.values() if issubclass(cls, Elementwise) and not dataclasses.fields(cls)]
+    classes = [cls for cls in OPS.values() if issubclass(cls, Elementwise) and not record_of(cls).fields]
     x = _pick(draw, pool)
     assert x is not None
     fitting = sorted(
@@ -303,7 +303,8 @@ def _call(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[
 def _checkpoint(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
     operands = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3))
     body = draw(_bodies(operands, regions))
-    prevent_cse = draw(st.sampled_from((True, False, tuple(index == 0 for index in range(len(operands))))))
+    per_operand: bool | tuple[bool, ...] = tuple(index == 0 for index in range(len(operands)))
+    prevent_cse = draw(st.sampled_from((True, False, per_operand)))
     return _emit(b, Checkpoint(body, None, prevent_cse), *operands)
 
 
