@@ -1,5 +1,7 @@
 """The builder: how frontends, rules and frameworks write graphs.
 
+Parameters come first, the results last:
+
     b = Builder("main")
     x, w = b.parameter(f32_4_8, "x"), b.parameter(f32_8_2, "w")
     graph = b.build(b.exponential(b.dot_general(x, w, ([1], [0]))))
@@ -15,9 +17,22 @@ import numpy as np
 from rematc.ir.core import Array, Equation, Graph, Op, Value
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
-from rematc.ir.ops import arithmetic, conversion, dot, logical, reduction, structural, transcendental
+from rematc.ir.ops import (
+    arithmetic,
+    conversion,
+    dot,
+    dynamic,
+    indexing,
+    logical,
+    reduction,
+    structural,
+    transcendental,
+    window,
+)
 from rematc.ir.ops import shape as shape_ops
-from rematc.ir.types import DType, TensorType
+from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
+from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
+from rematc.ir.types import I32, DType, TensorType
 
 
 class Builder:
@@ -231,6 +246,26 @@ class Builder:
     def reduce_max(self, x: Value, dimensions: Sequence[int]) -> Value:
         return self.emit1(reduction.ReduceMax(tuple(dimensions)), x) if dimensions else x
 
+    def reduce_min(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(reduction.ReduceMin(tuple(dimensions)), x) if dimensions else x
+
+    def reduce_prod(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(reduction.ReduceProd(tuple(dimensions)), x) if dimensions else x
+
+    def reduce_and(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(reduction.ReduceAnd(tuple(dimensions)), x) if dimensions else x
+
+    def reduce_or(self, x: Value, dimensions: Sequence[int]) -> Value:
+        return self.emit1(reduction.ReduceOr(tuple(dimensions)), x) if dimensions else x
+
+    def argmax(self, x: Value, dimension: int, index_dtype: DType = I32) -> Value:
+        """Index of the maximum along `dimension`: the first of several, the first NaN if there is one."""
+        return self.emit1(reduction.Argmax(dimension, index_dtype), x)
+
+    def argmin(self, x: Value, dimension: int, index_dtype: DType = I32) -> Value:
+        """Index of the minimum along `dimension`: the first of several, the first NaN if there is one."""
+        return self.emit1(reduction.Argmin(dimension, index_dtype), x)
+
     def dot_general(
         self,
         x: Value,
@@ -246,3 +281,68 @@ class Builder:
         pair = (tuple(contract[0]), tuple(contract[1]))
         batched = (tuple(batch[0]), tuple(batch[1]))
         return self.emit1(dot.DotGeneral(pair, batched, result_dtype), x, y)
+
+    def convolution(
+        self,
+        x: Value,
+        kernel: Value,
+        dimensions: ConvolutionDimensions,
+        strides: Sequence[int] | None = None,
+        padding: Sequence[tuple[int, int]] | None = None,
+    ) -> Value:
+        """Windows of `x` times `kernel`; by default each step has its window, and none reaches over the edges.
+
+        Dilations, groups and turned kernels: `emit1(Convolution(...), x, kernel)`.
+        """
+        ones = (1,) * (x.type.rank - 2)
+        steps = ones if strides is None else tuple(strides)
+        edges = ((0, 0),) * len(ones) if padding is None else tuple(padding)
+        turned = (False,) * len(ones)
+        return self.emit1(Convolution(steps, edges, ones, ones, turned, dimensions), x, kernel)
+
+    def reduce_window_sum(
+        self,
+        x: Value,
+        sizes: Sequence[int],
+        strides: Sequence[int] | None = None,
+        padding: Sequence[tuple[int, int]] | None = None,
+    ) -> Value:
+        """Sum of each window; by default each step has its window, and none reaches over the edges."""
+        ones = (1,) * x.type.rank
+        steps = ones if strides is None else tuple(strides)
+        edges = ((0, 0),) * len(ones) if padding is None else tuple(padding)
+        return self.emit1(window.ReduceWindowSum(tuple(sizes), steps, edges, ones, ones), x)
+
+    # -- indexing ------------------------------------------------------------------------------------------------
+
+    def gather(
+        self,
+        x: Value,
+        indices: Value,
+        dimension_numbers: GatherDimensions,
+        slice_sizes: Sequence[int],
+        indices_are_sorted: bool = False,
+    ) -> Value:
+        """Windows of `x` that start where `indices` says, moved inside where they reach over the edges."""
+        return self.emit1(indexing.Gather(dimension_numbers, tuple(slice_sizes), indices_are_sorted), x, indices)
+
+    def scatter_add(
+        self,
+        x: Value,
+        indices: Value,
+        updates: Value,
+        dimension_numbers: ScatterDimensions,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> Value:
+        """`x` with `updates` added to its windows; windows that reach over the edges are skipped."""
+        op = indexing.ScatterAdd(dimension_numbers, indices_are_sorted, unique_indices)
+        return self.emit1(op, x, indices, updates)
+
+    def dynamic_slice(self, x: Value, start: Sequence[Value], slice_sizes: Sequence[int]) -> Value:
+        """The window of `x` that starts at the scalars `start`, moved inside where it reaches over an edge."""
+        return self.emit1(dynamic.DynamicSlice(tuple(slice_sizes)), x, *start)
+
+    def dynamic_update_slice(self, x: Value, update: Value, start: Sequence[Value]) -> Value:
+        """`x` with the window that starts at the scalars `start` replaced by `update`."""
+        return self.emit1(dynamic.DynamicUpdateSlice(), x, update, *start)

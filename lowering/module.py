@@ -22,7 +22,10 @@ from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
     conversion,
+    convolution,
     dot,
+    dynamic,
+    indexing,
     inverse,
     logical,
     reduction,
@@ -32,6 +35,7 @@ from rematc.lowering.ops import (
     special,
     structural,
     transcendental,
+    window,
 )
 from rematc.lowering.writer import UNKNOWN, Writer, quoted
 
@@ -39,7 +43,10 @@ from rematc.lowering.writer import UNKNOWN, Writer, quoted
 FAMILIES = (
     arithmetic,
     conversion,
+    convolution,
     dot,
+    dynamic,
+    indexing,
     inverse,
     logical,
     reduction,
@@ -49,6 +56,7 @@ FAMILIES = (
     special,
     structural,
     transcendental,
+    window,
 )
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
