@@ -1,0 +1,127 @@
+"""Slices at a start that is computed: one window read or replaced. A start outside is moved inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rematc.ir.core import (
+    Array,
+    Derivatives,
+    Emitter,
+    LinearOperand,
+    Op,
+    Operands,
+    Primals,
+    Tangents,
+    Types,
+    Value,
+    register,
+)
+from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
+from rematc.ir.types import TensorType
+
+
+def _check_starts(op: Op, x: TensorType, sizes: Sequence[int], starts: Types) -> None:
+    if not all(0 <= size <= length for size, length in zip(sizes, x.shape, strict=True)):
+        raise TypeMismatchError(f"'{op.name}' of {x} in a window {list(sizes)}; expected a window that fits")
+    if len(starts) != x.rank or any(s.rank or not s.dtype.is_integer or s != starts[0] for s in starts):
+        listed = ", ".join(map(str, starts))
+        raise TypeMismatchError(
+            f"'{op.name}' of {x} takes {x.rank} scalar integers of one type as the start, got {listed or 'none'}"
+        )
+
+
+def _window(x: Array, sizes: Sequence[int], starts: Sequence[Array]) -> tuple[slice, ...]:
+    begins = [
+        min(max(int(start), 0), length - size) for start, length, size in zip(starts, x.shape, sizes, strict=True)
+    ]
+    return tuple([slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)])
+
+
+def _given(starts: Operands) -> list[Value]:
+    found = [start for start in starts if not isinstance(start, LinearOperand)]
+    assert len(found) == len(starts), "integers have no cotangents"
+    return found
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class DynamicSlice(Op):
+    """A window of the first operand; the start is given by a scalar for each dimension. Linear in the first operand.
+
+    Attributes:
+        slice_sizes: sizes of the window, one for each dimension.
+    """
+
+    name = "dynamic_slice"
+    slice_sizes: tuple[int, ...]
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        if not operands:
+            raise TypeMismatchError(f"'{self.name}' takes an array and its start, got no operands")
+        x, *starts = operands
+        check_per_dimension(self, "slice_sizes", self.slice_sizes, x)
+        _check_starts(self, x, self.slice_sizes, starts)
+        return (x.with_shape(self.slice_sizes),)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        x, *starts = operands
+        return (np.array(x[_window(x, self.slice_sizes, starts)]),)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return (None if tangents[0] is None else b.emit1(self, tangents[0], *primals[1:]),)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        (ct,), (x, *starts) = cts, operands
+        none = (None,) * len(starts)
+        if ct is None:
+            return (None, *none)
+        return (b.emit1(DynamicUpdateSlice(), b.zeros(x.type), ct, *_given(starts)), *none)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class DynamicUpdateSlice(Op):
+    """The first operand with a window of it replaced by the second; then the start, a scalar for each dimension.
+
+    Linear in the first two operands.
+    """
+
+    name = "dynamic_update_slice"
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        if len(operands) < 2:
+            raise TypeMismatchError(
+                f"'{self.name}' takes an array, an update and its start, got {len(operands)} operands"
+            )
+        x, update, *starts = operands
+        if update.dtype is not x.dtype or update.rank != x.rank:
+            raise TypeMismatchError(f"'{self.name}' of {x} takes an update of its element type and rank, got {update}")
+        _check_starts(self, x, update.shape, starts)
+        return (x,)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        x, update, *starts = operands
+        result = np.array(x)
+        result[_window(x, update.shape, starts)] = update
+        return (result,)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        x, update, *starts = primals
+        tx, tu = zeros_if_none(b, tangents[0], x.type), zeros_if_none(b, tangents[1], update.type)
+        return (b.emit1(self, tx, tu, *starts),)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        (ct,), (x, update, *starts) = cts, operands
+        none = (None,) * len(starts)
+        if ct is None:
+            return (None, None, *none)
+        given = _given(starts)
+        ct_x = b.emit1(self, ct, b.zeros(update.type), *given) if isinstance(x, LinearOperand) else None
+        if not isinstance(update, LinearOperand):
+            return (ct_x, None, *none)
+        return (ct_x, b.emit1(DynamicSlice(update.type.shape), ct, *given), *none)
