@@ -272,8 +272,10 @@ class Maximum(Extremum):
 
     def evaluate(self, *operands: Numeric) -> Any:
         x, y = operands
-        # Equal floats may be 0 and -0, of which 0 is the greater.
-        return np.where(x == y, x + y, np.maximum(x, y)) if x.dtype.kind == "f" else np.maximum(x, y)
+        if x.dtype.kind != "f":
+            return np.maximum(x, y)
+        # The sum of 0 and -0 is 0, which is the greater.
+        return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y))
 
 
 @register
@@ -285,7 +287,10 @@ class Minimum(Extremum):
     wins = "LT"
 
     def evaluate(self, *operands: Numeric) -> Any:
-        return np.minimum(*operands)
+        x, y = operands
+        if x.dtype.kind != "f":
+            return np.minimum(x, y)
+        return np.where((x == 0) & (y == 0), -(-x - y), np.minimum(x, y))
 
 
 @register
@@ -304,7 +309,7 @@ class Sign(StepUnary):
 @register
 @dataclass(frozen=True, slots=True)
 class Abs(Unary):
-    """|x|, with derivative 0 at 0."""
+    """|x|; at 0, where it has a kink, with the derivative 1 (JAX's choice)."""
 
     name = "abs"
     kinds = SIGNED_REALS
@@ -312,8 +317,11 @@ class Abs(Unary):
     def evaluate(self, *operands: Numeric) -> Any:
         return np.abs(operands[0])
 
-    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
-        return b.sign(x)
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        (x,), (t,) = primals, tangents
+        if t is None:
+            return (None,)
+        return (b.select(b.compare(x, b.zeros(x.type), "GE"), t, b.negate(t)),)
 
 
 @register

@@ -74,7 +74,8 @@ class Lgamma(Unary):
     kinds = FLOATS
 
     def evaluate(self, *operands: Numeric) -> Any:
-        return special.gammaln(operands[0])
+        (x,) = operands
+        return np.where(np.isinf(x), np.inf, special.gammaln(x))
 
     def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
         return b.emit1(Digamma(), x)

@@ -47,20 +47,27 @@ def jax_results(family: str) -> list[tuple[list[Array], list[Array | None]] | No
     arrays = [sample.arrays() for sample in samples]
     tangents = [tangents_of(sample, given) for sample, given in zip(samples, arrays, strict=True)]
     with jax.enable_x64(True):
-        evaluated = jax.jit(lambda a, t: [_differentiate(*row) for row in zip(samples, a, t, strict=True)])(
-            arrays, tangents
-        )
+        evaluated = jax.jit(lambda a, t: [_evaluate(*row) for row in zip(samples, a, t, strict=True)])(arrays, tangents)
     return [None if sample.jax is None else row for sample, row in zip(samples, evaluated, strict=True)]
 
 
-def _differentiate(sample: Sample, arrays: list[Any], tangents: list[Any]) -> Any:
+def _evaluate(sample: Sample, arrays: list[Any], tangents: list[Any]) -> Any:
     if sample.jax is None:
         return None
-    function = _in_differentiable(sample, sample.jax, arrays)
-    if not tangents:
+    try:
+        return _differentiate(
+            _in_differentiable(sample, sample.jax, arrays), [arrays[i] for i in sample.differentiable], tangents
+        )
+    except Exception as error:
+        error.add_note(f"in the row {sample.id}")
+        raise
+
+
+def _differentiate(function: Callable[..., tuple[Any, ...]], primals: list[Any], tangents: list[Any]) -> Any:
+    if not primals:
         results = function()
         return list(results), [None] * len(results)
-    results, outgoing = jax.jvp(function, [arrays[index] for index in sample.differentiable], tangents)
+    results, outgoing = jax.jvp(function, primals, tangents)
     return list(results), [None if tangent.dtype == jax.dtypes.float0 else tangent for tangent in outgoing]
 
 

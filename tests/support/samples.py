@@ -25,6 +25,7 @@ import numpy as np
 import rematc.ir.ops
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Op
+from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import F64, DType, Kind, TensorType, dtype_of_numpy
 
 Factory = Callable[[np.random.Generator], Array]
@@ -57,6 +58,7 @@ class Sample:
         tolerance: of XLA and JAX against the reference; by default a few units in the last place (`tolerance_of`).
         step: of central differences, in double precision; None where the op has a kink, a pole or a rounding there,
             so that only JAX judges the derivative.
+        tangent_rounding: the relative rounding that the op makes of tangents on purpose (`reduce_precision`).
         signed_zeros: whether zeros of the results must agree in sign (rows of special values).
         label: sets rows of one op and one type apart.
     """
@@ -67,6 +69,7 @@ class Sample:
     jax: Callable[..., Any] | None = None
     tolerance: Tolerance | None = None
     step: float | None = 1e-5
+    tangent_rounding: float = 0.0
     signed_zeros: bool = False
     label: str = ""
 
@@ -134,7 +137,12 @@ def distinct(dtype: DType, *shape: int) -> Factory:
 
 def literal(dtype: DType, values: Any) -> Factory:
     """These numbers."""
-    return lambda random: np.asarray(values).astype(dtype.numpy)
+
+    def make(random: np.random.Generator) -> Array:
+        with np.errstate(all="ignore"):  # edges of one type may be beyond the other's
+            return np.asarray(values).astype(dtype.numpy)
+
+    return make
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -184,7 +192,7 @@ def graph_of(op: Op, types: Sequence[TensorType]) -> Graph:
     return b.build(*b.emit(op, *params))
 
 
-def in_double(array: Array) -> Array:
+def in_double(array: Array) -> Numeric:
     """Floats as float64, complex numbers as complex128, others as they are."""
     dtype = type_of(array).dtype
     if not dtype.is_inexact:

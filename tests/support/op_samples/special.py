@@ -10,7 +10,7 @@ from rematc.ir.ops.special import Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma
 from rematc.ir.types import BF16, F16, F32, F64
 from tests.support.samples import Sample, Tolerance, literal, normal, uniform
 
-SERIES = Tolerance(2e-5, 2e-5, "XLA sums fewer terms than SciPy")
+AT_ROOT = Tolerance(1e-6, 1e-6, "XLA's sum of terms of size 1 leaves a unit of 1 at the root 1")
 EDGES = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan]
 POLES = [0.0, -0.0, -1.0, -2.0, 1.0, 2.0, math.inf, math.nan]
 
@@ -32,7 +32,7 @@ SAMPLES = (
     Sample(Erf(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
     Sample(Erfc(), (literal(F32, EDGES),), label="edges"),
     Sample(ErfInv(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
-    Sample(Lgamma(), (literal(F32, [*POLES, -math.inf]),), label="edges"),
+    Sample(Lgamma(), (literal(F32, [*POLES, -math.inf]),), tolerance=AT_ROOT, label="edges"),
     Sample(Digamma(), (literal(F32, POLES),), label="edges"),
     Sample(Polygamma(), (literal(F32, [0.5, -1.0, math.nan]), literal(F32, [1.0, 1.0, 1.0])), label="edges"),
 )
