@@ -40,16 +40,16 @@ class Tracer:
     """Stands for an array while a function is traced: it has a type but no elements.
 
     Attributes:
-        trace: the trace that it belongs to.
+        owner: the trace that it belongs to (`trace` is a method of NumPy's arrays).
         value: its value in that trace's graph.
         weak: whether it stands for a Python scalar, whose type yields to the arrays it meets (NEP 50).
     """
 
-    __slots__ = ("trace", "value", "weak")
+    __slots__ = ("owner", "value", "weak")
     __hash__ = None  # type: ignore[assignment]  # like an array: `==` compares elements
 
-    def __init__(self, trace: Trace, value: Value, weak: bool = False) -> None:
-        self.trace = trace
+    def __init__(self, owner: Trace, value: Value, weak: bool = False) -> None:
+        self.owner = owner
         self.value = value
         self.weak = weak
 
@@ -70,7 +70,7 @@ class Tracer:
         return self.value.type.size
 
     def __repr__(self) -> str:
-        return f"<tracer {self.value.type}{' weak' if self.weak else ''} of '{self.trace.name}'>"
+        return f"<tracer {self.value.type}{' weak' if self.weak else ''} of '{self.owner.name}'>"
 
 
 TracerClass = Callable[["Trace", Value, bool], Tracer]
@@ -173,7 +173,7 @@ class Trace:
             CompileError: where `x` is a tracer of a trace that is over, or nothing that an array can hold.
         """
         if isinstance(x, Tracer):
-            return x.value if x.trace is self else self._capture(x)
+            return x.value if x.owner is self else self._capture(x)
         if isinstance(x, (bool, int, float, complex)):
             return self.literal(np.asarray(x))
         return self._lift_array(x)
@@ -196,7 +196,7 @@ class Trace:
         if known is not None:
             return known[1]
         enclosing = self.parent
-        while enclosing is not None and enclosing is not tracer.trace:
+        while enclosing is not None and enclosing is not tracer.owner:
             enclosing = enclosing.parent
         if enclosing is None or not enclosing.is_open:
             raise escaped(tracer)
@@ -270,7 +270,7 @@ def _no_such_dtype(dtype: np.dtype[np.generic]) -> str:
 
 def escaped(tracer: Tracer) -> CompileError:
     """The error for a tracer that is used after, or outside, the trace that made it."""
-    trace, value = tracer.trace, tracer.value
+    trace, value = tracer.owner, tracer.value
     made = next((eqn for eqn in trace.builder.equations if value in eqn.results), None)
     if made is not None:
         origin = f"made by '{made.op.name}'" + (f" at {made.loc.describe()}" if made.loc else "")

@@ -11,6 +11,7 @@ import numpy as np
 from rematc.compiler.arguments import CallArguments, Function, function_name
 from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.trace import Trace, Tracer, current_trace, require_trace
+from rematc.compiler.user_location import user_location
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
@@ -103,7 +104,8 @@ def _lift_output(trace: Trace, path: tuple[object, ...], leaf: object) -> tuple[
     place = f"output{jax.tree_util.keystr(path)}" if path else "the output"
     raise CompileError(
         f"{place} of '{trace.name}' is a {type(leaf).__name__}, expected an array or a number; "
-        "return only arrays, in tuples, lists, dicts or registered pytrees"
+        "return only arrays, in tuples, lists, dicts or registered pytrees",
+        user_location(),
     )
 
 

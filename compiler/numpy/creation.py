@@ -1,0 +1,202 @@
+"""Functions that make arrays after others, and those that ask only about types: they need no elements.
+
+The parameters are those of the NumPy functions of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_ir_dtype,
+    as_operand,
+    broadcast_operand,
+    dtype_of,
+    fail,
+    here,
+    normalize_axis,
+    promote,
+    shape_of,
+    static_shape,
+    value_of,
+    wrap,
+)
+from rematc.compiler.numpy.promotion import NumpyDType, kind_of, result_dtype
+from rematc.compiler.trace import Tracer
+from rematc.ir.types import F64, TensorType
+
+
+def _like(a: ArrayLike, dtype: object, shape: object) -> TensorType:
+    x = as_operand(a)
+    sizes = shape_of(x) if shape is None else static_shape(shape, "an array")
+    return TensorType(as_ir_dtype(dtype_of(x) if dtype is None else dtype), sizes)
+
+
+def _filled(value: int) -> Callable[..., Tracer]:
+    def apply(
+        a: ArrayLike,
+        dtype: object = None,
+        order: str = "K",
+        subok: bool = True,
+        shape: object = None,
+        *,
+        device: object = None,
+    ) -> Tracer:
+        return wrap(here().full(_like(a, dtype, shape), value))
+
+    return apply
+
+
+zeros_like = _filled(0)
+ones_like = _filled(1)
+
+
+def full_like(
+    a: ArrayLike,
+    fill_value: ArrayLike,
+    dtype: object = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: object = None,
+    *,
+    device: object = None,
+) -> Tracer:
+    """As np.full_like."""
+    type = _like(a, dtype, shape)
+    return wrap(broadcast_operand(as_operand(fill_value), type.dtype, type.shape))
+
+
+def linspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: object = None,
+    axis: object = 0,
+    *,
+    device: object = None,
+) -> Tracer | tuple[Tracer, Tracer]:
+    """As np.linspace, between ends of which one is traced."""
+    b = here()
+    (first, last), common = promote(start, stop)
+    computed = common if common.is_inexact else F64
+    shape = np.broadcast_shapes(first.type.shape, last.type.shape)
+    first, last = broadcast_operand(wrap(first), computed, shape), broadcast_operand(wrap(last), computed, shape)
+    steps = num - 1 if endpoint else num
+    whole = TensorType(computed, (num, *shape))
+    dims = range(1, 1 + len(shape))
+    step = b.divide(b.subtract(last, first), b.full(first.type, steps if steps > 0 else float("nan")))
+    result = b.broadcast_in_dim(first, whole.shape, dims)
+    if steps > 0:
+        result = b.add(b.multiply(b.iota(whole, 0), b.broadcast_in_dim(step, whole.shape, dims)), result)
+    if endpoint and num > 1:
+        # The end is exactly `stop`, whatever the rounding of the steps.
+        body = b.slice(result, (0,) * whole.rank, (num - 1, *shape))
+        result = b.concatenate([body, b.reshape(last, (1, *shape))], 0)
+    target = normalize_axis(axis, whole.rank, "np.linspace")
+    order = [*range(1, whole.rank)]
+    order.insert(target, 0)
+    line = wrap(b.convert(b.transpose(result, order), computed if dtype is None else as_ir_dtype(dtype)))
+    return (line, wrap(step)) if retstep else line
+
+
+def array(x: ArrayLike, dtype: object = None, **_: object) -> Tracer:
+    """As np.asarray of a traced array, or of lists with traced arrays inside."""
+    return wrap(value_of(x, None if dtype is None else as_ir_dtype(dtype)))
+
+
+# -- questions about types -------------------------------------------------------------------------------------------
+
+
+def shape(a: ArrayLike) -> tuple[int, ...]:
+    """As np.shape."""
+    return shape_of(as_operand(a))
+
+
+def ndim(a: ArrayLike) -> int:
+    """As np.ndim."""
+    return len(shape(a))
+
+
+def size(a: ArrayLike, axis: int | None = None) -> int:
+    """As np.size."""
+    sizes = shape(a)
+    return int(np.prod(sizes, dtype=np.int64)) if axis is None else sizes[axis]
+
+
+def result_type(*arrays_and_dtypes: object) -> NumpyDType:
+    """As np.result_type."""
+    return result_dtype(*[_kind_or_dtype(item) for item in arrays_and_dtypes])
+
+
+def _kind_or_dtype(item: object) -> NumpyDType | type:
+    if isinstance(item, (str, type, np.dtype)):
+        return np.dtype(item)
+    return kind_of(item)
+
+
+def can_cast(from_: object, to: object, casting: str = "safe") -> bool:
+    """As np.can_cast."""
+    source = dtype_of(from_) if isinstance(from_, Tracer) else from_
+    return bool(np.can_cast(source, to, casting))  # type: ignore[arg-type, call-overload]  # whatever the user passes
+
+
+def iscomplexobj(x: ArrayLike) -> bool:
+    """As np.iscomplexobj."""
+    return np.issubdtype(dtype_of(x), np.complexfloating)
+
+
+def isrealobj(x: ArrayLike) -> bool:
+    """As np.isrealobj."""
+    return not iscomplexobj(x)
+
+
+def common_type(*arrays: ArrayLike) -> type:
+    """As np.common_type."""
+    return np.common_type(*[np.empty((), dtype_of(a)) for a in arrays])  # type: ignore[no-any-return, call-overload, arg-type]  # by dtype
+
+
+def diag_indices_from(arr: ArrayLike) -> tuple[object, ...]:
+    """As np.diag_indices_from: concrete index arrays."""
+    sizes = shape(arr)
+    if len(sizes) < 2 or len(set(sizes)) > 1:
+        fail(f"np.diag_indices_from takes an array of equal dimensions, two or more, got shape {sizes}")
+    return np.diag_indices(sizes[0], len(sizes))
+
+
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[object, ...]:
+    """As np.tril_indices_from: concrete index arrays."""
+    return np.tril_indices(shape(arr)[-2], k, shape(arr)[-1])
+
+
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[object, ...]:
+    """As np.triu_indices_from: concrete index arrays."""
+    return np.triu_indices(shape(arr)[-2], k, shape(arr)[-1])
+
+
+FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
+    np.zeros_like: zeros_like,
+    np.ones_like: ones_like,
+    np.empty_like: zeros_like,
+    np.full_like: full_like,
+    np.linspace: linspace,
+    np.array: array,
+    np.asarray: array,
+    np.asanyarray: array,
+    np.ascontiguousarray: array,
+    np.shape: shape,
+    np.ndim: ndim,
+    np.size: size,
+    np.result_type: result_type,
+    np.can_cast: can_cast,
+    np.iscomplexobj: iscomplexobj,
+    np.isrealobj: isrealobj,
+    np.common_type: common_type,
+    np.diag_indices_from: diag_indices_from,
+    np.tril_indices_from: tril_indices_from,
+    np.triu_indices_from: triu_indices_from,
+}

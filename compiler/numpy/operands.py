@@ -1,0 +1,190 @@
+"""Operands of array functions: from what the user passes to values of one dtype and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from rematc.compiler.numpy.promotion import NumpyDType, default_dtype, ir_dtype, kind_of, result_dtype
+from rematc.compiler.trace import LITERAL_LIMIT, Trace, Tracer, require_trace
+from rematc.ir.builder import Builder
+from rematc.ir.core import Value
+from rematc.ir.errors import CompileError
+from rematc.ir.types import DType, TensorType
+
+#: A tracer, an array, a Python scalar, or nested lists of them.
+ArrayLike = object
+
+
+def here() -> Builder:
+    """The builder of the innermost open trace."""
+    return require_trace().builder
+
+
+def fail(message: str) -> NoReturn:
+    """Raise CompileError at the user's line."""
+    raise CompileError(message, here().loc)
+
+
+def wrap(value: Value, weak: bool = False) -> Tracer:
+    """The tracer of a value of the innermost open trace."""
+    return require_trace().tracer(value, weak)
+
+
+def is_traced(x: object) -> bool:
+    """Whether `x` is a tracer, or a list or tuple with one somewhere inside."""
+    if isinstance(x, (list, tuple)):
+        return any(is_traced(item) for item in x)
+    return isinstance(x, Tracer)
+
+
+def as_operand(x: ArrayLike) -> ArrayLike:
+    """`x` without nested lists: they become arrays, stacked where they hold tracers."""
+    if not isinstance(x, (list, tuple)):
+        return x
+    if not is_traced(x):
+        return np.asarray(x)
+    items = [as_operand(item) for item in x]
+    shapes = {shape_of(item) for item in items}
+    if len(shapes) > 1:
+        fail(f"a list of arrays of different shapes is no array: {', '.join(map(str, sorted(shapes)))}")
+    b, dtype = here(), ir_dtype(result_dtype(*[kind_of(item) for item in items]))
+    rows = [value_of(item, dtype) for item in items]
+    return wrap(b.concatenate([b.reshape(row, (1, *row.type.shape)) for row in rows], 0))
+
+
+def shape_of(x: ArrayLike) -> tuple[int, ...]:
+    """Shape of a tracer, an array or a scalar."""
+    if isinstance(x, (bool, int, float, complex)):
+        return ()
+    shape: tuple[int, ...] = x.shape if isinstance(x, Tracer) else np.shape(x)  # type: ignore[arg-type]  # any array
+    return shape
+
+
+def value_of(x: ArrayLike, dtype: DType | None = None) -> Value:
+    """The value of an operand in the innermost open trace, converted to `dtype`."""
+    trace = require_trace()
+    x = as_operand(x)
+    if dtype is None:
+        return trace.lift(x)
+    if isinstance(x, Tracer):
+        return trace.builder.convert(trace.lift(x), dtype)
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+        return _scalar(trace, x, dtype, ())
+    array = np.asarray(x)
+    if array.size <= LITERAL_LIMIT:
+        return trace.literal(array.astype(dtype.numpy))
+    return trace.builder.convert(trace.lift(x), dtype)
+
+
+def broadcast_operand(x: ArrayLike, dtype: DType, shape: tuple[int, ...]) -> Value:
+    """The value of an operand, converted to `dtype` and broadcast to `shape` as NumPy does."""
+    if isinstance(x, Tracer):
+        trace = require_trace()
+        value = trace.lift(x)
+        if value.type.dtype is not dtype:
+            value = trace.builder.convert(value, dtype)
+        return value if value.type.shape == shape else broadcast_value(trace.builder, value, shape)
+    if isinstance(x, (bool, int, float, complex)):
+        return _scalar(require_trace(), x, dtype, shape)
+    return broadcast_value(here(), value_of(x, dtype), shape)
+
+
+def _scalar(trace: Trace, x: complex, dtype: DType, shape: tuple[int, ...]) -> Value:
+    if dtype.is_integer and isinstance(x, int):
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= x <= limits.max:
+            fail(f"Python integer {x} is out of bounds for {dtype.numpy}; convert the array to a wider dtype first")
+    if isinstance(x, np.generic):
+        x = x.item()
+    return trace.builder.full(TensorType(dtype, shape), x)
+
+
+def broadcast_value(b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    """`value` with dimensions added in front and those of size 1 repeated."""
+    rank = value.type.rank
+    return b.broadcast_in_dim(value, shape, range(len(shape) - rank, len(shape)))
+
+
+def broadcast_shape(what: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that all `shapes` broadcast to. Raises CompileError, naming `what`, where there is none."""
+    first = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        fail(
+            f"operands of {what} have shapes {listed}, which do not broadcast together; "
+            "sizes must match from the right, or be 1 (insert dimensions with x[:, None])"
+        )
+
+
+def promote(*operands: ArrayLike) -> tuple[list[Value], DType]:
+    """The values of operands of any shapes, converted to the dtype that holds them all, and that dtype."""
+    flat = [as_operand(x) for x in operands]
+    dtype = ir_dtype(result_dtype(*[kind_of(x) for x in flat]))
+    return [value_of(x, dtype) for x in flat], dtype
+
+
+def convert_to(x: ArrayLike, dtype: object) -> Tracer:
+    """`x` as a tracer of this NumPy dtype."""
+    return wrap(value_of(x, as_ir_dtype(dtype)))
+
+
+def as_ir_dtype(dtype: object) -> DType:
+    """The IR's element type of what NumPy takes as a dtype."""
+    given: NumpyDType = np.dtype(dtype)  # type: ignore[call-overload]  # whatever the user passes
+    try:
+        return ir_dtype(given)
+    except TypeError as error:
+        fail(f"{error}; use booleans, integers, floats up to 64 bits or complex numbers of them")
+
+
+def dtype_of(x: ArrayLike) -> NumpyDType:
+    """The dtype of an operand on its own."""
+    return default_dtype(kind_of(as_operand(x)))
+
+
+def normalize_axis(axis: object, ndim: int, what: str) -> int:
+    """`axis` counted from the front."""
+    index = static_int(axis, f"axis of {what}")
+    if not -ndim <= index < ndim:
+        fail(f"axis {index} of {what} is out of bounds for an array of {ndim} dimensions")
+    return index + ndim if index < 0 else index
+
+
+def normalize_axes(axis: object, ndim: int, what: str) -> tuple[int, ...]:
+    """The axes that `axis` names: all for None, else one or several, counted from the front."""
+    if axis is None:
+        return tuple(range(ndim))
+    if not isinstance(axis, (tuple, list)):
+        return (normalize_axis(axis, ndim, what),)
+    axes = tuple([normalize_axis(item, ndim, what) for item in axis])
+    if len(set(axes)) != len(axes):
+        fail(f"axes {tuple(axis)} of {what} name a dimension twice")
+    return axes
+
+
+def static_int(x: object, what: str) -> int:
+    """`x` as a Python integer. Raises CompileError where it is traced or no integer."""
+    if isinstance(x, Tracer):
+        fail(
+            f"the {what} is a traced {x.value.type}; it must be known while tracing: "
+            "pass it as a Python integer (static_argnums) or compute it from shapes"
+        )
+    if not hasattr(x, "__index__"):
+        fail(f"the {what} must be an integer, found {type(x).__name__}")
+    return int(x.__index__())
+
+
+def static_shape(shape: object, what: str) -> tuple[int, ...]:
+    """`shape` as a tuple of Python integers."""
+    if isinstance(shape, (tuple, list)):
+        return tuple([static_int(size, f"shape of {what}") for size in shape])
+    if isinstance(shape, np.ndarray):
+        return tuple([int(size) for size in shape])
+    return (static_int(shape, f"shape of {what}"),)

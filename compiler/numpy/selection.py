@@ -1,0 +1,266 @@
+"""Functions that choose or replace elements: where, select, clip, rounding, NaN replacement, closeness, interpolation.
+
+The parameters are those of the NumPy functions of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rematc.compiler.numpy.elementwise import truncate, truth
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_ir_dtype,
+    as_operand,
+    broadcast_operand,
+    broadcast_shape,
+    fail,
+    here,
+    shape_of,
+    static_int,
+    value_of,
+    wrap,
+)
+from rematc.compiler.numpy.promotion import default_dtype, ir_dtype, kind_of, result_dtype
+from rematc.compiler.trace import Tracer
+from rematc.ir.core import Value
+from rematc.ir.errors import CompileError
+from rematc.ir.ops import reduction, rounding
+from rematc.ir.types import BOOL, F64, DType
+
+
+def _together(what: str, *operands: ArrayLike) -> tuple[list[Value], DType, tuple[int, ...]]:
+    """Operands converted to the dtype that holds them all and broadcast; that dtype, and the shape."""
+    flat = [as_operand(x) for x in operands]
+    dtype = ir_dtype(result_dtype(*[kind_of(x) for x in flat]))
+    shape = broadcast_shape(what, [shape_of(x) for x in flat])
+    return [broadcast_operand(x, dtype, shape) for x in flat], dtype, shape
+
+
+def where(condition: ArrayLike, x: ArrayLike = None, y: ArrayLike = None, /) -> Tracer:
+    """As np.where with three arguments."""
+    if x is None or y is None:
+        fail("np.where(condition) has a shape that depends on data; use np.where(condition, x, y)")
+    b, flat = here(), [as_operand(item) for item in (condition, x, y)]
+    dtype = ir_dtype(result_dtype(kind_of(flat[1]), kind_of(flat[2])))
+    shape = broadcast_shape("np.where", [shape_of(item) for item in flat])
+    mask = broadcast_operand(wrap(truth(b, value_of(flat[0]))), BOOL, shape)
+    return wrap(b.select(mask, broadcast_operand(flat[1], dtype, shape), broadcast_operand(flat[2], dtype, shape)))
+
+
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Tracer:
+    """As np.select: the first choice whose condition holds."""
+    if len(condlist) != len(choicelist) or not condlist:
+        fail(f"np.select has {len(condlist)} conditions and {len(choicelist)} choices; they must be as many, and some")
+    b = here()
+    flat = [as_operand(item) for item in (*choicelist, default)]
+    dtype = ir_dtype(result_dtype(*[kind_of(item) for item in flat]))
+    shape = broadcast_shape("np.select", [shape_of(item) for item in (*condlist, *flat)])
+    result = broadcast_operand(flat[-1], dtype, shape)
+    for condition, choice in reversed(list(zip(condlist, flat[:-1], strict=True))):
+        mask = broadcast_operand(condition, BOOL, shape)
+        result = b.select(mask, broadcast_operand(choice, dtype, shape), result)
+    return wrap(result)
+
+
+def clip(
+    a: ArrayLike,
+    a_min: ArrayLike = None,
+    a_max: ArrayLike = None,
+    *,
+    min: ArrayLike = None,
+    max: ArrayLike = None,
+    dtype: object = None,
+) -> Tracer:
+    """As np.clip."""
+    low, high = a_min if min is None else min, a_max if max is None else max
+    bounds = [bound for bound in (low, high) if bound is not None]
+    values, _, _ = _together("np.clip", a, *bounds)
+    b, result = here(), values[0]
+    if low is not None:
+        result = b.maximum(result, values[1])
+    if high is not None:
+        result = b.minimum(result, values[-1])
+    return wrap(result if dtype is None else b.convert(result, as_ir_dtype(dtype)))
+
+
+def round_(a: ArrayLike, decimals: object = 0) -> Tracer:
+    """As np.round: halves go to the even neighbour."""
+    x, b, places = value_of(a), here(), static_int(decimals, "decimals of np.round")
+    if x.type.dtype.is_bool:
+        fail("np.round of booleans is not supported; convert with astype first")
+    if not x.type.dtype.is_float:
+        if places < 0:
+            factor = b.full(x.type.with_dtype(F64), 10.0**-places)
+            scaled = b.emit1(rounding.RoundNearestEven(), b.divide(b.convert(x, F64), factor))
+            return wrap(b.convert(b.multiply(scaled, factor), x.type.dtype))
+        return wrap(x)
+    if places == 0:
+        return wrap(b.emit1(rounding.RoundNearestEven(), x))
+    factor = b.full(x.type, 10.0 ** abs(places))
+    if places > 0:
+        return wrap(b.divide(b.emit1(rounding.RoundNearestEven(), b.multiply(x, factor)), factor))
+    return wrap(b.multiply(b.emit1(rounding.RoundNearestEven(), b.divide(x, factor)), factor))
+
+
+def fix(x: ArrayLike) -> Tracer:
+    """As np.fix: rounded towards zero."""
+    return wrap(truncate(here(), value_of(x)))
+
+
+def nan_to_num(
+    x: ArrayLike,
+    copy: bool = True,
+    nan: ArrayLike = 0.0,
+    posinf: ArrayLike = None,
+    neginf: ArrayLike = None,
+) -> Tracer:
+    """As np.nan_to_num."""
+    b, value = here(), value_of(x)
+    if not value.type.dtype.is_float:
+        return wrap(value)
+    dtype, shape = value.type.dtype, value.type.shape
+    top = reduction.highest(dtype)
+    limits = np.finfo(dtype.numpy) if top == np.inf and np.issubdtype(dtype.numpy, np.floating) else None
+    largest = float(limits.max) if limits is not None else _largest_finite(dtype)
+    result = b.select(b.compare(value, value, "NE"), broadcast_operand(nan, dtype, shape), value)
+    for infinity, given, default in ((np.inf, posinf, largest), (-np.inf, neginf, -largest)):
+        is_infinite = b.compare(value, b.full(value.type, infinity), "EQ")
+        result = b.select(is_infinite, broadcast_operand(default if given is None else given, dtype, shape), result)
+    return wrap(result)
+
+
+def _largest_finite(dtype: DType) -> float:
+    one = np.ones((), dtype.numpy)
+    return float(np.nextafter(np.asarray(np.inf).astype(dtype.numpy), one))
+
+
+def isclose(
+    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
+) -> Tracer:
+    """As np.isclose."""
+    (x, y), dtype, _ = _together("np.isclose", a, b)
+    build = here()
+    if not dtype.is_inexact:
+        x, y = build.convert(x, F64), build.convert(y, F64)
+    slack = build.add(
+        broadcast_operand(atol, x.type.dtype, x.type.shape),
+        build.multiply(broadcast_operand(rtol, x.type.dtype, x.type.shape), build.abs(y)),
+    )
+    near = build.compare(build.abs(build.subtract(x, y)), slack, "LE")
+    is_finite = build.emit1(rounding.IsFinite(), y)
+    result = build.logical_or(build.logical_and(near, is_finite), build.compare(x, y, "EQ"))
+    if equal_nan:
+        both = build.logical_and(build.compare(x, x, "NE"), build.compare(y, y, "NE"))
+        result = build.logical_or(result, both)
+    return wrap(result)
+
+
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tracer:
+    """As np.allclose, as a traced boolean."""
+    close = isclose(a, b, rtol, atol, equal_nan).value
+    return wrap(here().emit1(reduction.ReduceAnd(tuple(range(close.type.rank))), close))
+
+
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Tracer:
+    """As np.array_equal, as a traced boolean."""
+    build = here()
+    if shape_of(as_operand(a1)) != shape_of(as_operand(a2)):
+        return wrap(build.constant(np.asarray(False)))
+    (x, y), dtype, _ = _together("np.array_equal", a1, a2)
+    same = build.compare(x, y, "EQ")
+    if equal_nan and dtype.is_inexact:
+        same = build.logical_or(same, build.logical_and(build.compare(x, x, "NE"), build.compare(y, y, "NE")))
+    return wrap(build.emit1(reduction.ReduceAnd(tuple(range(same.type.rank))), same))
+
+
+def sinc(x: ArrayLike) -> Tracer:
+    """As np.sinc: sin(pi x) / (pi x), and 1 at 0."""
+    b, value = here(), value_of(x)
+    if not value.type.dtype.is_inexact:
+        value = b.convert(value, F64)
+    angle = b.scale(value, np.pi)
+    is_zero = b.compare(value, b.zeros(value.type), "EQ")
+    # Away from zero the quotient; the unused branch divides by 1, so that its derivative is finite.
+    safe = b.select(is_zero, b.full(value.type, 1), angle)
+    return wrap(b.select(is_zero, b.full(value.type, 1), b.divide(b.sine(safe), safe)))
+
+
+def interp(
+    x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike = None, right: ArrayLike = None, period: None = None
+) -> Tracer:
+    """As np.interp, over knots that are known while tracing: a sum over the pieces of the line."""
+    if isinstance(xp, Tracer) or period is not None:
+        fail("np.interp takes concrete knots xp and no period in a traced function")
+    knots = np.asarray(xp, np.float64)
+    b, at, heights = here(), value_of(x, F64), value_of(fp, F64)
+    if knots.ndim != 1 or heights.type.shape != knots.shape or not knots.size:
+        fail(f"np.interp: knots of shape {knots.shape} and values of shape {heights.type.shape}")
+    table = [
+        b.broadcast_in_dim(b.reshape(b.slice(heights, (i,), (i + 1,)), ()), at.type.shape, ())
+        for i in range(knots.size)
+    ]
+    result = table[0] if left is None else broadcast_operand(left, F64, at.type.shape)
+    for i in range(knots.size - 1):
+        share = b.scale(b.subtract(at, b.full(at.type, float(knots[i]))), 1 / float(knots[i + 1] - knots[i]))
+        line = b.add(table[i], b.multiply(share, b.subtract(table[i + 1], table[i])))
+        result = b.select(b.compare(at, b.full(at.type, float(knots[i])), "GE"), line, result)
+    result = b.select(b.compare(at, b.full(at.type, float(knots[-1])), "GE"), table[-1], result)
+    if right is not None:
+        beyond = b.compare(at, b.full(at.type, float(knots[-1])), "GT")
+        result = b.select(beyond, broadcast_operand(right, F64, at.type.shape), result)
+    return wrap(result)
+
+
+def _infinite(sign: float) -> Callable[..., Tracer]:
+    def apply(x: ArrayLike) -> Tracer:
+        b, value = here(), value_of(x)
+        if not value.type.dtype.is_inexact:
+            return wrap(b.full(value.type.with_dtype(BOOL), False))
+        return wrap(b.compare(value, b.full(value.type, sign * np.inf), "EQ"))
+
+    return apply
+
+
+# -- real and imaginary parts of reals, and what is known of an array without its elements ---------------------------
+
+
+def _refuse_complex(what: str, x: ArrayLike) -> None:
+    if np.issubdtype(default_dtype(kind_of(x)), np.complexfloating):
+        raise CompileError(
+            f"{what} of complex arrays is not supported; keep real and imaginary parts apart", here().loc
+        )
+
+
+def real(val: ArrayLike) -> Tracer:
+    """As np.real, of reals."""
+    _refuse_complex("np.real", val)
+    return wrap(value_of(val))
+
+
+def imag(val: ArrayLike) -> Tracer:
+    """As np.imag, of reals."""
+    _refuse_complex("np.imag", val)
+    return wrap(here().zeros(value_of(val).type))
+
+
+FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
+    np.where: where,
+    np.select: select,
+    np.clip: clip,
+    np.round: round_,
+    np.around: round_,
+    np.fix: fix,
+    np.nan_to_num: nan_to_num,
+    np.isclose: isclose,
+    np.allclose: allclose,
+    np.array_equal: array_equal,
+    np.sinc: sinc,
+    np.interp: interp,
+    np.isposinf: _infinite(1.0),
+    np.isneginf: _infinite(-1.0),
+    np.real: real,
+    np.imag: imag,
+}

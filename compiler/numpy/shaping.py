@@ -1,0 +1,347 @@
+"""Functions that rearrange the elements of one array: reshape, transpose, broadcast, flip, roll, diagonals, triangles.
+
+The parameters are those of the NumPy functions of the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rematc.compiler.numpy.einsum import diagonal_value
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_ir_dtype,
+    broadcast_shape,
+    broadcast_value,
+    fail,
+    here,
+    normalize_axes,
+    normalize_axis,
+    shape_of,
+    static_int,
+    static_shape,
+    value_of,
+    wrap,
+)
+from rematc.compiler.numpy.reductions import accumulator
+from rematc.compiler.trace import Tracer
+from rematc.ir.core import Value
+from rematc.ir.types import BOOL, I64, TensorType
+
+
+def reshape(
+    a: ArrayLike, /, shape: object = None, order: str = "C", *, newshape: object = None, copy: object = None
+) -> Tracer:
+    """As np.reshape, in C order."""
+    if order not in {"C", "A"}:
+        fail(f"np.reshape(..., order={order!r}) is not supported; transpose before and after the reshape")
+    x = value_of(a)
+    sizes = list(static_shape(newshape if shape is None else shape, "np.reshape"))
+    if sizes.count(-1) > 1:
+        fail("np.reshape takes one -1 at most")
+    if -1 in sizes:
+        rest = math.prod(size for size in sizes if size != -1)
+        if rest == 0 or x.type.size % rest:
+            _refuse_reshape(x.type, sizes)
+        sizes[sizes.index(-1)] = x.type.size // rest
+    if math.prod(sizes) != x.type.size or min(sizes, default=0) < 0:
+        _refuse_reshape(x.type, sizes)
+    return wrap(here().reshape(x, sizes))
+
+
+def _refuse_reshape(type: TensorType, sizes: Sequence[int]) -> None:
+    fail(f"an array of shape {type.shape} has {type.size} elements and cannot be reshaped to {tuple(sizes)}")
+
+
+def ravel(a: ArrayLike, order: str = "C") -> Tracer:
+    """As np.ravel, in C order."""
+    return reshape(a, (-1,) if math.prod(shape_of(a)) else (0,), order)
+
+
+def transpose(a: ArrayLike, axes: object = None) -> Tracer:
+    """As np.transpose."""
+    x = value_of(a)
+    rank = x.type.rank
+    order = tuple(range(rank))[::-1] if axes is None else normalize_axes(axes, rank, "np.transpose")
+    if len(order) != rank:
+        fail(f"np.transpose by {len(order)} axes of an array of {rank} dimensions")
+    return wrap(here().transpose(x, order))
+
+
+def matrix_transpose(x: ArrayLike, /) -> Tracer:
+    """As np.matrix_transpose: the last two dimensions exchanged."""
+    if len(shape_of(x)) < 2:
+        fail(f"the transpose of a matrix takes 2 dimensions or more, got shape {shape_of(x)}")
+    return swapaxes(x, -1, -2)
+
+
+def swapaxes(a: ArrayLike, axis1: object, axis2: object) -> Tracer:
+    """As np.swapaxes."""
+    x = value_of(a)
+    order = list(range(x.type.rank))
+    first, second = (normalize_axis(axis, x.type.rank, "np.swapaxes") for axis in (axis1, axis2))
+    order[first], order[second] = order[second], order[first]
+    return wrap(here().transpose(x, order))
+
+
+def moveaxis(a: ArrayLike, source: object, destination: object) -> Tracer:
+    """As np.moveaxis."""
+    x = value_of(a)
+    sources = normalize_axes(source, x.type.rank, "np.moveaxis")
+    targets = normalize_axes(destination, x.type.rank, "np.moveaxis")
+    if len(sources) != len(targets):
+        fail(f"np.moveaxis from {len(sources)} axes to {len(targets)}")
+    order = [axis for axis in range(x.type.rank) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return wrap(here().transpose(x, order))
+
+
+def rollaxis(a: ArrayLike, axis: object, start: object = 0) -> Tracer:
+    """As np.rollaxis."""
+    rank = len(shape_of(a))
+    source = normalize_axis(axis, rank, "np.rollaxis")
+    before = static_int(start, "start of np.rollaxis")
+    before += rank if before < 0 else 0
+    return moveaxis(a, source, before - 1 if before > source else before)
+
+
+def expand_dims(a: ArrayLike, axis: object) -> Tracer:
+    """As np.expand_dims."""
+    x = value_of(a)
+    added = len(axis) if isinstance(axis, (tuple, list)) else 1
+    places = normalize_axes(axis, x.type.rank + added, "np.expand_dims")
+    sizes = iter(x.type.shape)
+    return wrap(here().reshape(x, [1 if d in places else next(sizes) for d in range(x.type.rank + added)]))
+
+
+def squeeze(a: ArrayLike, axis: object = None) -> Tracer:
+    """As np.squeeze."""
+    x = value_of(a)
+    if axis is None:
+        return wrap(here().reshape(x, [size for size in x.type.shape if size != 1]))
+    dropped = normalize_axes(axis, x.type.rank, "np.squeeze")
+    for d in dropped:
+        if x.type.shape[d] != 1:
+            fail(f"np.squeeze of axis {d}, which has size {x.type.shape[d]}: only axes of size 1 can go")
+    return wrap(here().reshape(x, [size for d, size in enumerate(x.type.shape) if d not in dropped]))
+
+
+def broadcast_to(array: ArrayLike, shape: object, subok: bool = False) -> Tracer:
+    """As np.broadcast_to."""
+    x, target = value_of(array), static_shape(shape, "np.broadcast_to")
+    if broadcast_shape("np.broadcast_to", (x.type.shape, target)) != target:
+        fail(f"an array of shape {x.type.shape} does not broadcast to {target}")
+    return wrap(broadcast_value(here(), x, target))
+
+
+def broadcast_arrays(*args: ArrayLike, subok: bool = False) -> tuple[Tracer, ...]:
+    """As np.broadcast_arrays."""
+    shape = broadcast_shape("np.broadcast_arrays", [shape_of(a) for a in args])
+    return tuple([broadcast_to(a, shape) for a in args])
+
+
+def _at_least(rank: int, place: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[..., object]:
+    def apply(*arys: ArrayLike) -> object:
+        results = [
+            wrap(here().reshape(x, place(x.type.shape) if x.type.rank < rank else x.type.shape))
+            for x in [value_of(a) for a in arys]
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return apply
+
+
+def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return {0: (1, 1, 1), 1: (1, *shape, 1)}.get(len(shape), (*shape, 1))
+
+
+atleast_1d = _at_least(1, lambda shape: (1,))
+atleast_2d = _at_least(2, lambda shape: (1, *(shape or (1,))))
+atleast_3d = _at_least(3, _three)
+
+
+def flip(m: ArrayLike, axis: object = None) -> Tracer:
+    """As np.flip."""
+    x = value_of(m)
+    return wrap(here().reverse(x, normalize_axes(axis, x.type.rank, "np.flip")))
+
+
+def fliplr(m: ArrayLike) -> Tracer:
+    """As np.fliplr."""
+    return flip(m, 1)
+
+
+def flipud(m: ArrayLike) -> Tracer:
+    """As np.flipud."""
+    return flip(m, 0)
+
+
+def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tracer:
+    """As np.rot90."""
+    first, second = normalize_axes(tuple(axes), len(shape_of(m)), "np.rot90")
+    match k % 4:
+        case 1:
+            return swapaxes(flip(m, second), first, second)
+        case 2:
+            return flip(m, (first, second))
+        case 3:
+            return flip(swapaxes(m, first, second), second)
+    return wrap(value_of(m))
+
+
+def roll(a: ArrayLike, shift: object, axis: object = None) -> Tracer:
+    """As np.roll, by shifts that are known while tracing."""
+    if axis is None:
+        flat = roll(ravel(a), shift, 0)
+        return wrap(here().reshape(flat.value, shape_of(a)))
+    x, b = value_of(a), here()
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = shift if isinstance(shift, (tuple, list)) else (shift,)
+    for one_axis, by in np.broadcast(np.asarray(axes, object), np.asarray(shifts, object)):
+        along = normalize_axis(one_axis, x.type.rank, "np.roll")
+        size = x.type.shape[along]
+        steps = static_int(by, "shift of np.roll") % size if size else 0
+        if steps:
+            x = b.concatenate([_part(x, along, size - steps, size), _part(x, along, 0, size - steps)], along)
+    return wrap(x)
+
+
+def _part(x: Value, axis: int, start: int, stop: int) -> Value:
+    low = [start if d == axis else 0 for d in range(x.type.rank)]
+    high = [stop if d == axis else size for d, size in enumerate(x.type.shape)]
+    return here().slice(x, low, high)
+
+
+# -- diagonals and triangles -----------------------------------------------------------------------------------------
+
+
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tracer:
+    """As np.diagonal."""
+    x = value_of(a)
+    if x.type.rank < 2:
+        fail(f"np.diagonal takes 2 dimensions or more, got shape {x.type.shape}")
+    first, second = normalize_axes((axis1, axis2), x.type.rank, "np.diagonal")
+    return wrap(diagonal_value(x, first, second, static_int(offset, "offset of np.diagonal")))
+
+
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Tracer:
+    """As np.trace."""
+    b, x = here(), diagonal(a, offset, axis1, axis2).value
+    x = b.convert(x, accumulator(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
+    return wrap(b.reduce_sum(x, (x.type.rank - 1,)))
+
+
+def diag(v: ArrayLike, k: int = 0) -> Tracer:
+    """As np.diag: a matrix's diagonal, or the matrix that has a vector for its diagonal."""
+    x, b, offset = value_of(v), here(), static_int(k, "offset of np.diag")
+    if x.type.rank == 2:
+        return diagonal(v, offset)
+    if x.type.rank != 1:
+        fail(f"np.diag takes a vector or a matrix, got shape {x.type.shape}")
+    size = x.type.shape[0]
+    zero = b.zeros(x.type.with_shape(()))
+    # Rows of size + 1, each with its element in front: read in rows of `size`, they lie on the diagonal.
+    rows = b.pad(b.reshape(x, (size, 1)), zero, (0, 0), (0, size))
+    square = b.reshape(b.slice(b.reshape(rows, (size * (size + 1),)), (0,), (size * size,)), (size, size))
+    return wrap(b.pad(square, zero, (max(-offset, 0), max(offset, 0)), (max(offset, 0), max(-offset, 0))))
+
+
+def diagflat(v: ArrayLike, k: int = 0) -> Tracer:
+    """As np.diagflat."""
+    return diag(ravel(v), k)
+
+
+def _triangle(keep: str) -> Callable[..., Tracer]:
+    def apply(m: ArrayLike, k: int = 0) -> Tracer:
+        x, b, offset = value_of(m), here(), static_int(k, "k of np.tril and np.triu")
+        if x.type.rank == 1:
+            x = b.broadcast_in_dim(x, (x.type.shape[0], x.type.shape[0]), (1,))
+        if x.type.rank == 0:
+            fail("np.tril and np.triu take a matrix, got a scalar")
+        matrix = TensorType(I64, x.type.shape[-2:])
+        rows, columns = b.iota(matrix, 0), b.iota(matrix, 1)
+        reach = b.add(rows, b.full(matrix, offset)) if offset else rows
+        mask = b.compare(columns, reach, keep)
+        return wrap(b.select(broadcast_value(b, mask, x.type.shape), x, b.zeros(x.type)))
+
+    return apply
+
+
+tril = _triangle("LE")
+triu = _triangle("GE")
+
+
+# -- copies ----------------------------------------------------------------------------------------------------------
+
+
+def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Tracer:
+    """As np.copy: arrays in a graph are values, so it is the array."""
+    return wrap(value_of(a))
+
+
+def astype(x: ArrayLike, dtype: object, /, *, copy: bool = True, device: object = None) -> Tracer:
+    """As np.astype: bool is whether an element is not zero; floats are cut towards zero."""
+    value, b, target = value_of(x), here(), as_ir_dtype(dtype)
+    if target is BOOL and not value.type.dtype.is_bool:
+        return wrap(b.compare(value, b.zeros(value.type), "NE"))
+    return wrap(b.convert(value, target))
+
+
+def sliding_window_view(
+    x: ArrayLike, window_shape: object, axis: object = None, *, subok: bool = False, writeable: bool = False
+) -> Tracer:
+    """As np.lib.stride_tricks.sliding_window_view: the windows' dimensions come last."""
+    value, b = value_of(x), here()
+    sizes = static_shape(window_shape, "np.lib.stride_tricks.sliding_window_view")
+    axes = normalize_axes(axis, value.type.rank, "np.lib.stride_tricks.sliding_window_view")
+    if len(sizes) != len(axes):
+        fail(f"sliding_window_view has {len(sizes)} window sizes for {len(axes)} axes")
+    for size, along in zip(sizes, axes, strict=True):
+        count = value.type.shape[along] - size + 1
+        if count < 1:
+            fail(f"a window of {size} does not fit axis {along} of shape {value.type.shape}")
+        shifted = [_part(value, along, start, start + count) for start in range(size)]
+        columns = [b.reshape(part, (*part.type.shape, 1)) for part in shifted]
+        value = b.concatenate(columns, value.type.rank)
+    return wrap(value)
+
+
+FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
+    np.reshape: reshape,
+    np.ravel: ravel,
+    np.transpose: transpose,
+    np.matrix_transpose: matrix_transpose,
+    np.linalg.matrix_transpose: matrix_transpose,
+    np.swapaxes: swapaxes,
+    np.moveaxis: moveaxis,
+    np.rollaxis: rollaxis,
+    np.expand_dims: expand_dims,
+    np.squeeze: squeeze,
+    np.broadcast_to: broadcast_to,
+    np.broadcast_arrays: broadcast_arrays,
+    np.atleast_1d: atleast_1d,
+    np.atleast_2d: atleast_2d,
+    np.atleast_3d: atleast_3d,
+    np.flip: flip,
+    np.fliplr: fliplr,
+    np.flipud: flipud,
+    np.rot90: rot90,
+    np.roll: roll,
+    np.diagonal: diagonal,
+    np.linalg.diagonal: lambda x, /, *, offset=0: diagonal(x, offset, -2, -1),
+    np.trace: trace,
+    np.linalg.trace: lambda x, /, *, offset=0, dtype=None: trace(x, offset, -2, -1, dtype),
+    np.diag: diag,
+    np.diagflat: diagflat,
+    np.tril: tril,
+    np.triu: triu,
+    np.copy: copy,
+    np.lib.stride_tricks.sliding_window_view: sliding_window_view,
+}
+# Newer names of NumPy 2.1.
+if hasattr(np, "astype"):
+    FUNCTIONS[np.astype] = astype

@@ -1,0 +1,247 @@
+"""Ufuncs on tracers: `__array_ufunc__`, its methods, and the operators, which are ufuncs too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+
+from rematc.compiler.numpy import cumulative, products, reductions
+from rematc.compiler.numpy.elementwise import RULES, Rule, fmod, reciprocal, truncate
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_operand,
+    broadcast_operand,
+    broadcast_shape,
+    fail,
+    here,
+    shape_of,
+    value_of,
+    wrap,
+)
+from rematc.compiler.numpy.promotion import ir_dtype, kind_of, resolve
+from rematc.compiler.trace import Tracer
+from rematc.ir.core import Value
+from rematc.ir.ops import arithmetic
+from rematc.ir.types import DType
+
+TracerOrPair = Tracer | tuple[Tracer, ...]
+
+
+def apply_ufunc(
+    ufunc: np.ufunc, method: str, inputs: Sequence[ArrayLike], options: Mapping[str, object]
+) -> TracerOrPair:
+    """What `__array_ufunc__` answers in the innermost open trace."""
+    name = ufunc.__name__
+    if options:
+        options = _without_defaults(name, method, options)
+    if method == "__call__":
+        if options.keys() - {"dtype"}:
+            _refuse(name, next(iter(options.keys() - {"dtype"})))
+        return call_ufunc(ufunc, *inputs, dtype=options.get("dtype"))
+    rule = _METHODS.get(method)
+    if rule is None:
+        fail(f"np.{name}.{method} on a traced array is not supported; {_METHOD_ADVICE.get(method, _GENERAL_ADVICE)}")
+    return rule(ufunc, *inputs, **options)
+
+
+_GENERAL_ADVICE = "write it with supported functions (rematc.numpy.supported() lists them)"
+_METHOD_ADVICE = {
+    "at": "use rematc.numpy.at_add(x, index, value) or at_set, which return the new array",
+    "reduceat": "use a reduction on each slice, or a product with a matrix of zeros and ones",
+}
+
+
+def _without_defaults(name: str, method: str, options: Mapping[str, object]) -> dict[str, object]:
+    kept = {}
+    for key, given in options.items():
+        out = given[0] if isinstance(given, tuple) and len(given) == 1 else given
+        if key == "out" and out is not None:
+            fail(
+                f"np.{name}(..., out=...) writes into an array, which a traced function cannot; "
+                f"use the result: x = np.{name}(...)"
+            )
+        if key in {"out", "casting", "order", "subok"} or given is None or given is np._NoValue:
+            continue
+        if key == "where" and given is True:
+            continue
+        if key == "where" and method == "__call__":
+            fail(f"np.{name}(..., where=...) leaves elements unset; use np.where(condition, np.{name}(...), other)")
+        kept[key] = given
+    return kept
+
+
+def _refuse(name: str, key: str) -> None:
+    fail(f"np.{name}(..., {key}=...) on a traced array is not supported; leave {key} out")
+
+
+def call_ufunc(ufunc: np.ufunc, *inputs: ArrayLike, dtype: object = None) -> TracerOrPair:
+    """`ufunc` applied to operands of which at least one is traced."""
+    special = _SPECIAL.get(ufunc.__name__)
+    if special is not None and _is_known(ufunc):
+        return special(ufunc, *inputs)
+    rule = RULES.get(ufunc.__name__)
+    if rule is None or not _is_known(ufunc):
+        fail(f"the ufunc {ufunc.__name__} is not supported on traced arrays; {_GENERAL_ADVICE}")
+    operands = [as_operand(x) for x in inputs]
+    taken, given = _resolve(ufunc, operands)
+    if dtype is not None:
+        taken, given = (ir_dtype(np.dtype(dtype)),) * len(taken), (ir_dtype(np.dtype(dtype)),)  # type: ignore[call-overload]  # whatever the user passes
+    return wrap(_elementwise(rule, ufunc.__name__, operands, taken, given[0]))
+
+
+def _elementwise(rule: Rule, name: str, operands: Sequence[ArrayLike], taken: Sequence[DType], given: DType) -> Value:
+    shapes = [shape_of(x) for x in operands]
+    shape = shapes[0] if len(shapes) == 1 else broadcast_shape(f"np.{name}", shapes)
+    b = here()
+    result = rule(b, *[broadcast_operand(x, dtype, shape) for x, dtype in zip(operands, taken, strict=True)])
+    return b.convert(result, given)
+
+
+def _resolve(ufunc: np.ufunc, operands: Sequence[ArrayLike]) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+    kinds = tuple([kind_of(x) for x in operands])
+    try:
+        return _resolved(ufunc, kinds)
+    except TypeError:
+        listed = ", ".join(getattr(kind, "name", None) or getattr(kind, "__name__", str(kind)) for kind in kinds)
+        fail(f"np.{ufunc.__name__} is not defined for dtypes {listed}; convert with x.astype(...) first")
+
+
+@cache
+def _resolved(ufunc: np.ufunc, kinds: tuple[object, ...]) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+    taken, given = resolve(ufunc, kinds)  # type: ignore[arg-type]  # kinds of operands
+    return tuple([ir_dtype(dtype) for dtype in taken]), tuple([ir_dtype(dtype) for dtype in given])
+
+
+@cache
+def _is_known(ufunc: np.ufunc) -> bool:
+    """Whether the ufunc is NumPy's or SciPy's of that name, and not somebody's own of the same name."""
+    special = sys.modules.get("scipy.special")
+    return getattr(np, ufunc.__name__, None) is ufunc or getattr(special, ufunc.__name__, None) is ufunc
+
+
+# -- ufuncs that are no plain rule over converted operands -----------------------------------------------------------
+
+
+def _power(ufunc: np.ufunc, x: ArrayLike, y: ArrayLike) -> Tracer:
+    operands = [as_operand(x), as_operand(y)]
+    taken, given = _resolve(ufunc, operands)
+    exponent = _static_number(operands[1])
+    if exponent is None or not isinstance(operands[0], Tracer):
+        return wrap(_elementwise(RULES["power"], "power", operands, taken, given[0]))
+    if taken[0].is_integer and exponent < 0:
+        fail(f"integers to the negative power {exponent}: NumPy refuses it too; convert the base with astype(float)")
+    base = value_of(operands[0], taken[0])
+    return wrap(here().convert(_static_power(base, exponent), given[0]))
+
+
+def _static_number(x: ArrayLike) -> float | None:
+    """The number that a concrete real scalar holds."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.ndim == 0 and x.dtype.kind in "iuf":
+        return x.item()  # type: ignore[no-any-return]  # NumPy types item() loosely
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        return x
+    return None
+
+
+def _static_power(x: Value, exponent: float) -> Value:
+    b = here()
+    match exponent:
+        case 0:
+            return b.full(x.type, 1)
+        case 1:
+            return x
+        case 2:
+            return b.multiply(x, x)
+        case -1:
+            return reciprocal(b, x)
+        case 0.5:
+            return b.sqrt(x)
+        case -0.5:
+            return b.rsqrt(x)
+        case _ if exponent == int(exponent) and abs(exponent) <= 32:
+            return b.emit1(arithmetic.IntegerPower(int(exponent)), x)
+    return b.power(x, b.full(x.type, exponent))
+
+
+def _divmod(ufunc: np.ufunc, x: ArrayLike, y: ArrayLike) -> tuple[Tracer, ...]:
+    return (_single(np.floor_divide, x, y), _single(np.remainder, x, y))
+
+
+def _modf(ufunc: np.ufunc, x: ArrayLike) -> tuple[Tracer, ...]:
+    b, ((dtype,), _) = here(), _resolve(ufunc, [x])
+    value = value_of(x, dtype)
+    return (wrap(fmod(b, value, b.full(value.type, 1))), wrap(truncate(b, value)))
+
+
+def _ldexp(ufunc: np.ufunc, x: ArrayLike, exponent: ArrayLike) -> Tracer:
+    (dtype, _), _ = _resolve(ufunc, [as_operand(x), as_operand(exponent)])
+    return _single(np.multiply, wrap(value_of(x, dtype)), _single(np.exp2, wrap(value_of(exponent, dtype))))
+
+
+def _single(ufunc: np.ufunc, *inputs: ArrayLike) -> Tracer:
+    result = call_ufunc(ufunc, *inputs)
+    assert isinstance(result, Tracer)
+    return result
+
+
+def _product(rule: Callable[..., Tracer]) -> Callable[..., TracerOrPair]:
+    def apply(ufunc: np.ufunc, x: ArrayLike, y: ArrayLike) -> Tracer:
+        return rule(x, y)
+
+    return apply
+
+
+_SPECIAL: dict[str, Callable[..., TracerOrPair]] = {
+    "power": _power,
+    "divmod": _divmod,
+    "modf": _modf,
+    "ldexp": _ldexp,
+    "matmul": _product(products.matmul),
+    "vecdot": _product(products.vecdot),
+    "matvec": _product(products.matvec),
+    "vecmat": _product(products.vecmat),
+}
+
+
+# -- methods ---------------------------------------------------------------------------------------------------------
+
+
+def _reduce(ufunc: np.ufunc, x: ArrayLike, axis: object = 0, **options: object) -> Tracer:
+    rule = _REDUCTIONS.get(ufunc.__name__)
+    if rule is None:
+        fail(f"np.{ufunc.__name__}.reduce on a traced array is not supported; {_GENERAL_ADVICE}")
+    return rule(x, axis=axis, **options)
+
+
+def _accumulate(ufunc: np.ufunc, x: ArrayLike, axis: object = 0, dtype: object = None) -> Tracer:
+    rule = cumulative.ACCUMULATIONS.get(ufunc.__name__)
+    if rule is None:
+        fail(f"np.{ufunc.__name__}.accumulate on a traced array is not supported; {_GENERAL_ADVICE}")
+    return rule(x, axis=axis, dtype=dtype)
+
+
+def _outer(ufunc: np.ufunc, x: ArrayLike, y: ArrayLike) -> TracerOrPair:
+    left, right = wrap(value_of(x)), value_of(y)
+    b, rank = here(), right.type.rank
+    column = b.reshape(left.value, (*left.shape, *[1] * rank))
+    weak = isinstance(x, Tracer) and x.weak
+    return call_ufunc(ufunc, wrap(column, weak), y)
+
+
+_REDUCTIONS: dict[str, Callable[..., Tracer]] = {
+    "add": reductions.sum,
+    "multiply": reductions.prod,
+    "maximum": reductions.max,
+    "minimum": reductions.min,
+    "logical_and": reductions.all,
+    "logical_or": reductions.any,
+}
+_METHODS: dict[str, Callable[..., TracerOrPair]] = {
+    "reduce": _reduce,
+    "accumulate": _accumulate,
+    "outer": _outer,
+}
+SUPPORTED_UFUNCS = frozenset(RULES) | frozenset(_SPECIAL)
