@@ -56,7 +56,8 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
 
 def _differentiate(b: Builder, eqn: Equation, tangents: dict[Value, Value]) -> None:
     incoming = [tangents.get(value) for value in eqn.operands]
-    if all(tangent is None for tangent in incoming):
+    has_derivative = any(type.dtype.is_inexact for type in eqn.result_types)
+    if not has_derivative or all(tangent is None for tangent in incoming):
         b.append(eqn)
         return
     b.loc = eqn.loc

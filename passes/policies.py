@@ -128,7 +128,7 @@ class AnyNamesBut(BuiltinPolicy):
 
     @property
     def spec(self) -> str:
-        return f"any-names-but={','.join(self.names)}"
+        return f"any-names-but={','.join(self.names)}" if self.names else "any-names"
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
         return _save_if(bool(names) and not any(name in self.names for name in names))
@@ -149,23 +149,19 @@ class AnythingExceptNames(BuiltinPolicy):
 
 
 @dataclass(frozen=True, slots=True)
-class SaveAndOffloadNames(BuiltinPolicy):
-    """Some names are saved on the device, others wait in host memory, everything else is recomputed."""
+class OffloadNames(BuiltinPolicy):
+    """Values with one of these names wait in host memory; with `names=c+offload=a,b` others are saved."""
 
-    saved: tuple[str, ...]
-    offloaded: tuple[str, ...]
+    names: tuple[str, ...]
     offload_src: str = "device"
     offload_dst: str = "pinned_host"
 
     @property
     def spec(self) -> str:
-        kept = f"names={','.join(self.saved)}+" if self.saved else ""
-        return f"{kept}offload={','.join(self.offloaded)}"
+        return f"offload={','.join(self.names)}"
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        if any(name in self.saved for name in names):
-            return (SAVE,)
-        if any(name in self.offloaded for name in names):
+        if any(name in self.names for name in names):
             return (Offload(self.offload_src, self.offload_dst),)
         return (RECOMPUTE,)
 
@@ -195,10 +191,16 @@ class Either(BuiltinPolicy):
         return f"{self.first.spec}+{self.second.spec}"
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        first, second = self.first.decide(op, operands, names), self.second.decide(op, operands, names)
-        count = max(len(first), len(second))
-        pairs = zip(_spread(first, count), _spread(second, count), strict=True)
-        return tuple(_strongest(one, other) for one, other in pairs)
+        return _combine(self.first.decide(op, operands, names), self.second.decide(op, operands, names))
+
+
+def _combine(first: tuple[Decision, ...], second: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """The stronger decision for each result; a single decision is one for all results."""
+    count = max(len(first), len(second))
+    if {len(first), len(second)} - {1, count}:
+        raise CompileError(f"policies gave {len(first)} and {len(second)} decisions for one op; give one per result")
+    pairs = zip(_spread(first, count), _spread(second, count), strict=True)
+    return tuple([_strongest(one, other) for one, other in pairs])
 
 
 def _spread(decisions: tuple[Decision, ...], count: int) -> tuple[Decision, ...]:
@@ -222,8 +224,7 @@ class UserPolicy(BuiltinPolicy):
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
         answer = self._ask(op, operands, names[0] if names else None)
         for name in names[1:]:
-            other = self._ask(op, operands, name)
-            answer = tuple(_strongest(one, two) for one, two in zip(answer, other, strict=True))
+            answer = _combine(answer, self._ask(op, operands, name))
         return answer
 
     def _ask(self, op: Op, operands: Types, name: str | None) -> tuple[Decision, ...]:
@@ -255,7 +256,7 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy
 
 def save_only_these_names(*names: str) -> Policy:
     """Save values with one of these names, and nothing else."""
-    return OnlyNames(names)
+    return OnlyNames(names) if names else nothing_saveable
 
 
 def save_any_names_but_these(*names: str) -> Policy:
@@ -265,12 +266,29 @@ def save_any_names_but_these(*names: str) -> Policy:
 
 def save_anything_except_these_names(*names: str) -> Policy:
     """Save every value except those with one of these names."""
-    return AnythingExceptNames(names)
+    return AnythingExceptNames(names) if names else everything_saveable
 
 
 def save_from_both_policies(first: object, second: object) -> Policy:
     """Save what either policy saves; offload what one of them offloads and none saves."""
-    return Either(as_policy(first), as_policy(second))
+    return _any_of([*_terms(as_policy(first)), *_terms(as_policy(second))])
+
+
+def _terms(policy: Policy) -> list[Policy]:
+    """The policies that a combination is made of, in order."""
+    terms: list[Policy] = []
+    while isinstance(policy, Either):
+        terms.append(policy.second)
+        policy = policy.first
+    return [policy, *reversed(terms)]
+
+
+def _any_of(terms: Sequence[Policy]) -> Policy:
+    """The combination of policies, nested the same way however it came about, so that its text parses back to it."""
+    policy, *rest = terms
+    for term in rest:
+        policy = Either(policy, term)
+    return policy
 
 
 def save_and_offload_only_these_names(
@@ -284,8 +302,9 @@ def save_and_offload_only_these_names(
     both = sorted(set(names_which_can_be_saved) & set(names_which_can_be_offloaded))
     if both:
         raise CompileError(f"names cannot be both saved and offloaded: {', '.join(both)}; keep each in one list")
-    saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
-    return SaveAndOffloadNames(saved, offloaded, offload_src, offload_dst)
+    offloaded = OffloadNames(tuple(names_which_can_be_offloaded), offload_src, offload_dst)
+    saved = tuple(names_which_can_be_saved)
+    return Either(OnlyNames(saved), offloaded) if saved else offloaded
 
 
 # -- text ---------------------------------------------------------------------------------------------------------
@@ -293,6 +312,7 @@ def save_and_offload_only_these_names(
 _PLAIN: dict[str, Policy] = {
     "everything": everything_saveable,
     "nothing": nothing_saveable,
+    "any-names": AnyNamesBut(()),
     "dots": dots_saveable,
     "dots-no-batch": dots_with_no_batch_dims_saveable,
     "offload-dots-no-batch": OffloadDotsWithNoBatchDims(),
@@ -301,7 +321,7 @@ _NAMED: dict[str, Callable[[tuple[str, ...]], Policy]] = {
     "names": OnlyNames,
     "any-names-but": AnyNamesBut,
     "except": AnythingExceptNames,
-    "offload": lambda names: SaveAndOffloadNames((), names),
+    "offload": OffloadNames,
 }
 _JAX_NAMES = {
     "everything_saveable": "everything",
@@ -334,11 +354,7 @@ def parse_policy(text: str) -> Policy:
 
     Raises CompileError for unknown names (with the nearest known one) and for files or functions that are not there.
     """
-    terms = [term.strip() for term in text.split("+")]
-    policy = _parse_term(terms[0])
-    for term in terms[1:]:
-        policy = Either(policy, _parse_term(term))
-    return policy
+    return _any_of([_parse_term(term.strip()) for term in text.split("+")])
 
 
 def _parse_term(term: str) -> Policy:

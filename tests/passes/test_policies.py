@@ -1,0 +1,215 @@
+"""What each policy answers, and the text form of policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rematc.ir.core import Op
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.arithmetic import Multiply
+from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.structural import Constant
+from rematc.ir.ops.transcendental import Sine
+from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload
+from rematc.ir.types import F32, TensorType
+from rematc.passes import policies
+from rematc.passes.policies import as_policy, describe_policies, parse_policy
+
+VECTOR, MATRIX, BATCHED = TensorType(F32, (4,)), TensorType(F32, (4, 4)), TensorType(F32, (2, 4, 4))
+SINE = (Sine(), (VECTOR,))
+DOT = (DotGeneral(((1,), (0,)), ((), ())), (MATRIX, MATRIX))
+BATCH_DOT = (DotGeneral(((2,), (1,)), ((0,), (0,))), (BATCHED, BATCHED))
+HOST = Offload("device", "pinned_host")
+
+
+def ask(text: str, applied: tuple[Op, tuple[TensorType, ...]], *names: str) -> Decision:
+    (answer,) = parse_policy(text).decide(*applied, names)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("text", "sine", "dot", "batch_dot", "named_a", "named_b"),
+    [
+        ("everything", SAVE, SAVE, SAVE, SAVE, SAVE),
+        ("nothing", RECOMPUTE, RECOMPUTE, RECOMPUTE, RECOMPUTE, RECOMPUTE),
+        ("dots", RECOMPUTE, SAVE, SAVE, RECOMPUTE, RECOMPUTE),
+        ("dots-no-batch", RECOMPUTE, SAVE, RECOMPUTE, RECOMPUTE, RECOMPUTE),
+        ("offload-dots-no-batch", RECOMPUTE, HOST, RECOMPUTE, RECOMPUTE, RECOMPUTE),
+        ("names=a", RECOMPUTE, RECOMPUTE, RECOMPUTE, SAVE, RECOMPUTE),
+        ("names=a,b", RECOMPUTE, RECOMPUTE, RECOMPUTE, SAVE, SAVE),
+        ("any-names", RECOMPUTE, RECOMPUTE, RECOMPUTE, SAVE, SAVE),
+        ("any-names-but=a", RECOMPUTE, RECOMPUTE, RECOMPUTE, RECOMPUTE, SAVE),
+        ("except=a", SAVE, SAVE, SAVE, RECOMPUTE, SAVE),
+        ("offload=a", RECOMPUTE, RECOMPUTE, RECOMPUTE, HOST, RECOMPUTE),
+        ("names=b+offload=a", RECOMPUTE, RECOMPUTE, RECOMPUTE, HOST, SAVE),
+        ("offload=a,b+names=b", RECOMPUTE, RECOMPUTE, RECOMPUTE, HOST, SAVE),
+        ("dots+names=a", RECOMPUTE, SAVE, SAVE, SAVE, RECOMPUTE),
+    ],
+)
+def test_answers_of_the_built_in_policies(
+    text: str, sine: Decision, dot: Decision, batch_dot: Decision, named_a: Decision, named_b: Decision
+) -> None:
+    found = ask(text, SINE), ask(text, DOT), ask(text, BATCH_DOT), ask(text, SINE, "a"), ask(text, SINE, "b")
+    assert found == (sine, dot, batch_dot, named_a, named_b)
+
+
+def test_a_value_with_several_names() -> None:
+    assert ask("names=a", SINE, "b", "a") == SAVE
+    assert ask("any-names-but=a", SINE, "b", "a") == RECOMPUTE
+    assert ask("except=a", SINE, "b", "a") == RECOMPUTE
+    assert ask("offload=a", SINE, "b", "a") == HOST
+
+
+def test_jax_names_mean_the_same() -> None:
+    assert parse_policy("dots_saveable") == parse_policy("checkpoint_dots") == policies.dots_saveable
+    assert parse_policy("dots_with_no_batch_dims_saveable") == policies.checkpoint_dots_with_no_batch_dims
+    assert parse_policy("nothing_saveable") == policies.nothing_saveable
+    assert parse_policy("everything_saveable") == policies.everything_saveable
+    assert parse_policy("save_only_these_names=a,b") == policies.save_only_these_names("a", "b")
+    assert parse_policy("save_any_names_but_these=a") == policies.save_any_names_but_these("a")
+    assert parse_policy("save_anything_except_these_names=a") == policies.save_anything_except_these_names("a")
+
+
+def test_no_names_at_all() -> None:
+    assert policies.save_only_these_names() == policies.nothing_saveable
+    assert policies.save_anything_except_these_names() == policies.everything_saveable
+    assert policies.save_any_names_but_these() == parse_policy("any-names")
+
+
+def test_only_everything_is_everything() -> None:
+    is_everything = {text for text in TERMS if parse_policy(text).is_everything}
+    assert is_everything == {"everything"}
+    assert parse_policy("dots+everything").is_everything
+    assert not as_policy(lambda *_: True).is_everything, "what a function answers is not known beforehand"
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+TERMS = (
+    *("everything", "nothing", "dots", "dots-no-batch", "offload-dots-no-batch", "any-names"),
+    *("names=a", "names=a,b", "any-names-but=a", "except=a,b", "offload=a,b"),
+)
+
+
+@given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=4))
+def test_the_text_parses_back(terms: list[str]) -> None:
+    policy = parse_policy("+".join(terms))
+    assert policy.spec == "+".join(terms)
+    assert parse_policy(policy.spec) == policy
+
+
+def test_combinations_nest_alike_however_they_came_about() -> None:
+    one, two, three = (parse_policy(text) for text in ("dots", "names=a", "names=b"))
+    left = policies.save_from_both_policies(policies.save_from_both_policies(one, two), three)
+    right = policies.save_from_both_policies(one, policies.save_from_both_policies(two, three))
+    assert left == right == parse_policy("dots+names=a+names=b")
+
+
+def test_names_saved_and_offloaded() -> None:
+    policy = policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["s"],
+        names_which_can_be_offloaded=["o"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    assert policy == parse_policy("names=s+offload=o")
+    with pytest.raises(CompileError, match="names cannot be both saved and offloaded: x; keep each in one list"):
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["x", "s"],
+            names_which_can_be_offloaded=["o", "x"],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dotz", "unknown policy 'dotz'; did you mean 'dots'?"),
+        ("dots+nothin", "unknown policy 'nothin'; did you mean 'nothing'?"),
+        ("", "unknown policy ''"),
+        ("names", "the policy 'names' takes names: names=a,b"),
+        ("names=", "the policy 'names' takes names"),
+        ("dots=a", "unknown policy 'dots=a'"),
+        ("missing.py:f", "names a file that is not there: missing.py"),
+    ],
+)
+def test_what_is_no_policy_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(CompileError) as failure:
+        parse_policy(text)
+    assert message in str(failure.value)
+
+
+def test_what_cannot_be_a_policy_is_an_error() -> None:
+    with pytest.raises(CompileError, match=r"a policy is a name, a policy of rematc\.policies or a function, not 3"):
+        as_policy(3)
+
+
+def test_every_described_policy_parses() -> None:
+    rows = describe_policies()
+    assert {spec for spec, _, _ in rows} >= {"everything", "nothing", "dots", "dots-no-batch", "names=a,b"}
+    for spec, jax_name, summary in rows:
+        assert parse_policy(spec).spec == spec
+        assert hasattr(policies, jax_name)
+        assert summary.endswith(".")
+
+
+# -- functions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_told_the_op_the_types_and_the_name() -> None:
+    seen = []
+
+    def policy(op: Op, operands: tuple[TensorType, ...], name: str | None) -> bool:
+        seen.append((op, operands, name))
+        return name == "b"
+
+    decided = as_policy(policy)
+    assert decided.decide(Sine(), [VECTOR], ()) == (RECOMPUTE,)
+    assert decided.decide(Sine(), [VECTOR], ("a", "b")) == (SAVE,), "the strongest answer over all names"
+    assert seen == [(Sine(), (VECTOR,), None), (Sine(), (VECTOR,), "a"), (Sine(), (VECTOR,), "b")]
+
+
+@pytest.mark.parametrize("answer", [True, SAVE, (SAVE,), (True,)])
+def test_forms_of_an_answer(answer: object) -> None:
+    assert as_policy(lambda *_: answer).decide(*SINE, ()) == (SAVE,)
+
+
+@pytest.mark.parametrize("answer", ["yes", None, 1, np.float64(1.0), (True, "no")])
+def test_other_answers_are_errors(answer: object) -> None:
+    with pytest.raises(CompileError, match="a policy returns True, False, SAVE, RECOMPUTE or Offload"):
+        as_policy(lambda *_: answer).decide(*SINE, ())
+
+
+def test_one_decision_stands_for_all_results_in_a_combination() -> None:
+    per_result = as_policy(lambda *_: (True, False))
+    combined = policies.save_from_both_policies(per_result, lambda *_: HOST)
+    assert combined.decide(*SINE, ()) == (SAVE, HOST)
+    wrong = policies.save_from_both_policies(per_result, lambda *_: (True, True, True))
+    with pytest.raises(CompileError, match="gave 2 and 3 decisions"):
+        wrong.decide(*SINE, ())
+
+
+def test_a_policy_is_a_function_of_one_value() -> None:
+    assert policies.dots_saveable(*DOT) == SAVE
+    assert policies.OnlyNames(("a",))(*SINE, "a") == SAVE
+
+
+def test_a_function_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def cheap(op, operands, name):\n    return op.name == 'sine'\n")
+    policy = parse_policy(f"{file}:cheap")
+    assert policy.spec == f"{file}:cheap"
+    assert policy.decide(*SINE, ()) == (SAVE,)
+    assert policy.decide(Multiply(), (VECTOR, VECTOR), ()) == (RECOMPUTE,)
+    assert policy.decide(Constant.of(np.zeros(3)), (), ()) == (RECOMPUTE,)
+    with pytest.raises(CompileError, match=r"names no function of .*mine.py \(functions there: cheap\)"):
+        parse_policy(f"{file}:dear")
+    file.write_text("def cheap(:\n")
+    with pytest.raises(CompileError, match="cannot be loaded: SyntaxError"):
+        parse_policy(f"{file}:cheap")
