@@ -97,8 +97,8 @@ class WindowDimension:
 
     def every_window_reads(self, n: int) -> bool:
         """Whether each window reads at least one element; holds for undilated windows and operands only."""
-        last = (self.count(n) - 1) * self.stride - self.low
-        return self.low < self.size and last < n
+        m = self.count(n)
+        return m == 0 or (self.low < self.size and (m - 1) * self.stride - self.low < n)
 
 
 def _spread(n: int, dilation: int) -> int:

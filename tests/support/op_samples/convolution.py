@@ -29,6 +29,8 @@ def in_jax(op: Convolution) -> Any:
     dimensions = lax.ConvDimensionNumbers(op.dimensions.input, op.dimensions.kernel, op.dimensions.output)
     turned = [d for d, is_turned in zip(op.dimensions.kernel[2:], op.window_reversal, strict=True) if is_turned]
 
+    wider: Any = None if op.result_dtype is None else op.result_dtype.numpy
+
     def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
         return lax.conv_general_dilated(
             x,
@@ -40,7 +42,7 @@ def in_jax(op: Convolution) -> Any:
             dimensions,
             op.feature_group_count,
             op.batch_group_count,
-            preferred_element_type=op.result_dtype and op.result_dtype.numpy,
+            preferred_element_type=wider,
         )
 
     return convolve

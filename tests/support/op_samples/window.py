@@ -35,7 +35,7 @@ def in_jax(op: ReduceWindow) -> Any:
     """The same reduction by lax."""
     combine: Any = {ReduceWindowSum: lax.add, ReduceWindowMax: lax.max, ReduceWindowMin: lax.min}[type(op)]
 
-    def reduce(x: jax.Array) -> jax.Array:
+    def reduce(x: jax.Array) -> Any:
         dtype = {d.numpy: d for d in (BOOL, BF16, C64, F16, F32, F64, I8, I32, U8)}[x.dtype]
         neutral = op.reduction(()).neutral(dtype)[()]
         return lax.reduce_window(
@@ -57,8 +57,8 @@ def scattered_by_jax(op: Selection) -> Any:
     combine: Any = lax.max if op.direction == "GE" else lax.min
     worst = -math.inf if op.direction == "GE" else math.inf
 
-    def scatter(x: jax.Array, source: jax.Array) -> jax.Array:
-        def pool(x: jax.Array) -> jax.Array:
+    def scatter(x: jax.Array, source: jax.Array) -> Any:
+        def pool(x: jax.Array) -> Any:
             neutral = np.asarray(worst, x.dtype)[()]
             return lax.reduce_window(x, neutral, combine, op.window_dimensions, op.window_strides, op.padding)
 
