@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn, cast
 
+import rematc.ir.ops  # noqa: F401  # registers the ops that text can name
 from rematc.ir.core import OPS, Equation, Graph, Op, Value
 from rematc.ir.errors import CompileError, ParseError, VerifierError
 from rematc.ir.fields import record_of

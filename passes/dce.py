@@ -1,0 +1,81 @@
+"""Dead code elimination: equations none of whose results is needed are gone, in regions too.
+
+Before:  %0: f32[4] = sine %x          After:  %0: f32[4] = cosine %x
+         %1: f32[4] = cosine %x                return %0
+         return %1
+
+Why: differentiation leaves behind what only other derivatives need, and cse and simplify leave what they replaced.
+Regions lose what is dead inside them; one that says so (`without_unused`) loses unused operands and results as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.passes.manager import Pass, register_pass
+from rematc.passes.regions import RegionRewriter
+
+
+@runtime_checkable
+class Prunable(Protocol):
+    """An op with regions that can do with fewer operands and results."""
+
+    def without_unused(self, used: Sequence[bool]) -> tuple[Op, tuple[int, ...], tuple[int, ...]]:
+        """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class DeadCode(Pass):
+    """Remove equations without used results.
+
+    An equation with one used result stays whole: an `optimization_barrier` may wait for an operand that nothing uses.
+    """
+
+    name = "dce"
+
+    def run(self, graph: Graph) -> Graph:
+        return _DeadCode().graph(graph)
+
+
+class _DeadCode:
+    def __init__(self) -> None:
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph without dead equations, its parameters as they were; the graph itself if nothing is dead."""
+        live = set(graph.results)
+        kept: list[Equation] = []
+        has_changed = False
+        for eqn in reversed(graph.equations):
+            if live.isdisjoint(eqn.results):
+                has_changed = True
+                continue
+            new = self._pruned(eqn, live) if eqn.op.regions() else eqn
+            has_changed = has_changed or new is not eqn
+            live.update(new.operands)
+            kept.append(new)
+        if not has_changed:
+            return graph
+        return Graph(graph.name, graph.params, tuple(reversed(kept)), graph.results)
+
+    def _pruned(self, eqn: Equation, live: set[Value]) -> Equation:
+        """The equation with clean regions that have no unused results, and then no unused parameters."""
+        pruned = _without_unused(eqn, live)
+        op = self._regions.op(pruned.op)
+        if op is pruned.op:
+            return pruned
+        return _without_unused(Equation(op, pruned.operands, pruned.results, eqn.loc), live)
+
+
+def _without_unused(eqn: Equation, live: set[Value]) -> Equation:
+    if not isinstance(eqn.op, Prunable):
+        return eqn
+    op, operands, results = eqn.op.without_unused([value in live for value in eqn.results])
+    if len(operands) == len(eqn.operands) and len(results) == len(eqn.results):
+        return eqn
+    kept_operands = tuple([eqn.operands[index] for index in operands])
+    return Equation(op, kept_operands, tuple([eqn.results[index] for index in results]), eqn.loc)
