@@ -160,9 +160,9 @@ class Divide(Binary):
 
 def _divide_integers(x: Numeric, y: Numeric) -> Numeric:
     """Quotient towards zero; a zero divisor gives -1 (all bits set), as XLA does where StableHLO leaves it open."""
-    safe = np.where(y == 0, 1, y).astype(x.dtype)
-    quotient = np.where((x < 0) != (safe < 0), -(np.abs(x) // np.abs(safe)), np.abs(x) // np.abs(safe))
-    return np.where(y == 0, np.asarray(-1).astype(x.dtype), quotient).astype(x.dtype)
+    one, minus_one = np.asarray([1, -1]).astype(x.dtype)
+    safe = np.where(y == 0, one, y)
+    return np.where(y == 0, minus_one, (x - np.fmod(x, safe)) // safe)
 
 
 @register
@@ -192,13 +192,15 @@ class Power(Binary):
 
 def _integer_power(x: Numeric, y: Numeric) -> Numeric:
     """x^y modulo 2^bits by squaring; a negative y gives the reciprocal rounded to zero where there is one."""
-    result, base, rest = np.ones_like(x), x, np.where(y < 0, 0, y)
+    zero, one, minus_one = np.asarray([0, 1, -1]).astype(x.dtype)
+    is_odd = (y & one).astype(bool)
+    result, base, rest = np.ones_like(x), x, np.where(y < 0, zero, y)
     while rest.any():
-        result = np.where(rest & 1, result * base, result).astype(x.dtype)
-        base, rest = base * base, rest >> 1
-    is_odd = (y & 1).astype(bool)
-    reciprocal = np.where(x == 1, 1, np.where(x == -1, np.where(is_odd, -1, 1), 0))
-    return np.where(y < 0, reciprocal, result).astype(x.dtype)
+        result = np.where(rest & one, result * base, result)
+        base, rest = base * base, rest >> one
+    unit = np.where(is_odd, x, one)
+    reciprocal = np.where((x == one) | (x == minus_one), unit, zero)
+    return np.where(y < 0, reciprocal, result)
 
 
 @register

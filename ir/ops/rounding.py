@@ -89,7 +89,7 @@ class Remainder(Binary):
         x, y = operands
         if x.dtype.kind not in "iu":
             return np.fmod(x, y)
-        return np.where(y == 0, x, np.fmod(x, np.where(y == 0, 1, y).astype(x.dtype)))
+        return np.where(y == 0, x, np.fmod(x, np.where(y == 0, np.ones_like(y), y)))
 
     def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
         return t

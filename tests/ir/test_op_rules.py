@@ -215,6 +215,20 @@ def product(x: Array, y: Array) -> complex:
     return complex(np.sum(in_double(x) * in_double(y)))
 
 
+@pytest.mark.parametrize("key", DIFFERENTIABLE)
+def test_derivatives_are_differentiable(key: str) -> None:
+    """What rules emit has rules in turn, so derivatives of any order exist."""
+    sample = sample_of(key)
+    first = jvp_of(sample, sample.arrays()).graph
+    count = len(sample.types)
+    varies = [index in sample.differentiable or index >= count for index in range(len(first.params))]
+    second = jvp(first, varies)
+    results = second.graph.results[len(second.has_tangent) :]
+    outermost = Graph("second", second.graph.params, second.graph.equations, results)
+    is_linear = [index >= len(first.params) for index in range(len(outermost.params))]
+    verify(transpose(outermost, is_linear).graph)
+
+
 @pytest.mark.parametrize("key", ROWS)
 def test_text_reads_back(key: str) -> None:
     sample = sample_of(key)

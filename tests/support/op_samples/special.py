@@ -33,6 +33,7 @@ SAMPLES = (
     Sample(Erfc(), (literal(F32, EDGES),), label="edges"),
     Sample(ErfInv(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
     Sample(Lgamma(), (literal(F32, [*POLES, -math.inf]),), tolerance=AT_ROOT, label="edges"),
-    Sample(Digamma(), (literal(F32, POLES),), label="edges"),
+    # Not at 0, where jaxlib 0.10 has NaN and 0.12 -inf.
+    Sample(Digamma(), (literal(F32, POLES[2:]),), label="edges"),
     Sample(Polygamma(), (literal(F32, [0.5, -1.0, math.nan]), literal(F32, [1.0, 1.0, 1.0])), label="edges"),
 )
