@@ -139,13 +139,12 @@ class Scattering(Op):
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         x, indices, updates = operands
         dims = self.dimension_numbers.of_gather()
-        inside, places = landing(dims, x.shape, self.sizes(x.ndim, updates.shape), indices)
-        chosen = widened(updates)[inside]
-        # A scalar as an array of one element: NumPy writes several updates to a place only where there is an index.
-        result = widened(x).reshape(x.shape or (1,)).copy()
+        numbers, places = landing(dims, x.shape, self.sizes(x.ndim, updates.shape), indices)
+        chosen = widened(updates).reshape(-1)[numbers]
+        result = widened(x).copy()
         with np.errstate(all="ignore"):
-            self.combine(result, places or (np.zeros(chosen.shape, np.int64),), chosen)
-        return (result.reshape(x.shape).astype(x.dtype),)
+            self.combine(result, places, chosen)
+        return (result.astype(x.dtype),)
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[2].size if operands[2].dtype.is_inexact else 0

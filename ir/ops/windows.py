@@ -7,6 +7,7 @@ scatter: its offset dimensions walk through a window, the rest, the batch dimens
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,6 @@ from rematc.ir.ops.shape import check_dimensions, others
 from rematc.ir.ops.structural import Constant
 from rematc.ir.types import TensorType
 
-Truths = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 Indices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
@@ -181,15 +181,21 @@ def places(dims: GatherDimensions, sizes: Sequence[int], begins: Sequence[Indice
 
 def landing(
     dims: GatherDimensions, operand_shape: Sequence[int], sizes: Sequence[int], indices: Array
-) -> tuple[Truths, tuple[Indices, ...]]:
-    """Which elements of the windows belong to a window that lies inside, and the index of each of those."""
+) -> tuple[Indices, tuple[Indices, ...]]:
+    """The elements of the windows that lie inside, by their row-major number, and the index of each in the operand.
+
+    Window by window: where windows overlap and the last one counts, it is the last one of the indices, as in XLA.
+    """
     shape = dims.windows_shape(indices.shape, sizes)
     begins = list(starts(dims, operand_shape, indices))
     fits = np.ones([1] * len(dims.batch_shape(indices.shape)), np.bool_)
     for begin, size, length in zip(begins, sizes, operand_shape, strict=True):
         fits = fits & (begin >= 0) & (begin <= length - size)
-    inside = np.broadcast_to(np.expand_dims(fits, dims.offset_dims), shape)
-    return inside, tuple([np.broadcast_to(place, shape)[inside] for place in places(dims, sizes, begins)])
+    order = others(dims.offset_dims, len(shape)) + dims.offset_dims
+    inside = np.broadcast_to(np.expand_dims(fits, dims.offset_dims), shape).transpose(order)
+    numbers = np.arange(math.prod(shape)).reshape(shape).transpose(order)[inside]
+    found = [np.broadcast_to(place, shape).transpose(order)[inside] for place in places(dims, sizes, begins)]
+    return numbers, tuple(found)
 
 
 # -- in the IR ---------------------------------------------------------------------------------------------------
