@@ -210,10 +210,7 @@ class _Planner:
             return RECOMPUTE
         if self.policy is None:
             return SAVE
-        value, (_, eqn) = root, self.producer[root]
-        while isinstance(eqn.op, ReducePrecision) and eqn.operands[0] in self.producer:
-            value = eqn.operands[0]
-            _, eqn = self.producer[value]
+        value, eqn = self._origin(root)
         answers = self.policy.decide(eqn.op, eqn.operand_types, self.aliases.labels(root))
         if len(answers) == 1:
             return answers[0]
@@ -225,9 +222,17 @@ class _Planner:
             )
         return answers[eqn.results.index(value)]
 
+    def _origin(self, root: Value) -> tuple[Value, Equation]:
+        """The value that `root` is but for its rounding, and the equation that computes it."""
+        value, (_, eqn) = root, self.producer[root]
+        while isinstance(eqn.op, ReducePrecision) and eqn.operands[0] in self.producer:
+            value = eqn.operands[0]
+            _, eqn = self.producer[value]
+        return value, eqn
+
     def _computed(self, root: Value) -> Residual:
         labels = self.aliases.labels(root)
-        source = self.aliases.names[root][0] if labels else self.producer[root][1]
+        source = self.aliases.names[root][0] if labels else self._origin(root)[1]
         return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None)
 
 
@@ -326,7 +331,7 @@ def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:
         pinned.append(Equation(eqn.op, eqn.operands, raw, eqn.loc))
         for before, after in zip(raw, eqn.results, strict=True):
             if before is not after:
-                info = ml_dtypes.finfo(after.type.dtype.numpy)
+                info = ml_dtypes.finfo(after.type.dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes
                 pinned.append(Equation(ReducePrecision(info.nexp, info.nmant), (before,), (after,), eqn.loc))
     return pinned
 
