@@ -1,0 +1,64 @@
+"""What is wrong with a command line by itself, before any model is loaded: usage errors, exit code 2."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from rematc.cli.arguments import parse_type
+from rematc.cli.comparison import split_policies
+from rematc.cli.options import Options
+from rematc.ir.errors import CompileError
+from rematc.passes.manager import parse_pipeline
+from rematc.passes.policies import parse_policy
+
+
+def checked(options: Options) -> Options:
+    """The options, with one entry in `compare` for each policy.
+
+    Raises click.UsageError for options that exclude each other, and for policies, passes and types that do not exist.
+    """
+    _check_combination(options)
+    policies = split_policies(options.compare)
+    _check_policy("--policy", options.policy)
+    for policy in policies:
+        _check_policy("--compare", policy)
+    if options.passes is not None:
+        try:
+            parse_pipeline(options.passes)
+        except CompileError as error:
+            raise _bad_value("--passes", error.message) from None
+    for text in options.args:
+        parse_type(text)
+    return dataclasses.replace(options, compare=policies)
+
+
+def _check_combination(options: Options) -> None:
+    if options.quiet and options.verbose:
+        raise _usage("-q and -v exclude each other")
+    if options.emit is not None:
+        for name, is_set in (("--run", options.run), ("--json", options.json), ("--compare", bool(options.compare))):
+            if is_set:
+                raise _usage(f"--emit prints the program and nothing else; leave out --emit or {name}")
+    if options.compare and options.policy != "none":
+        raise _usage("--compare says which policies; leave out --policy, or add it to the list")
+    if options.compare and options.output is not None:
+        raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
+
+
+def _check_policy(option: str, policy: str) -> None:
+    if policy == "none":
+        return
+    try:
+        parse_policy(policy)
+    except CompileError as error:
+        raise _bad_value(option, error.message) from None
+
+
+def _usage(message: str) -> click.UsageError:
+    return click.UsageError(message, click.get_current_context(silent=True))
+
+
+def _bad_value(option: str, message: str) -> click.BadParameter:
+    return click.BadParameter(message, click.get_current_context(silent=True), param_hint=f"'{option}'")

@@ -1,0 +1,185 @@
+"""What the command does: load the model, then print a report, a comparison or the program's text."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from rematc.cli.checks import checked
+from rematc.cli.comparison import Comparison, compare
+from rematc.cli.emission import emitted_text
+from rematc.cli.measurement import Run, run_step
+from rematc.cli.options import Options
+from rematc.cli.output import check_writable, print_text, write_file
+from rematc.cli.progress import Progress, interruptible
+from rematc.cli.report import report_as_dict, report_tables
+from rematc.cli.step import TrainingStep, load_step
+from rematc.cli.tables import Table, plain_text, print_tables
+from rematc.cli.units import format_seconds
+from rematc.compiler.driver import Compiled, Lowered
+from rematc.compiler.report import Report
+from rematc.compiler.residuals import format_bytes
+from rematc.ir.errors import CompileError
+from rematc.passes.policies import describe_policies
+
+
+def execute(options: Options) -> None:
+    """Do what the options ask for.
+
+    Raises click.UsageError where the command line is wrong by itself, CompileError, and whatever the model raises.
+    """
+    options = checked(options)
+    if options.output is not None:
+        check_writable(options.output)
+    step = load_step(options, Progress(options.quiet))
+    if options.compare:
+        _compare(step)
+    elif options.emit is not None:
+        _emit(step, options.emit)
+    else:
+        _report(step)
+
+
+def _emit(step: TrainingStep, stage: str) -> None:
+    text = emitted_text(step, stage)
+    if step.options.output is None:
+        print_text(text)
+    else:
+        _write(step, text, stage)
+
+
+def _write(step: TrainingStep, text: str, what: str) -> None:
+    output = step.options.output
+    assert output is not None, "called with -o only"
+    size = write_file(output, text)
+    if not step.options.quiet:
+        print(f"remat-compile: wrote {what} to {output} ({format_bytes(size)})", file=sys.stderr)
+
+
+# -- the report ------------------------------------------------------------------------------------------------------
+
+
+def _report(step: TrainingStep) -> None:
+    options = step.options
+    lowered = step.lower()
+    compiled = step.compile(lowered)
+    report = compiled.report(_baseline(step))
+    run = _run(step, compiled) if options.run else None
+    if options.output is not None:
+        _write(step, lowered.stablehlo(), "stablehlo")
+    if options.json:
+        _print_json(report_as_dict(report, run, _facts(step) | {"policy": options.policy}))
+    else:
+        _print_report(step, report, run)
+    if options.time_passes:
+        _print_timings(lowered)
+
+
+def _baseline(step: TrainingStep) -> Compiled | None:
+    """The step without a policy, for comparison; None where that is the same or was not asked for."""
+    if step.options.quiet or step.options.policy == "none":
+        return None
+    return step.compile(step.lower("none"), " without policy")
+
+
+def _run(step: TrainingStep, compiled: Compiled) -> Run:
+    with step.progress.phase("running"):
+        return interruptible(lambda: run_step(compiled, step.entry.function, step.args, step.options.argnums))
+
+
+def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
+    heading = f"{_subject(step)}, policy {step.options.policy}"
+    console = _terminal()
+    is_complete = step.options.verbose or console is None
+    _show(report_tables(heading, report, run, is_complete=is_complete), console)
+
+
+def _print_timings(lowered: Lowered) -> None:
+    rows = tuple(
+        (record.text, str(record.equations_before), str(record.equations_after), format_seconds(record.seconds))
+        for record in lowered.timings
+    )
+    table = Table("", ("pass", "equations", "after", "time"), (False, True, True, True), rows)
+    sys.stderr.write(plain_text([table]))
+
+
+# -- the comparison --------------------------------------------------------------------------------------------------
+
+
+def _compare(step: TrainingStep) -> None:
+    comparison = compare(step, step.options.compare)
+    if step.options.json:
+        _print_json(comparison.as_dict(_facts(step)))
+    else:
+        _show([comparison.table(_subject(step))], _terminal())
+    _fail_for(comparison)
+
+
+def _fail_for(comparison: Comparison) -> None:
+    """Raise CompileError if a policy could not be compiled: the others' figures have been printed."""
+    failed = [row for row in comparison.rows if row.error is not None]
+    if failed:
+        raise CompileError("\n".join(f"policy {row.policy} has no figures: {row.error}" for row in failed))
+
+
+# -- printing --------------------------------------------------------------------------------------------------------
+
+
+def _subject(step: TrainingStep) -> str:
+    return f"gradient of {step.entry.name} ({step.file}) with respect to {step.differentiated}"
+
+
+def _facts(step: TrainingStep) -> dict[str, object]:
+    return {
+        "model": step.file,
+        "entry": step.entry.name,
+        "argnums": list(step.options.argnums),
+        "versions": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
+    }
+
+
+def _terminal() -> Console | None:
+    """Standard output as a rich console if it is a terminal that understands more than text."""
+    if not sys.stdout.isatty():
+        return None
+    console = Console(highlight=False)
+    return None if console.is_dumb_terminal else console
+
+
+def _show(tables: Sequence[Table], console: Console | None) -> None:
+    if console is None:
+        print_text(plain_text(tables))
+    else:
+        print_tables(console, tables)
+
+
+def _print_json(document: dict[str, object]) -> None:
+    print_text(json.dumps(_jsonable(document), indent=2, allow_nan=False))
+
+
+def _jsonable(value: object) -> object:
+    """JSON has no infinities and no NaN: they become the strings that Python's float() reads."""
+    match value:
+        case dict():
+            return {key: _jsonable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_jsonable(item) for item in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+def list_policies() -> None:
+    """Print the policies that `--policy` takes."""
+    rows = [
+        ("none", "", "No checkpoint: every value that the backward pass needs is saved."),
+        *describe_policies(),
+        ("FILE.py:FUNCTION", "", "A function of yours: (op, operand types, name) to True, False or an Offload."),
+    ]
+    table = Table("", ("policy", "in JAX", "what it does"), (False, False, False), tuple(rows), "combine with '+'")
+    _show([table], _terminal())

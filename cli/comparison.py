@@ -1,0 +1,151 @@
+"""`--compare`: the same training step under several policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rematc.cli.measurement import median_times, runner
+from rematc.cli.progress import interruptible
+from rematc.cli.step import TrainingStep
+from rematc.cli.tables import Table
+from rematc.cli.units import format_flops, format_seconds
+from rematc.compiler.driver import Compiled
+from rematc.compiler.report import Figures
+from rematc.compiler.residuals import format_bytes
+from rematc.ir.errors import CompileError
+from rematc.passes.policies import parse_policy
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPolicy:
+    """One row of the comparison.
+
+    Attributes:
+        policy: the policy's text.
+        saved_bytes: residuals between the forward and the backward graph.
+        figures: what XLA says.
+        median_seconds: run time of one step.
+        error: why this policy cannot be compiled; then the others are None.
+    """
+
+    policy: str
+    saved_bytes: int | None = None
+    figures: Figures | None = None
+    median_seconds: float | None = None
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The row as JSON-able data."""
+        figures = self.figures
+        return {
+            "policy": self.policy,
+            "saved_bytes": self.saved_bytes,
+            "temp_bytes": figures.temp_bytes if figures else None,
+            "flops": figures.flops if figures else None,
+            "compile_seconds": figures.compile_seconds if figures else None,
+            "median_seconds": self.median_seconds,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows, in the order asked for; where they were measured; how many runs each median is of."""
+
+    rows: tuple[ComparedPolicy, ...]
+    platform: str
+    count: int
+
+    def as_dict(self, facts: dict[str, object]) -> dict[str, object]:
+        """The comparison as JSON-able data, `facts` about the command first."""
+        return {
+            **facts,
+            "platform": self.platform,
+            "runs": self.count,
+            "policies": [row.as_dict() for row in self.rows],
+        }
+
+    def table(self, heading: str) -> Table:
+        """The comparison as a table."""
+        columns = ("policy", "saved", "temporary memory", "FLOPs", "run time")
+        note = f"memory and FLOPs as XLA on {self.platform} reports them; run time: median of {self.count}, in turns"
+        right = (False, True, True, True, True)
+        return Table(heading, columns, right, tuple(_cells(row) for row in self.rows), note)
+
+
+def _cells(row: ComparedPolicy) -> tuple[str, ...]:
+    if row.saved_bytes is None or row.figures is None or row.median_seconds is None:
+        return (row.policy, "-", "-", "-", "-")
+    return (
+        row.policy,
+        format_bytes(row.saved_bytes),
+        format_bytes(row.figures.temp_bytes),
+        format_flops(row.figures.flops),
+        format_seconds(row.median_seconds),
+    )
+
+
+def split_policies(texts: Sequence[str]) -> tuple[str, ...]:
+    """The policies of one or several `--compare`, each once.
+
+    A comma separates policies, except inside a list of names: after `names=a` a comma and `b` continue the list,
+    unless `b` is itself a policy. So `none,names=a,b,dots` is `none`, `names=a,b` and `dots`.
+    """
+    policies: list[str] = []
+    for text in texts:
+        start = len(policies)
+        for piece in map(str.strip, text.split(",")):
+            is_in_names = len(policies) > start and "=" in policies[-1].rpartition("+")[2]
+            if is_in_names and not is_policy(piece):
+                policies[-1] += f",{piece}"
+            elif piece:
+                policies.append(piece)
+    return tuple(dict.fromkeys(policies))
+
+
+def is_policy(text: str) -> bool:
+    """Whether the text is a policy as it stands. A user's function is one by its form; it is not loaded."""
+    if text == "none" or ".py:" in text:
+        return True
+    try:
+        parse_policy(text)
+    except CompileError:
+        return False
+    return True
+
+
+def compare(step: TrainingStep, policies: Sequence[str]) -> Comparison:
+    """Compile the step under each policy, then run all of them in turns.
+
+    A policy that cannot be compiled gets a row that says why. Raises CompileError where none can be compiled.
+    """
+    compiled: dict[str, Compiled] = {}
+    failures: dict[str, CompileError] = {}
+    for policy in policies:
+        try:
+            compiled[policy] = step.compile(step.lower(policy), f" with policy {policy}")
+        except CompileError as error:
+            failures[policy] = error
+    if not compiled:
+        raise next(iter(failures.values()))
+    times, count = _run_times(step, list(compiled.values()))
+    measured = dict(zip(compiled, times, strict=True))
+    rows = [
+        ComparedPolicy(policy, error=str(failures[policy]))
+        if policy in failures
+        else ComparedPolicy(policy, saved_bytes(compiled[policy]), compiled[policy].figures(), measured[policy])
+        for policy in policies
+    ]
+    return Comparison(tuple(rows), next(iter(compiled.values())).executable.platform, count)
+
+
+def saved_bytes(compiled: Compiled) -> int:
+    """Residuals of all differentiations together."""
+    return sum(one.saved_bytes for one in compiled.lowered.derivatives)
+
+
+def _run_times(step: TrainingStep, compiled: Sequence[Compiled]) -> tuple[list[float], int]:
+    functions: list[Callable[[], object]] = [runner(one, step.args) for one in compiled]
+    with step.progress.phase(f"running {len(functions)} policies in turns"):
+        return interruptible(lambda: median_times(functions))

@@ -1,0 +1,52 @@
+"""The program as text, at each stage of the compiler: what `--emit` prints."""
+
+from __future__ import annotations
+
+from rematc.cli.step import TrainingStep
+from rematc.compiler.differentiation import Differentiation
+from rematc.ir.core import Graph
+from rematc.ir.errors import InternalError
+from rematc.ir.printer import print_graph
+from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.dce import DeadCode
+from rematc.passes.linearize import linearize
+
+
+def emitted_text(step: TrainingStep, stage: str) -> str:
+    """The text of one of `rematc.cli.options.EMITTED`. Only HLO asks XLA."""
+    match stage:
+        case "ir":
+            return print_graph(step.trace())
+        case "linear":
+            return print_graph(_clean(linear_graph(_outermost(step))))
+        case "forward":
+            return print_graph(_clean(_outermost(step).vjp.forward))
+        case "backward":
+            return print_graph(_clean(_outermost(step).vjp.backward))
+        case "stablehlo":
+            return step.lower().stablehlo()
+        case "hlo":
+            return step.compile(step.lower()).hlo()
+        case "hlo-optimized":
+            return step.compile(step.lower()).hlo_optimized()
+    raise InternalError(f"nothing emits '{stage}'")
+
+
+def linear_graph(record: Differentiation) -> Graph:
+    """The linear graph of a differentiation: from residuals and tangents to the tangent of the function's value."""
+    count = len(record.vjp.has_ct)
+    wrt = [index < count for index in range(len(record.primal.params))]
+    of = [index == 0 for index in range(len(record.primal.results))]
+    return linearize(record.primal, wrt, of).linear
+
+
+def _outermost(step: TrainingStep) -> Differentiation:
+    """The differentiation of the whole entry function, which a trace notes last."""
+    record = step.lower().records[-1]
+    assert isinstance(record, Differentiation), "value_and_grad notes what it differentiates"
+    return record
+
+
+def _clean(graph: Graph) -> Graph:
+    """As the report counts it: equal equations merged, unused ones gone."""
+    return DeadCode().run(CommonSubexpressions().run(graph))

@@ -1,0 +1,94 @@
+"""The command `remat-compile`: its options. What it does is in `rematc.cli.command`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+
+import rematc
+from rematc.cli.options import EMITTED, PLATFORMS, Options
+
+HELP = """Differentiate a NumPy function, rematerialize under a policy, compile with XLA, and report.
+
+\b
+remat-compile model.py --policy dots            report what is saved, recomputed, and used by XLA
+remat-compile model.py --policy dots -o m.mlir  ... and write the training step as StableHLO
+remat-compile model.py --emit backward          print the backward graph instead
+remat-compile model.py --compare none,dots      one table over policies, run times measured in turns
+
+The function is --entry, else `loss`, else the only public function of the file; its arguments are what the file's
+example_args() returns, or arrays of the types given with --arg.
+"""
+
+
+def _parse_argnums(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is no list of positions; write 0 or 0,1") from None
+
+
+def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not context.resilient_parsing:
+        importlib.import_module("rematc.cli.command").list_policies()
+        context.exit()
+
+
+@click.command(
+    "remat-compile", help=HELP, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+)
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="MODEL.py")
+@click.option("--entry", metavar="NAME", help="The function to differentiate.")
+@click.option(
+    "--arg", "args", multiple=True, metavar="TYPE", help="Type of an argument, as f32[5,4]; one each, in order."
+)
+@click.option(
+    "--argnums",
+    default="0",
+    metavar="N,...",
+    callback=_parse_argnums,
+    help="Positions of the arguments to differentiate with respect to; default 0.",
+)
+@click.option(
+    "--policy", default="none", metavar="POLICY", help="What may be saved: see --list-policies; default none."
+)
+@click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
+@click.option("--emit", type=click.Choice(EMITTED), help="Print this text to standard output, and nothing else.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what --emit names to FILE, by default StableHLO.",
+)
+@click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
+@click.option("--platform", type=click.Choice(PLATFORMS), help="Where to compile; default: what jax takes.")
+@click.option("--passes", metavar="PIPELINE", help="Passes instead of the default ones, as 'simplify,cse,dce'.")
+@click.option("--print-between-passes", is_flag=True, help="Print the IR after each pass, on standard error.")
+@click.option("--time-passes", is_flag=True, help="Print what each pass took, on standard error.")
+@click.option("--json", is_flag=True, help="Print the report or comparison as one JSON document.")
+@click.option(
+    "--list-policies",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_policies,
+    help="List the policies.",
+)
+@click.option("--traceback", is_flag=True, help="Print Python's traceback of an error too.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, and no comparison with the program without policy.")
+@click.option("-v", "--verbose", is_flag=True, help="Leave nothing out on a terminal.")
+@click.version_option(rematc.__version__, prog_name="remat-compile")
+@click.pass_context
+def main(context: click.Context, /, **values: object) -> None:
+    """Differentiate, compile and report."""
+    # Not imported above: NumPy and JAX take a second to import, and --help needs neither.
+    errors = importlib.import_module("rematc.cli.errors")
+
+    def act() -> None:
+        options = Options(**values)  # type: ignore[arg-type]  # one for each option above
+        importlib.import_module("rematc.cli.command").execute(options)
+
+    context.exit(errors.guarded(act, show_traceback=bool(values["traceback"])))

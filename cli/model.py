@@ -1,0 +1,131 @@
+"""The model file: loading it, finding the function to differentiate."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from rematc.cli.source import relative
+from rematc.ir.errors import CompileError
+from rematc.ir.locations import Location
+
+EXAMPLE_ARGUMENTS = "example_args"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The function to differentiate.
+
+    Attributes:
+        module: the model file as a module.
+        name: the function's name in it.
+        function: the function.
+        loc: the line that defines it, where it is known.
+    """
+
+    module: ModuleType
+    name: str
+    function: Callable[..., object]
+    loc: Location | None
+
+
+@contextlib.contextmanager
+def users_code() -> Iterator[None]:
+    """Run the user's code with what it prints on standard error: standard output is for results."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def load_model(path: Path) -> ModuleType:
+    """Import the file as a module, its folder on `sys.path` as when Python runs it.
+
+    Raises CompileError for a file that is no Python source, and whatever importing it raises.
+    """
+    path = path.resolve()
+    # The module has the file's name, so that its helpers can import it and its classes are found, unless a module of
+    # that name is there already: a model called random.py must not become everybody's `random`.
+    name = path.stem if path.stem not in sys.modules else f"rematc_model_{path.stem}"
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None, "a spec with a loader of its own"
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    try:
+        with users_code():
+            loader.exec_module(module)
+    except UnicodeDecodeError as error:
+        raise CompileError(f"{relative(str(path))} is no Python source: {error.reason}") from error
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def find_entry(module: ModuleType, name: str | None) -> Entry:
+    """The function called `name`; without a name `loss`, else the only public function that the file defines.
+
+    Raises CompileError with the functions that are there.
+    """
+    if name is not None:
+        return _named_entry(module, name)
+    if callable(getattr(module, "loss", None)):
+        return _entry(module, "loss")
+    candidates = defined_functions(module)
+    if len(candidates) == 1:
+        return candidates[0]
+    file = relative(str(module.__file__))
+    if not candidates:
+        raise CompileError(f"{file} defines no public function; define loss(...), or name another with --entry")
+    listed = "".join(f"\n  {_listed(entry)}" for entry in candidates)
+    raise CompileError(
+        f"{file} has no function 'loss' and several others; name one with --entry, or call it loss:{listed}"
+    )
+
+
+def defined_functions(module: ModuleType) -> list[Entry]:
+    """The public functions that the file itself defines, in order of their lines; `example_args` is none of them."""
+    found: dict[int, Entry] = {}
+    for name, value in vars(module).items():
+        is_public = not name.startswith("_") and name != EXAMPLE_ARGUMENTS
+        is_own = getattr(value, "__module__", None) == module.__name__
+        if is_public and is_own and callable(value) and not inspect.isclass(value):
+            found.setdefault(id(value), _entry(module, name))
+    return sorted(found.values(), key=lambda entry: entry.loc.line if entry.loc else 0)
+
+
+def _named_entry(module: ModuleType, name: str) -> Entry:
+    value = getattr(module, name, None)
+    if callable(value):
+        return _entry(module, name)
+    file = relative(str(module.__file__))
+    if hasattr(module, name):
+        raise CompileError(f"'{name}' in {file} is a {type(value).__name__}, expected a function")
+    candidates = defined_functions(module)
+    near = difflib.get_close_matches(name, [entry.name for entry in candidates], n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    listed = "".join(f"\n  {_listed(entry)}" for entry in candidates) or " none"
+    raise CompileError(f"{file} has no function '{name}'{hint or ';'} its functions:{listed}")
+
+
+def _entry(module: ModuleType, name: str) -> Entry:
+    function = getattr(module, name)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    loc = Location(code.co_filename, code.co_firstlineno, 0, name) if code else None
+    return Entry(module, name, function, loc)
+
+
+def _listed(entry: Entry) -> str:
+    try:
+        signature = str(inspect.signature(entry.function))
+    except (TypeError, ValueError):
+        signature = "(...)"
+    place = f"{relative(entry.loc.file)}:{entry.loc.line}: " if entry.loc else ""
+    return f"{place}{entry.name}{signature}"

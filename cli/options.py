@@ -1,0 +1,53 @@
+"""What the command line asks for, once click has read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+#: What `--emit` prints, in the order in which the compiler makes it.
+EMITTED = ("ir", "linear", "forward", "backward", "stablehlo", "hlo", "hlo-optimized")
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command's options; see `remat-compile --help`.
+
+    Attributes:
+        model: the Python file.
+        entry: name of the function in it, or None to find it.
+        args: types of the arguments, as written; () takes `example_args()`.
+        argnums: positions to differentiate with respect to.
+        policy: the policy's text; "none" is no policy.
+        compare: policies to compare; () prints a report.
+        emit: what to print instead of a report.
+        output: the file to write.
+        run: whether to run the training step.
+        platform: where to compile; None is what jax takes.
+        passes: a pipeline instead of the default one.
+        print_between_passes: whether to print the graph after each pass.
+        time_passes: whether to print what each pass took.
+        json: whether to print JSON.
+        quiet: no progress, no baseline.
+        verbose: nothing is left out.
+        traceback: whether to print Python's traceback of an error.
+    """
+
+    model: Path
+    entry: str | None
+    args: tuple[str, ...]
+    argnums: tuple[int, ...]
+    policy: str
+    compare: tuple[str, ...]
+    emit: str | None
+    output: Path | None
+    run: bool
+    platform: str | None
+    passes: str | None
+    print_between_passes: bool
+    time_passes: bool
+    json: bool
+    quiet: bool
+    verbose: bool
+    traceback: bool

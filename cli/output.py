@@ -1,0 +1,80 @@
+"""Where results go: standard output, or a file that is written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import sys
+from pathlib import Path
+
+from rematc.ir.errors import CompileError
+
+
+def print_text(text: str) -> None:
+    """Print to standard output; characters that its encoding lacks come out escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if not text.endswith("\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def check_writable(path: Path) -> None:
+    """Find out before the work what would keep `write_file` from writing. Raises CompileError."""
+    if path.is_dir():
+        raise CompileError(f"cannot write {path}: it is a directory; name a file in it")
+    folder = _target(path).parent
+    if not folder.is_dir():
+        raise CompileError(f"cannot write {path}: there is no directory {folder}")
+    if not os.access(path if _is_special(path) else folder, os.W_OK):
+        raise CompileError(f"cannot write {path}: no permission to write in {folder}")
+
+
+def write_file(path: Path, text: str) -> int:
+    """Write `text` whole or not at all, and return its size in bytes.
+
+    The text goes into a new file of the same folder, which then takes the place of `path`. A device or a pipe is
+    written to directly. Raises CompileError where it cannot be written.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    target = _target(path)
+    try:
+        if _is_special(target):
+            with target.open("wb") as stream:
+                stream.write(data)
+        else:
+            _replace(target, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        raise CompileError(f"cannot write {path}: {reason}") from error
+    return len(data)
+
+
+def _target(path: Path) -> Path:
+    """The file behind links: replacing a link would leave what it leads to as it was."""
+    return Path(os.path.realpath(path))
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not stat.S_ISREG(path.stat().st_mode)
+
+
+def _replace(target: Path, data: bytes) -> None:
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    # Mode 0666 and the umask, as for any new file; a file that is there keeps its own.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
+    except BaseException:  # Ctrl-C too leaves no file behind
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,116 @@
+"""The report as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rematc.cli.measurement import Run
+from rematc.cli.tables import Table
+from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
+from rematc.compiler.report import DerivativeReport, Figures, Report
+from rematc.compiler.residuals import SavedResidual, format_bytes
+
+#: Residuals that a terminal shows without -v.
+SHOWN = 20
+
+
+def report_tables(heading: str, report: Report, run: Run | None, *, is_complete: bool) -> list[Table]:
+    """All of a report; without `is_complete` long lists of residuals are cut."""
+    tables = [Table(heading, (), (), ())]
+    for one in report.derivatives:
+        tables += _derivative_tables(one, is_complete, len(report.derivatives) > 1)
+    policies = dict.fromkeys(one.policy for one in report.derivatives)
+    tables.append(_figures_table(report, " and ".join(policies)))
+    if run is not None:
+        tables += run_tables(run)
+    return tables
+
+
+def _derivative_tables(one: DerivativeReport, is_complete: bool, is_one_of_several: bool) -> list[Table]:
+    tables = [_saved_table(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
+    tables.append(_work_table(one))
+    if is_one_of_several:
+        tables.insert(0, Table(f"derivative of {one.function}, policy {one.policy}", (), (), ()))
+    return tables
+
+
+def _saved_table(one: DerivativeReport, is_complete: bool) -> Table:
+    title = f"saved for the backward pass: {counted(len(one.residuals), 'value')}, {format_bytes(one.saved_bytes)}"
+    shown = one.residuals if is_complete else one.residuals[:SHOWN]
+    rest = one.residuals[len(shown) :]
+    note = f"and {len(rest)} more, {format_bytes(sum(row.bytes for row in rest))}; -v shows all" if rest else ""
+    return _residual_table(title, shown, note)
+
+
+def _arguments_table(one: DerivativeReport, is_complete: bool) -> Table:
+    size = format_bytes(sum(row.bytes for row in one.arguments))
+    title = f"kept without a copy: {counted(len(one.arguments), 'argument')}, {size}"
+    if is_complete or len(one.arguments) <= SHOWN // 4:
+        return _residual_table(title, one.arguments, "")
+    return Table(f"{title}; -v shows them", (), (), ())
+
+
+def _residual_table(title: str, rows: Sequence[SavedResidual], note: str) -> Table:
+    cells = tuple((str(row.type), format_bytes(row.bytes), row.provenance) for row in rows)
+    return Table(title, ("", "", ""), (False, True, False), cells, note)
+
+
+def _recomputed_table(one: DerivativeReport) -> Table:
+    if not one.recomputed:
+        return Table("recomputed: nothing", (), (), ())
+    title = (
+        f"recomputed in the backward pass: {counted(one.recompute.equations, 'equation')}, "
+        f"{format_flops(one.recompute.flops)}"
+    )
+    rows = tuple((op, str(work.equations), format_flops(work.flops)) for op, work in one.recomputed.items())
+    return Table(title, ("", "", ""), (False, True, True), rows)
+
+
+def _work_table(one: DerivativeReport) -> Table:
+    total = one.forward + one.recompute + one.backward
+    parts = (("forward", one.forward), ("recompute", one.recompute), ("backward", one.backward), ("total", total))
+    rows = tuple((name, str(work.equations), format_flops(work.flops)) for name, work in parts)
+    return Table("", ("work", "equations", "FLOPs"), (False, True, True), rows)
+
+
+def _figures_table(report: Report, policy: str) -> Table:
+    heading = f"XLA on {report.platform}"
+    planned, baseline = report.figures, report.baseline
+    named = _figures(planned)
+    if baseline is None:
+        return Table("", (heading, f"policy {policy}"), (False, True), tuple(named.items()))
+    ratios = (
+        format_ratio(planned.temp_bytes, baseline.temp_bytes),
+        format_ratio(planned.flops, baseline.flops),
+        format_ratio(planned.compile_seconds, baseline.compile_seconds),
+    )
+    rows = zip(named.items(), _figures(baseline).values(), ratios, strict=True)
+    cells = tuple((name, amount, other, ratio) for (name, amount), other, ratio in rows)
+    return Table("", (heading, f"policy {policy}", "no policy", "ratio"), (False, True, True, True), cells)
+
+
+def _figures(figures: Figures) -> dict[str, str]:
+    return {
+        "temporary memory": format_bytes(figures.temp_bytes),
+        "FLOPs": format_flops(figures.flops),
+        "compile time": format_seconds(figures.compile_seconds),
+    }
+
+
+def run_tables(run: Run) -> list[Table]:
+    """What a run gave: the loss, the gradient's norms, the time."""
+    rows = (
+        ("loss", f"{run.loss:.6g}"),
+        ("gradient norm", f"{run.gradient_norm:.6g}"),
+        ("run time", f"{format_seconds(run.median_seconds)} (median of {run.count})"),
+    )
+    leaves = tuple((leaf.name, str(leaf.type), f"{leaf.norm:.6g}") for leaf in run.gradients)
+    return [
+        Table("run", ("", ""), (False, False), rows),
+        Table("", ("gradient", "type", "norm"), (False, False, True), leaves),
+    ]
+
+
+def report_as_dict(report: Report, run: Run | None, facts: dict[str, object]) -> dict[str, object]:
+    """The report as JSON-able data, `facts` about the command first."""
+    return {**facts, **report.as_dict(), "run": None if run is None else run.as_dict()}

@@ -1,0 +1,60 @@
+"""The user's source lines, as errors show them: the line and a caret under the column."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from rematc.ir.locations import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A place in the user's source.
+
+    Attributes:
+        place: `FILE:LINE:COLUMN`, the file relative to the working directory where it lies below it.
+        lines: the source line and the caret; () where the source cannot be read.
+    """
+
+    place: str
+    lines: tuple[str, ...]
+
+
+def excerpt(loc: Location) -> Excerpt:
+    """The line that a location names. Its column counts bytes in UTF-8 from 1, as Python's own positions do."""
+    line = _source_line(loc)
+    before = line.encode()[: max(0, loc.column - 1)].decode(errors="ignore")
+    return _excerpt(loc, line, len(before) + 1 if loc.column else 0)
+
+
+def excerpt_at_character(loc: Location) -> Excerpt:
+    """As `excerpt`, for a column that counts characters from 1, as in a SyntaxError."""
+    return _excerpt(loc, _source_line(loc), loc.column)
+
+
+def relative(file: str) -> str:
+    """A path relative to the working directory where it lies below it."""
+    inside = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if inside.startswith("..") else inside
+
+
+def _source_line(loc: Location) -> str:
+    linecache.checkcache(loc.file)
+    return linecache.getline(loc.file, loc.line).rstrip("\n\r\f")
+
+
+def _excerpt(loc: Location, line: str, character: int) -> Excerpt:
+    place = str(Location(relative(loc.file), loc.line, character))
+    if not line.strip():
+        return Excerpt(place, ())
+    gutter = f"{loc.line:5d} | "
+    shown = f"{gutter}{line}"
+    if not 0 < character <= len(line) + 1:
+        return Excerpt(place, (shown,))
+    # Tabs stay tabs and wide characters get two blanks, so that the caret stands under its column on a terminal.
+    padding = "".join(char if char == "\t" else " " * cell_len(char) for char in line[: character - 1])
+    return Excerpt(place, (shown, f"{' ' * (len(gutter) - 2)}| {padding}^"))
