@@ -1,0 +1,136 @@
+"""What we use of JAX beyond its documented API. Everything of that kind stands here, each with a test that names it.
+
+The primitive `rematc_call` stands for one call of a `Program` inside a jaxpr. So `jax.jit` caches, dispatches and
+shards our programs with its own machinery, at its own speed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax
+import jaxlib.version
+from jax._src.core import trace_state_clean
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
+
+from rematc.ir.errors import CompileError
+from rematc.ir.types import TensorType
+from rematc.lowering.program import Program
+from rematc.lowering.validation import parse
+
+# `jax.enable_x64` as a context manager costs 1.5 us a call, these two methods of it 0.1 us. They are what the context
+# manager itself calls, and set the flag for this thread only.
+swap_x64 = jax.enable_x64.swap_local
+restore_x64 = jax.enable_x64.set_local
+
+# Any: JAX types neither its primitives nor what MLIR's Python classes are generic in.
+_call_p: Any = Primitive("rematc_call")
+_call_p.multiple_results = True
+
+
+def call(program: Program, operands: Sequence[Any]) -> list[Any]:
+    """Apply a program to JAX values, one for each of its parameters: inside a trace one equation, outside it runs."""
+    results: list[Any] = _call_p.bind(*operands, program=program)
+    return results
+
+
+def is_trace_open() -> bool:
+    """Whether JAX is tracing in this thread; there is no public way to ask."""
+    return not trace_state_clean()
+
+
+def is_jaxlib_before(*version: int) -> bool:
+    """Whether the installed jaxlib is older than this version."""
+    return tuple(int(part) for part in jaxlib.version.__version__.split(".")[: len(version)]) < version
+
+
+def abstract_value(type: TensorType) -> jax.core.ShapedArray:
+    """JAX's type of an array."""
+    if type.on_host:
+        return jax.core.ShapedArray(type.shape, type.dtype.numpy, memory_space=jax.memory.Space.Host)
+    return jax.core.ShapedArray(type.shape, type.dtype.numpy)
+
+
+def _abstract_evaluate(*operands: Any, program: Program) -> list[jax.core.ShapedArray]:
+    found = [(operand.shape, operand.dtype) for operand in operands]
+    expected = [(type.shape, type.dtype.numpy) for type in program.param_types]
+    if found != expected:
+        raise CompileError(
+            f"'{program.name}' takes ({', '.join(map(str, program.param_types))}), "
+            f"got ({', '.join(operand.str_short(short_dtypes=True) for operand in operands)}); "
+            "64-bit values need jax.enable_x64(True)"
+        )
+    return [abstract_value(type) for type in program.result_types]
+
+
+def _evaluate(*operands: Any, program: Program) -> list[Any]:
+    # Outside all traces: only under `jax.disable_jit()`, which must not reach into a compiled program.
+    with jax.disable_jit(False):
+        results: list[Any] = _jitted(program)(*operands)
+    return results
+
+
+@functools.lru_cache(maxsize=32)
+def _jitted(program: Program) -> Any:
+    def run(*operands: Any) -> list[Any]:
+        return call(program, operands)
+
+    run.__name__ = program.name
+    return jax.jit(run)
+
+
+def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> Sequence[Any]:
+    """Move the program's functions into the module that JAX is lowering, and call what was `main`."""
+    if program.uses_host_memory and "cpu" in ctx.module_context.platforms:
+        raise host_memory_error(program, "cpu")
+    source = parse(program.text)
+    _drop_memory_kinds(source)
+    symbol = mlir.merge_mlir_modules(
+        ctx.module_context.module, program.name, source, dst_symtab=ctx.module_context.symbol_table
+    )
+    result_types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+    called = func.CallOp(result_types, ir.FlatSymbolRefAttr.get(symbol), operands)
+    results: Sequence[Any] = called.results
+    return results
+
+
+def _drop_memory_kinds(module: ir.Module) -> None:
+    """Where arguments and results lie is said on the entry function only, and JAX says it there."""
+    for op in module.body.operations:
+        for attribute in ("arg_attrs", "res_attrs"):
+            if attribute in op.attributes:
+                del op.attributes[attribute]
+
+
+def host_memory_error(program: Program, platform: str) -> CompileError:
+    """What to say where a program offloads and the platform cannot."""
+    return CompileError(
+        f"'{program.name}' offloads values to the host's memory, but on platform '{platform}' there is none apart from "
+        "the device's; save these values instead of offloading them, or run it on a GPU or TPU"
+    )
+
+
+def _refuse_jvp(primals: object, tangents: object, *, program: Program) -> NoReturn:
+    raise CompileError(
+        f"JAX cannot differentiate '{program.name}', which is compiled already; "
+        "use rematc.grad, or rematc.value_and_grad, before compiling it"
+    )
+
+
+def _refuse_batching(operands: object, dimensions: object, *, program: Program) -> NoReturn:
+    raise CompileError(
+        f"jax.vmap cannot batch '{program.name}', which is compiled already; write the batch dimension in the function"
+    )
+
+
+_call_p.def_abstract_eval(_abstract_evaluate)
+_call_p.def_impl(_evaluate)
+# `inline=False`: equal calls share one copy of the program in a module.
+mlir.register_lowering(_call_p, _lower, inline=False)
+ad.primitive_jvps[_call_p] = _refuse_jvp
+batching.primitive_batchers[_call_p] = _refuse_batching

@@ -1,0 +1,47 @@
+"""A program: StableHLO text with what is needed to call it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rematc.ir.core import Array
+from rematc.ir.errors import InternalError
+from rematc.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Program:
+    """A StableHLO module whose public function is `main`. Two programs are equal only if they are the same object.
+
+    Attributes:
+        text: the module, as `rematc.lowering.module.stablehlo_text` writes it.
+        param_types: types of main's parameters.
+        result_types: types of main's results.
+        name: what errors, profiles and HLO call it.
+        constants: arrays for the last parameters, which callers do not pass (large closed-over arrays).
+    """
+
+    text: str
+    param_types: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
+    name: str
+    constants: tuple[Array, ...] = ()
+
+    def __post_init__(self) -> None:
+        hidden = self.param_types[len(self.leaf_types) :]
+        given = [(array.shape, array.dtype) for array in self.constants]
+        if given != [(type.shape, type.dtype.numpy) for type in hidden]:
+            raise InternalError(f"program '{self.name}': its constants do not fit its last parameters")
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r}, {len(self.leaf_types)} leaves, {len(self.constants)} constants)"
+
+    @property
+    def leaf_types(self) -> tuple[TensorType, ...]:
+        """Types of the parameters that callers pass."""
+        return self.param_types[: len(self.param_types) - len(self.constants)]
+
+    @property
+    def uses_host_memory(self) -> bool:
+        """Whether it places values in the host's memory (offloaded residuals)."""
+        return "pinned_host" in self.text

@@ -1,0 +1,210 @@
+"""The runtime: programs compiled ahead of time, and what is particular to platforms.
+
+Functions that compile when they are called stand in `rematc.lowering.dispatch`. Everything runs with 64-bit types on,
+for this thread and this call only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.sharding import SingleDeviceSharding
+
+from rematc.ir.errors import CompileError
+from rematc.ir.types import TensorType
+from rematc.lowering import jax_adapter
+from rematc.lowering.dispatch import CompilerOptions, Dispatcher, Staged, explain_xla
+from rematc.lowering.program import Program
+
+__all__ = [
+    "CompilerOptions",
+    "Dispatcher",
+    "Executable",
+    "Memory",
+    "Program",
+    "Staged",
+    "barrier_options",
+    "call_program",
+    "compile_program",
+]
+
+
+def call_program(program: Program, leaves: Sequence[Any]) -> list[Any]:
+    """Apply a program to JAX values, its constants among them. Inside a JAX trace this is one equation."""
+    return jax_adapter.call(program, leaves)
+
+
+def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:
+    """`options` with what makes XLA keep optimization barriers until it has scheduled.
+
+    XLA:CPU before jaxlib 0.12 deletes them first (its pass `cse_barrier_expander`), and with them all that
+    recomputation saves.
+    """
+    merged = dict(options or {})
+    if platform == "cpu" and jax_adapter.is_jaxlib_before(0, 12):
+        disabled = str(merged.get("xla_disable_hlo_passes", ""))
+        merged["xla_disable_hlo_passes"] = ",".join(filter(None, [disabled, "cse_barrier_expander"]))
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What XLA says a program needs, in bytes.
+
+    Attributes:
+        temp_bytes: intermediate values, at their peak.
+        argument_bytes: arguments.
+        output_bytes: results.
+        alias_bytes: results that lie in donated arguments.
+        generated_code_bytes: machine code.
+        host_temp_bytes: intermediate values in the host's memory (offloaded residuals).
+    """
+
+    temp_bytes: int
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    generated_code_bytes: int
+    host_temp_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executable:
+    """A compiled program.
+
+    Attributes:
+        program: what was compiled.
+        platform: for what: `cpu`, `cuda`, `rocm` or `tpu`.
+        compile_seconds: how long XLA took.
+    """
+
+    program: Program
+    platform: str
+    compile_seconds: float
+    _lowered: jax.stages.Lowered = field(repr=False)
+    _compiled: jax.stages.Compiled = field(repr=False)
+    _constants: tuple[jax.Array, ...] = field(repr=False)
+
+    def __call__(self, *leaves: Any) -> list[jax.Array]:
+        """Run the program on its leaves.
+
+        Raises:
+            CompileError: for arguments of other types than the program's, or when memory runs out.
+        """
+        previous = jax_adapter.swap_x64(True)
+        try:
+            results: list[jax.Array] = self._compiled(*leaves, *self._constants)
+        except jax.errors.JaxRuntimeError as error:
+            raise explain_xla(error, self.program.name) from error
+        except TypeError:
+            self._check(leaves)
+            raise
+        finally:
+            jax_adapter.restore_x64(previous)
+        return results
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        expected = self.program.leaf_types
+        if len(leaves) != len(expected):
+            raise CompileError(f"'{self.program.name}' takes {len(expected)} arrays, got {len(leaves)}")
+        for index, (leaf, type) in enumerate(zip(leaves, expected, strict=True)):
+            aval = jax.typeof(leaf)
+            if (aval.shape, aval.dtype) != (type.shape, type.dtype.numpy):
+                found = aval.str_short(short_dtypes=True)
+                raise CompileError(f"'{self.program.name}' was compiled for {type} as array {index}, got {found}")
+
+    def memory(self) -> Memory:
+        """The memory that it needs besides its constants."""
+        analysis: Any = self._compiled.memory_analysis()
+        return Memory(
+            temp_bytes=analysis.temp_size_in_bytes,
+            argument_bytes=analysis.argument_size_in_bytes,
+            output_bytes=analysis.output_size_in_bytes,
+            alias_bytes=analysis.alias_size_in_bytes,
+            generated_code_bytes=analysis.generated_code_size_in_bytes,
+            host_temp_bytes=analysis.host_temp_size_in_bytes,
+        )
+
+    def cost(self) -> Mapping[str, float]:
+        """XLA's estimates by name (`flops`, `bytes accessed`, ...). Loop bodies count once."""
+        return dict(self._compiled.cost_analysis() or {})
+
+    def flops(self) -> float:
+        """Floating-point operations by XLA's estimate."""
+        return self.cost().get("flops", 0.0)
+
+    def hlo(self) -> str:
+        """The HLO that XLA starts from."""
+        return self._lowered.as_text(dialect="hlo")
+
+    def hlo_optimized(self) -> str:
+        """The HLO that runs."""
+        text = self._compiled.as_text()
+        assert text is not None, "XLA shows no HLO for this platform"
+        return text
+
+
+def compile_program(
+    program: Program,
+    *,
+    platform: str | None = None,
+    compiler_options: CompilerOptions | None = None,
+    donated: Sequence[int] = (),
+) -> Executable:
+    """Compile a program for the first device of a platform.
+
+    Args:
+        program: what to compile.
+        platform: `cpu`, `cuda`, `rocm`, `gpu` or `tpu`; JAX's default where None.
+        compiler_options: options of XLA.
+        donated: indices of the leaves whose memory the results may take over.
+
+    Raises:
+        CompileError: where there is no such platform, it lacks a memory that the program uses, or XLA runs out of
+            memory.
+    """
+    device = _device(platform)
+    if program.uses_host_memory and not _has_host_memory(device):
+        raise jax_adapter.host_memory_error(program, device.platform)
+
+    def run(*operands: Any) -> list[Any]:
+        return call_program(program, operands)
+
+    run.__name__ = program.name
+    in_shapes = [_placeholder(type, device) for type in program.param_types]
+    options: dict[str, Any] | None = dict(compiler_options or {}) or None
+    with jax.enable_x64(True):
+        lowered = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True).lower(*in_shapes)
+        start = time.perf_counter()
+        try:
+            compiled = lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            raise explain_xla(error, program.name) from error
+        seconds = time.perf_counter() - start
+        with jax.ensure_compile_time_eval():
+            constants = tuple([jax.device_put(array, device) for array in program.constants])
+    return Executable(program, device.platform, seconds, lowered, compiled, constants)
+
+
+def _device(platform: str | None) -> jax.Device:
+    try:
+        return jax.devices(platform)[0]
+    except RuntimeError:
+        found = ", ".join(sorted({device.platform for device in jax.devices()} | {"cpu"}))
+        raise CompileError(
+            f"no platform '{platform}' here (found: {found}); install jaxlib for it, or pass one of those"
+        ) from None
+
+
+def _has_host_memory(device: jax.Device) -> bool:
+    # XLA:CPU names a `pinned_host` memory too, and ignores what is placed there: nothing would be offloaded.
+    return device.platform != "cpu" and any(memory.kind == "pinned_host" for memory in device.addressable_memories())
+
+
+def _placeholder(type: TensorType, device: jax.Device) -> Any:
+    sharding = SingleDeviceSharding(device, memory_kind="pinned_host" if type.on_host else None)
+    return jax.ShapeDtypeStruct(type.shape, type.dtype.numpy, sharding=sharding)  # type: ignore[no-untyped-call]  # JAX's

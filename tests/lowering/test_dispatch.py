@@ -1,0 +1,312 @@
+"""Compiled functions: the law is that of `jax.jit`, on programs of ours."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from rematc.ir.errors import CompileError
+from rematc.ir.types import F32, TensorType, dtype_of_numpy
+from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.runtime import barrier_options
+from tests.support.programs import program
+
+LEAF = jax.tree_util.tree_structure(0)
+floats = functools.partial(np.array, dtype=np.float32)
+# Any: JAX leaves these untyped.
+ShapeDtypeStruct: Any = jax.ShapeDtypeStruct
+
+
+def is_x64_on() -> bool:
+    return bool(jnp.asarray(np.array([1.0])).dtype == np.float64)
+
+
+def type_of(leaf: Any) -> TensorType:
+    aval = jax.typeof(leaf)
+    dtype = dtype_of_numpy(aval.dtype)
+    assert dtype is not None
+    return TensorType(dtype, aval.shape)
+
+
+def doubled(*, calls: list[Any] | None = None) -> Callable[..., Staged]:
+    """Stages the function that doubles all leaves of its argument `x`."""
+
+    def double(x: Any) -> Staged:
+        if calls is not None:
+            calls.append(x)
+        leaves, tree = jax.tree_util.tree_flatten(x)
+        types = [type_of(leaf) for leaf in leaves]
+        return Staged(program(types, lambda b, *xs: [b.add(value, value) for value in xs], name="double"), tree)
+
+    return double
+
+
+def shifted_by(constant: Callable[[tuple[int, ...]], np.ndarray[Any, Any] | None]) -> Callable[..., Staged]:
+    """Stages x + c, where c depends on the shape of x and is a hidden argument; plain x where it is None."""
+
+    def shift(x: Any) -> Staged:
+        array = constant(x.shape)
+        if array is None:
+            return Staged(program([type_of(x)], lambda b, x: [x]), LEAF)
+        types = [type_of(x), type_of(array)]
+        return Staged(program(types, lambda b, x, c: [b.add(x, c)], constants=[array]), LEAF)
+
+    return shift
+
+
+# -- signatures --------------------------------------------------------------------------------------------------------
+
+
+def test_each_signature_is_staged_once() -> None:
+    calls: list[Any] = []
+    f = Dispatcher(doubled(calls=calls))
+    np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
+    np.testing.assert_array_equal(f(jnp.asarray(floats([3, 4]))), [6, 8])
+    assert len(calls) == 1
+    f(floats([1, 2, 3]))  # a shape
+    f(np.array([1, 2], np.int32))  # a dtype
+    f([floats([1, 2])])  # a tree
+    f(2.0)  # a weak type
+    assert len(calls) == 5
+    for repeated in (np.array([5, 6], np.int32), 3.0, [floats([1, 2])]):
+        f(repeated)
+    assert len(calls) == 5
+
+
+def test_retracing_by_jax_does_not_stage_again() -> None:
+    calls: list[Any] = []
+    f = Dispatcher(doubled(calls=calls))
+    x = floats([1, 2])
+    f(x)
+    jax.jit(f)(x)
+    jax.clear_caches()  # type: ignore[no-untyped-call]  # JAX's
+    f(x)
+    assert len(calls) == 1
+
+
+def test_results_have_the_tree_that_was_staged() -> None:
+    result = Dispatcher(doubled())({"a": np.float32(1), "b": (np.int32(2), None)})
+    assert result == {"a": 2.0, "b": (4, None)}
+
+
+def test_static_arguments_are_part_of_the_signature_by_value() -> None:
+    calls = []
+
+    def power(x: Any, n: int, *, invert: bool = False) -> Staged:
+        calls.append((n, invert))
+        return Staged(program([type_of(x)], lambda b, x: [functools.reduce(b.multiply, [x] * n)]), LEAF)
+
+    f = Dispatcher(power, static_argnums=(1,), static_argnames="invert")
+    assert float(f(np.float32(2), 3)) == 8
+    assert float(f(np.float32(2), n=3)) == 8
+    assert float(f(np.float32(2), 2)) == 4
+    assert float(f(np.float32(3), 2, invert=True)) == 9
+    assert float(f(np.float32(3), 2, invert=False)) == 9
+    assert calls == [(3, False), (3, False), (2, False), (2, True), (2, False)]
+    assert float(Dispatcher(power, static_argnums=-1)(np.float32(2), 3)) == 8
+
+
+def test_a_compiled_function_is_a_method_where_it_stands_in_a_class() -> None:
+    class Model:
+        @Dispatcher
+        def double(self: Any, x: Any) -> Staged:  # jax sees `self` as an argument, so it must be a tree
+            return doubled()(x)
+
+    jax.tree_util.register_static(Model)
+    assert float(Model().double(np.float32(2))) == 4
+
+
+def test_the_functions_name_and_documentation_are_kept() -> None:
+    f = Dispatcher(doubled())
+    assert f.__name__ == "double"  # type: ignore[attr-defined]  # set by update_wrapper
+    assert f.__wrapped__.__name__ == "double"  # type: ignore[attr-defined]  # as above
+
+
+# -- 64 bits -----------------------------------------------------------------------------------------------------------
+
+
+def test_64_bit_types_survive_and_the_users_setting_is_left_alone() -> None:
+    f = Dispatcher(doubled())
+    assert not is_x64_on()
+    for x in (np.array([1.5]), np.array([2**40]), np.array([2**63 - 1], np.uint64), np.array([1j])):
+        result = f(x)
+        assert result.dtype == x.dtype
+        np.testing.assert_array_equal(result, x + x)
+    assert not is_x64_on()
+
+
+def test_an_error_leaves_the_users_setting_alone() -> None:
+    def fail(x: Any) -> Staged:
+        raise CompileError("no")
+
+    with pytest.raises(CompileError, match=r"^no$") as caught:
+        Dispatcher(fail)(np.float64(1))
+    assert not hasattr(caught.value, "__notes__")
+    assert not is_x64_on()
+
+
+# -- arrays in and out -------------------------------------------------------------------------------------------------
+
+
+def test_numpy_takes_results_without_a_copy() -> None:
+    result = Dispatcher(doubled())(np.ones(1000, np.float32))
+    assert isinstance(result, jax.Array)
+    assert np.asarray(result).__array_interface__["data"][0] == result.unsafe_buffer_pointer()
+
+
+def test_donated_arguments_are_used_up() -> None:
+    f = Dispatcher(doubled(), donate_argnums=0)
+    x = jnp.ones(1000, jnp.float32) + 1
+    f(x)
+    assert x.is_deleted()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("text", r"argument x is a str, expected an array or a number; .* static_argnames"),
+        ({"a": [np.array(["text"])]}, r"argument x\['a'\]\[0\] is a ndarray of dtype <U4"),
+        ([object()], r"argument x\[0\] is a object"),
+    ],
+)
+def test_what_is_no_array_is_named(argument: Any, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        Dispatcher(doubled())(argument)
+
+
+def test_other_type_errors_pass() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        Dispatcher(doubled())()
+
+
+# -- inside jax --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"xla_embed_ir_in_executable": False}])
+def test_it_can_be_called_inside_jit(options: dict[str, Any]) -> None:
+    f = Dispatcher(doubled(), compiler_options=options)
+    g = jax.jit(lambda x: f(x + 1) + 1)
+    np.testing.assert_array_equal(g(floats([1, 2])), [5, 7])
+    np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
+
+
+def test_it_can_be_called_inside_jit_with_64_bits_off() -> None:
+    f = Dispatcher(doubled())
+    wide = np.array([2.0**-40], np.float64) + 1
+    with jax.enable_x64(True):
+        x = jnp.asarray(wide)
+    assert jax.jit(f)(x).dtype == np.float64
+    np.testing.assert_array_equal(jax.jit(f)(x), wide * 2)
+
+
+def test_it_can_be_exported() -> None:
+    f = Dispatcher(doubled())
+    exported: Any = export.export(jax.jit(f))(floats([1, 2]))
+    assert "rematc_call" in exported.mlir_module()
+    np.testing.assert_array_equal(exported.call(floats([1, 2])), [2, 4])
+
+
+def test_it_runs_with_jit_disabled() -> None:
+    with jax.disable_jit():
+        np.testing.assert_array_equal(Dispatcher(doubled())(np.array([1.0, 2])), [2, 4])
+        np.testing.assert_array_equal(Dispatcher(shifted_by(np.ones))(np.array([1.0, 2])), [2, 3])
+
+
+def test_transformations_of_jax_are_refused_with_a_way_out() -> None:
+    f = Dispatcher(doubled())
+    with pytest.raises(CompileError, match=r"cannot differentiate 'double'.*rematc\.grad"):
+        jax.grad(f)(np.float32(1))
+    with pytest.raises(CompileError, match=r"jax\.vmap cannot batch 'double'"):
+        jax.vmap(f)(np.ones((2, 3), np.float32))
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+def test_constants_are_sent_to_the_device_once() -> None:
+    constant = np.arange(5000, dtype=np.float64)
+    f = Dispatcher(shifted_by(lambda shape: constant))
+    with jax.enable_x64(True):
+        x = jnp.ones(5000)
+    np.testing.assert_array_equal(f(x), constant + 1)
+    with jax.transfer_guard("disallow"):
+        result = f(x)
+    np.testing.assert_array_equal(result, constant + 1)
+
+
+def test_constants_are_arguments_of_the_executable_not_text() -> None:
+    constant = np.random.default_rng(0).normal(size=5000)
+    f = Dispatcher(shifted_by(lambda shape: constant))
+    f(np.ones(5000))
+    with jax.enable_x64(True):
+        text = f._jitted.lower(f._offer, np.ones(5000)).as_text()
+    assert len(text) < 2000
+    assert "%arg1: tensor<5000xf64>" in text
+
+
+def test_signatures_may_take_different_constants_and_are_compiled_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    f = Dispatcher(shifted_by(lambda shape: None if shape == (1,) else np.arange(shape[0], dtype=np.float32)))
+    sizes = (3, 1, 2, 3, 1, 2, 2, 3, 1)
+    with jax.log_compiles(True):
+        for size in sizes:
+            expected = np.ones(size) + (np.arange(size) if size > 1 else 0)
+            np.testing.assert_array_equal(f(np.ones(size, np.float32)), expected)
+    assert caplog.text.count("Finished XLA compilation of jit(shift)") == len(set(sizes))
+
+
+def test_signatures_that_take_equal_constants_are_offered_the_same() -> None:
+    def stage(x: Any) -> Staged:
+        types = [type_of(x), TensorType(F32, (2,))]
+        return Staged(program(types, lambda b, x, c: [x], constants=[floats([7, 8])]), LEAF)
+
+    f = Dispatcher(stage)
+    f(np.float32(1))
+    offer = f._offer
+    f(floats([1, 2]))
+    assert f._offer is offer
+    assert f._offers is None
+
+
+def test_constants_first_met_inside_a_trace_are_arrays() -> None:
+    f = Dispatcher(shifted_by(np.ones))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(lambda x: f(x) * 2)(np.ones(3)), [4, 4, 4])
+    np.testing.assert_array_equal(f(np.ones(3)), [2, 2, 2])
+
+
+# -- barriers ----------------------------------------------------------------------------------------------------------
+
+
+def test_barriers_hold_with_the_options_for_the_platform() -> None:
+    layers, width, batch = 8, 16, 64
+
+    @jax.checkpoint
+    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
+        return x + jax.nn.gelu(jax.nn.gelu(x @ w) @ w)
+
+    def loss(ws: list[jax.Array], x: jax.Array) -> jax.Array:
+        for w in ws:
+            x = layer(x, w)
+        return x.sum()
+
+    step = jax.jit(jax.value_and_grad(loss), compiler_options=barrier_options("cpu") or None)
+    ws = [ShapeDtypeStruct((width, width), np.float32)] * layers
+    x = ShapeDtypeStruct((batch, width), np.float32)
+    memory: Any = step.lower(ws, x).compile().memory_analysis()
+    activations = memory.temp_size_in_bytes / (batch * width * 4)
+    # One activation a layer and a few while a layer is recomputed; without the option it is 4 or 5 a layer.
+    assert activations < layers + 6
+
+
+def test_options_of_the_user_are_kept_beside_those_for_barriers() -> None:
+    merged = barrier_options("cpu", {"xla_disable_hlo_passes": "cse", "xla_cpu_enable_fast_math": False})
+    assert merged["xla_cpu_enable_fast_math"] is False
+    assert str(merged["xla_disable_hlo_passes"]).split(",")[0] == "cse"
+    assert barrier_options("cuda", {}) == {}

@@ -1,0 +1,25 @@
+"""Small programs for the tests of the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Array, Value
+from rematc.ir.types import TensorType
+from rematc.lowering.module import stablehlo_text
+from rematc.lowering.program import Program
+
+
+def program(
+    types: Sequence[TensorType],
+    body: Callable[..., Sequence[Value]],
+    *,
+    name: str = "f",
+    constants: Sequence[Array] = (),
+) -> Program:
+    """The program of `body(builder, *parameters)`; `types` are those of the leaves and then of the constants."""
+    b = Builder(name)
+    params = [b.parameter(type, f"x{index}") for index, type in enumerate(types)]
+    graph = b.build(*body(b, *params))
+    return Program(stablehlo_text(graph), graph.param_types, graph.result_types, name, tuple(constants))
