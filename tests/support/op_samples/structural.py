@@ -1,50 +1,56 @@
-"""Rows for ir/ops/structural.py."""
+"""Rows for ir/ops/structural.py. Names and barriers are identities, so JAX's identity judges them."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from jax import lax
 
 from rematc.ir.ops.structural import Constant, Iota, Name, OptimizationBarrier, StopGradient
-from rematc.ir.types import BF16, C64, DTYPES, F32, F64, I32, DType, TensorType
-from tests.support.samples import Sample, booleans, integers, normal
+from rematc.ir.types import BF16, C64, DTYPES, F8E5M2, F8E8M0FNU, F16, F32, F64, I8, I32, U8, Kind, TensorType
+from tests.support.samples import Factory, Sample, booleans, integers, literal, normal
+
+#: Whose shortest decimals MLIR must read back to the same bits.
+FRACTIONS = [0.1, 1 / 3, -2 / 3, 1e-3, 5e-5, 3.14159265358979, 1e4 / 3]
 
 
-def constants() -> list[Sample]:
-    """Of every element type: one repeated element, few, and so many that they are printed as bytes."""
+def constant(make: Factory, label: str = "") -> Sample:
+    return Sample(Constant.of(make(np.random.default_rng(5))), (), signed_zeros=True, label=label)
+
+
+def of_every_type() -> list[Sample]:
+    """One element, few, so many that they are printed as bytes, and none."""
     rows = []
     for dtype in DTYPES.values():
-        random = np.random.default_rng(3)
+        # What all of them hold; e8m0 has powers of two alone.
+        values = (0, 1) if dtype.is_bool else (1, 2) if dtype.kind is Kind.UINT or dtype is F8E8M0FNU else (-2, 1)
         for shape in ((), (2, 3), (5, 8), (0, 2)):
-            whole = random.integers(0, 2, shape) if dtype.is_bool else random.integers(-2, 2, shape)
-            rows.append(constant(dtype, whole + 2 if dtype.name[0] == "u" or "e8m0" in dtype.name else whole))
+            rows.append(constant(literal(dtype, np.resize(values, shape))))
     return rows
 
 
-def constant(dtype: DType, values: object, label: str = "") -> Sample:
-    return Sample(Constant.of(np.asarray(values).astype(dtype.numpy)), (), signed_zeros=True, label=label)
-
-
-SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 0.1, 1e-45, 3.4e38, 1 / 3]
-
 SAMPLES = (
-    *constants(),
-    *[constant(dtype, SPECIAL, f"special {dtype}") for dtype in (F32, F64, BF16)],
-    constant(C64, [complex(0.0, -0.0), complex(math.nan, 1.5), complex(-math.inf, 0.1)], "special c64"),
-    Sample(Iota(TensorType(I32, (3,)), 0), ()),
-    Sample(Iota(TensorType(F32, (2, 3)), 1), (), jax=lambda: lax.broadcasted_iota(np.float32, (2, 3), 1)),
-    Sample(Iota(TensorType(C64, (2, 3)), 0), ()),
-    Sample(Name("rows"), (normal(F32, 3),), differentiable=(0,)),
-    # Only JAX's meaning of the tangent: the function itself has a slope.
-    Sample(StopGradient(), (normal(F32, 3),), differentiable=(0,), jax=lax.stop_gradient, step=None),
-    Sample(
-        OptimizationBarrier(),
-        (normal(F32, 3), integers(I32, -9, 9, 2), normal(F64, 2)),
-        differentiable=(0, 2),
-        jax=lambda *xs: lax.optimization_barrier(xs),  # type: ignore[no-untyped-call]  # JAX leaves it unannotated
+    *of_every_type(),
+    *(constant(literal(dtype, FRACTIONS), f"{dtype}-fractions") for dtype in (F32, F64, BF16, F16, F8E5M2)),
+    constant(literal(C64, [complex(0.0, -0.0), complex(np.nan, 1.5), complex(-np.inf, 0.1)]), "c64-edges"),
+    *(constant(normal(dtype, 2, 3), f"{dtype}-array") for dtype in (F32, F64, BF16, C64)),
+    *(constant(integers(dtype, 0, 100, 5), f"{dtype}-array") for dtype in (I32, U8)),
+    constant(booleans(9), "bool-array"),
+    constant(normal(F32), "scalar"),
+    constant(normal(F32, 0, 3), "empty"),
+    constant(lambda random: np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32), "edges"),
+    constant(lambda random: np.array([np.inf, -np.inf, np.nan]).astype(BF16.numpy), "bf16-edges"),
+    constant(lambda random: np.array([1e-40, 1.4e-45], np.float32), "subnormal"),
+    constant(lambda random: np.array([-(2**63), 2**63 - 1], np.int64), "i64-edges"),
+    *(
+        Sample(Iota(TensorType(dtype, (3, 4)), dimension), (), label=f"{dtype}-{dimension}")
+        for dtype in (F32, BF16, I8, U8, I32, C64)
+        for dimension in (0, 1)
     ),
-    Sample(OptimizationBarrier(), (booleans(2),)),
+    Sample(Name("x"), (normal(F32, 3),), (0,), lambda x: x),
+    # The op that hides its operand from differentiation: differences see what it hides.
+    Sample(StopGradient(), (normal(F32, 3),), (0,), lax.stop_gradient, step=None),
     Sample(OptimizationBarrier(), ()),
+    Sample(OptimizationBarrier(), (normal(F32, 3), normal(F64, 2, 2)), (0, 1), lambda x, y: (x, y)),
+    Sample(OptimizationBarrier(), (normal(F64, 3), integers(I32, 0, 9, 3)), (0,), lambda x, y: (x, y)),
+    Sample(OptimizationBarrier(), (normal(F64, 3), normal(F64, 2)), (1,), lambda x, y: (x, y)),
 )
