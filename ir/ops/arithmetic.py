@@ -88,11 +88,11 @@ class Subtract(Binary):
     def evaluate(self, *operands: Numeric) -> Any:
         return np.subtract(*operands)
 
-    def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        return t
-
-    def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        return b.negate(t)
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        from_x, from_y = tangents
+        if from_y is None:
+            return (from_x,)
+        return (b.negate(from_y) if from_x is None else b.subtract(from_x, from_y),)
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         (ct,), (x, y) = cts, operands

@@ -24,7 +24,7 @@ from rematc.ir.ops.arithmetic import (
     Sign,
     Subtract,
 )
-from rematc.ir.types import BF16, C64, C128, F16, F32, F64, I8, I32, I64, U8, U32
+from rematc.ir.types import BF16, C64, C128, F8E4M3FN, F8E5M2, F16, F32, F64, I4, I8, I32, I64, U4, U8, U32
 from tests.support.samples import Sample, booleans, distinct, integers, literal, normal, uniform
 
 FLOATS = (F32, F64, BF16, F16)
@@ -158,6 +158,17 @@ def signs() -> tuple[Sample, ...]:
     )
 
 
+def narrow() -> tuple[Sample, ...]:
+    """Element types narrower than a byte, and floats of one byte: each result is rounded or wraps."""
+    small_floats = [(uniform(dtype, 0.5, 2, 8), uniform(dtype, 0.5, 2, 8)) for dtype in (F8E4M3FN, F8E5M2)]
+    small_integers = [
+        (integers(I4, -8, 7, 16), integers(I4, -8, 7, 16)),
+        (integers(U4, 0, 15, 16), integers(U4, 0, 15, 16)),
+    ]
+    ops = (Add(), Subtract(), Multiply(), Divide(), Maximum())
+    return tuple(Sample(op, operands) for op in ops for operands in (*small_floats, *small_integers))
+
+
 SAMPLES = (
     *sums_and_products(),
     *quotients(),
@@ -166,4 +177,5 @@ SAMPLES = (
     *extrema(),
     *clamps(),
     *signs(),
+    *narrow(),
 )

@@ -11,7 +11,26 @@ from jax import lax
 
 from rematc.ir.core import Op
 from rematc.ir.ops.conversion import BitcastConvert, Convert, ReducePrecision
-from rematc.ir.types import BF16, BOOL, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8, U32, DType
+from rematc.ir.types import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I4,
+    I8,
+    I16,
+    I32,
+    I64,
+    U4,
+    U8,
+    U32,
+    DType,
+)
 from tests.support.samples import Factory, Sample, booleans, integers, literal, normal, uniform
 
 EDGES = [0.0, -0.0, 1.5, -1.5, 0.1, -0.1, 1e30, -1e30, 300.5, math.inf, -math.inf, math.nan]
@@ -49,6 +68,10 @@ SAMPLES = (
     *(convert(dtype, integers(I32, -300, 300, 12)) for dtype in (I8, U8, I64, F32, BF16, BOOL, C64)),
     *(convert(dtype, integers(U8, 0, 255, 12)) for dtype in (I8, I32, F16, BOOL)),
     *(convert(dtype, booleans(8)) for dtype in (I32, U8, F32, BF16, C64)),
+    *(convert(dtype, normal(F32, 16, scale=100)) for dtype in (F8E4M3FN, F8E5M2)),
+    *(convert(F32, uniform(dtype, -9, 9, 8)) for dtype in (F8E4M3FN, F8E5M2)),
+    *(convert(dtype, integers(I32, -99, 99, 16)) for dtype in (I4, U4)),
+    convert(I32, integers(I4, -8, 7, 16)),
     convert(F32, literal(F32, [1.0])),
     bitcast(I32, normal(F32, 3, 4)),
     bitcast(F32, integers(U32, 0, 2**30, 3, 4)),
