@@ -59,8 +59,13 @@ def _positional_names(function: Function) -> list[str]:
 
 
 def is_array_like(leaf: object) -> bool:
-    """Whether a leaf becomes a traced array: tracers, NumPy and JAX arrays, numbers. Other leaves are static."""
-    return isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)) or (
+    """Whether a leaf becomes a traced array: tracers, NumPy and JAX arrays, numbers.
+
+    Other leaves stay what they are, and so do Python's own booleans: they are flags, which functions branch on.
+    """
+    if isinstance(leaf, bool):
+        return False
+    return isinstance(leaf, (Tracer, np.ndarray, np.generic, int, float, complex)) or (
         hasattr(leaf, "__array__") or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
     )
 
@@ -72,7 +77,7 @@ def leaf_type(leaf: object) -> tuple[TensorType, bool]:
     """
     if isinstance(leaf, Tracer):
         return leaf.value.type, leaf.weak
-    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+    if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, np.generic):
         array = np.asarray(leaf)
         numpy, shape, is_weak = array.dtype, array.shape, True
     else:

@@ -15,7 +15,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.arguments import CallArguments, Function, function_name
-from rematc.compiler.execution import Jit, run_graph
+from rematc.compiler.execution import Eager, run_graph
 from rematc.compiler.residuals import log_residuals
 from rematc.compiler.trace import current_trace, require_trace
 from rematc.compiler.tracing import TracedFunction, apply_graph, trace_call
@@ -86,7 +86,7 @@ class ValueAndGrad:
         self._argnums = argnums
         self._has_aux = has_aux
         functools.update_wrapper(self, function)
-        self._jitted = Jit(self._record)
+        self._jitted = Eager(self._record)
 
     def __call__(self, *args: object, **kwargs: object) -> tuple[object, object]:
         if current_trace() is None:
@@ -192,7 +192,7 @@ def grad(
         return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
 
     functools.update_wrapper(record, fun)
-    jitted = Jit(record)
+    jitted = Eager(record)
 
     @functools.wraps(fun)
     def gradient(*args: object, **kwargs: object) -> object:

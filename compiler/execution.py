@@ -1,0 +1,124 @@
+"""Running functions: `jit`, and graphs executed as they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import jax
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.arguments import CallArguments, Function, Statics
+from rematc.compiler.programs import make_program, program_of, run_passes
+from rematc.compiler.trace import current_trace
+from rematc.compiler.tracing import emit_op, trace_call
+from rematc.ir.core import Graph
+from rematc.ir.ops.regions import Call
+from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.runtime import barrier_options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NO_STATICS = Statics(frozenset(), frozenset())
+
+
+class Jit:
+    """A function compiled once for each shape, element type, structure and static value of its arguments.
+
+    Inside a trace it is recorded as a call: its body is printed once, however often it is applied.
+    """
+
+    def __init__(self, function: Function, statics: Statics = _NO_STATICS) -> None:
+        self._function = function
+        self._statics = statics
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def _dispatch(self) -> Dispatcher:
+        """Made at the first call: it asks jax for its platform, which starts the platform."""
+
+        @functools.wraps(self._function)
+        def stage(*args: object, **kwargs: object) -> Staged:
+            call = CallArguments.of(self._function, args, kwargs, self._statics)
+            traced = trace_call(self._function, call)
+            return Staged(program_of(traced), traced.out_tree)
+
+        return dispatcher_of(stage, self._statics)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        if current_trace() is None:
+            return self._dispatch(*args, **kwargs)
+        return self._record(*args, **kwargs)
+
+    def _record(self, *args: object, **kwargs: object) -> object:
+        call = CallArguments.of(self._function, args, kwargs, self._statics)
+        traced = trace_call(self._function, call)
+        trace = current_trace()
+        assert trace is not None
+        trace.records.extend(traced.records)
+        results = emit_op(Call(traced.graph), *call.arrays, *traced.captures)
+        return jax.tree_util.tree_unflatten(traced.out_tree, results)
+
+
+def jit(
+    fun: Callable[P, R],
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[P, R]:
+    """`fun`, traced and compiled at its first call for each signature of its arguments.
+
+    Args:
+        fun: a function of arrays and pytrees of arrays.
+        static_argnums: positions of arguments whose value `fun` may branch on; a new value compiles anew.
+        static_argnames: the same by name.
+    """
+    return Jit(fun, Statics.of(fun, static_argnums, static_argnames))  # type: ignore[return-value]  # same signature
+
+
+class Eager:
+    """A transformed function called outside all traces: compiled like `Jit`, with flags and strings static.
+
+    Such a function is the user's own with another result, and users branch on `train=True`.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._jits: dict[tuple[object, ...], Jit] = {}
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        positions = [index for index, value in enumerate(args) if isinstance(value, (bool, str))]
+        names = [name for name, value in kwargs.items() if isinstance(value, (bool, str))] if kwargs else []
+        key = (*positions, *names)
+        found = self._jits.get(key)
+        if found is None:
+            found = self._jits[key] = Jit(self._function, Statics(frozenset(positions), frozenset(names)))
+        return found(*args, **kwargs)
+
+
+def run_graph(graph: Graph, operands: Sequence[object]) -> list[object]:
+    """Compile and run a graph; equal graphs are compiled once. Operands are arrays and numbers, one a parameter."""
+    arrays = [
+        operand if hasattr(operand, "dtype") else np.asarray(operand, value.type.dtype.numpy)
+        for operand, value in zip(operands, graph.params, strict=True)
+    ]
+    return list(_dispatcher_of_graph(graph)(*arrays))  # type: ignore[call-overload]  # a list of results
+
+
+@functools.lru_cache(maxsize=512)
+def _dispatcher_of_graph(graph: Graph) -> Dispatcher:
+    staged = Staged(make_program(run_passes(graph).graph, ()), jax.tree_util.tree_structure([0] * len(graph.results)))
+    return dispatcher_of(lambda *leaves: staged, _NO_STATICS)
+
+
+def dispatcher_of(stage: Callable[..., Staged], statics: Statics) -> Dispatcher:
+    """The runtime's entry for a staged function, on jax's default platform, with barriers that hold there."""
+    return Dispatcher(
+        stage,
+        static_argnums=sorted(statics.positions),
+        static_argnames=sorted(statics.names),
+        compiler_options=barrier_options(jax.default_backend()),
+    )

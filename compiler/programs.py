@@ -1,0 +1,54 @@
+"""From a traced function to a program: the passes that every program goes through, then StableHLO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rematc.compiler.tracing import TracedFunction
+from rematc.ir.core import Array, Graph
+from rematc.lowering.module import stablehlo_text
+from rematc.lowering.program import Program
+from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
+
+#: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
+#: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
+DEFAULT_PIPELINE = "barriers,cse,dce"
+
+
+@dataclass(frozen=True, slots=True)
+class PassedGraph:
+    """A graph after the passes.
+
+    Attributes:
+        graph: what is lowered.
+        records: what each pass did, and how long it took.
+    """
+
+    graph: Graph
+    records: tuple[PassRecord, ...]
+
+
+def run_passes(
+    graph: Graph, pipeline: str | None = None, after_each: Callable[[str, Graph], None] | None = None
+) -> PassedGraph:
+    """Run a pipeline (the default one if None), verifying after each pass; see `rematc.passes.manager`."""
+    passes = parse_pipeline(DEFAULT_PIPELINE if pipeline is None else pipeline)
+    result = PassManager(passes, after_each=after_each).run(graph)
+    return PassedGraph(result.graph, result.records)
+
+
+def make_program(graph: Graph, constants: tuple[Array, ...]) -> Program:
+    """The program of a graph whose last parameters are `constants`."""
+    return Program(
+        text=stablehlo_text(graph),
+        param_types=graph.param_types,
+        result_types=graph.result_types,
+        name=graph.name,
+        constants=constants,
+    )
+
+
+def program_of(traced: TracedFunction) -> Program:
+    """The program of a root trace, through the default passes."""
+    return make_program(run_passes(traced.graph).graph, traced.constants)
