@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import sys
 from types import CodeType, FrameType
@@ -10,10 +11,21 @@ from rematc.ir.locations import Location
 
 # Frames of these packages are never the user's line: NumPy calls back into the tracers, JAX into pytree nodes.
 _LIBRARIES = frozenset({"rematc", "numpy", "scipy", "jax", "jaxlib", "opt_einsum", "functools", "contextlib"})
+# What calls the command is not the user's code either: click, the script that was installed.
+_COMMAND = "rematc.cli."
 _CACHE_LIMIT = 1 << 16
 
+
+class _Owner(enum.Enum):
+    """Whose file a frame runs in."""
+
+    USER = "user"
+    LIBRARY = "library"
+    COMMAND = "command"
+
+
 # Caches: both follow from their keys. A code object is kept beside its location, so that its id stays its own.
-_library_files: dict[str, bool] = {}
+_owners: dict[str, _Owner] = {}
 _locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
 
 
@@ -22,24 +34,28 @@ def user_location() -> Location | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        is_library = _library_files.get(code.co_filename)
-        if is_library is None:
-            is_library = _classify(frame)
-        if not is_library:
+        owner = _owners.get(code.co_filename)
+        if owner is None:
+            owner = _classify(frame)
+        if owner is _Owner.COMMAND:
+            return None
+        if owner is _Owner.USER:
             found = _locations.get((id(code), frame.f_lasti))
             return found[0] if found is not None else _locate(code, frame.f_lasti, frame.f_lineno)
         frame = frame.f_back
     return None
 
 
-def _classify(frame: FrameType) -> bool:
+def _classify(frame: FrameType) -> _Owner:
     module = frame.f_globals.get("__name__", "")
-    is_library = module.partition(".")[0] in _LIBRARIES
+    owner = _Owner.LIBRARY if module.partition(".")[0] in _LIBRARIES else _Owner.USER
+    if module.startswith(_COMMAND):
+        owner = _Owner.COMMAND
     file = frame.f_code.co_filename
     # Code made from a string ("<string>") has no file of its own: judge each frame by its module.
     if not file.startswith("<"):
-        _library_files[file] = is_library
-    return is_library
+        _owners[file] = owner
+    return owner
 
 
 def _locate(code: CodeType, instruction: int, line: int | None) -> Location:
