@@ -235,4 +235,8 @@ def explain_xla(error: Exception, name: str) -> Exception:
             f"out of memory in '{name}': {first}; save less with another policy or a smaller budget, "
             "or pass smaller arrays"
         )
+    if "No such compile option" in first:
+        return CompileError(
+            f"{first.partition(': ')[2]}; leave it out of compiler_options, or see XLA's names for them"
+        )
     return error

@@ -6,6 +6,7 @@ for this thread and this call only.
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +113,11 @@ class Executable:
         if len(leaves) != len(expected):
             raise CompileError(f"'{self.program.name}' takes {len(expected)} arrays, got {len(leaves)}")
         for index, (leaf, type) in enumerate(zip(leaves, expected, strict=True)):
-            aval = jax.typeof(leaf)
+            try:
+                aval = jax.typeof(leaf)
+            except TypeError:
+                found = builtins.type(leaf).__name__
+                raise CompileError(f"'{self.program.name}' takes {type} as array {index}, got a {found}") from None
             if (aval.shape, aval.dtype) != (type.shape, type.dtype.numpy):
                 found = aval.str_short(short_dtypes=True)
                 raise CompileError(f"'{self.program.name}' was compiled for {type} as array {index}, got {found}")
@@ -176,9 +181,11 @@ def compile_program(
 
     run.__name__ = program.name
     in_shapes = [_placeholder(type, device) for type in program.param_types]
+    placements = [_placement(type, device) for type in program.result_types]
     options: dict[str, Any] | None = dict(compiler_options or {}) or None
     with jax.enable_x64(True):
-        lowered = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True).lower(*in_shapes)
+        jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, out_shardings=placements)
+        lowered = jitted.lower(*in_shapes)
         start = time.perf_counter()
         try:
             compiled = lowered.compile(compiler_options=options)
@@ -205,6 +212,10 @@ def _has_host_memory(device: jax.Device) -> bool:
     return device.platform != "cpu" and any(memory.kind == "pinned_host" for memory in device.addressable_memories())
 
 
+def _placement(type: TensorType, device: jax.Device) -> SingleDeviceSharding:
+    return SingleDeviceSharding(device, memory_kind="pinned_host" if type.on_host else None)
+
+
 def _placeholder(type: TensorType, device: jax.Device) -> Any:
-    sharding = SingleDeviceSharding(device, memory_kind="pinned_host" if type.on_host else None)
-    return jax.ShapeDtypeStruct(type.shape, type.dtype.numpy, sharding=sharding)  # type: ignore[no-untyped-call]  # JAX's
+    shape: Any = jax.ShapeDtypeStruct
+    return shape(type.shape, type.dtype.numpy, sharding=_placement(type, device))

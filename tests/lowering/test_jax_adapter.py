@@ -1,0 +1,121 @@
+"""What we use of JAX beyond its documented API still is what we take it for. A failure here names what moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rematc.ir.errors import CompileError, InternalError
+from rematc.ir.ops.structural import ToMemory
+from rematc.ir.types import DTYPES, F32, TensorType
+from rematc.lowering import jax_adapter
+from rematc.lowering.program import Program
+from tests.support.programs import program
+
+VECTOR = TensorType(F32, (3,))
+X = np.arange(3, dtype=np.float32)
+
+
+def negation() -> Program:
+    return program([VECTOR], lambda b, x: [b.negate(x)], name="negation")
+
+
+def test_x64_is_swapped_for_this_thread() -> None:
+    previous = jax_adapter.swap_x64(True)
+    try:
+        assert jnp.asarray(np.array([1.0])).dtype == np.float64
+    finally:
+        jax_adapter.restore_x64(previous)
+    assert jnp.asarray(np.array([1.0])).dtype == np.float32
+
+
+def test_an_open_trace_is_noticed() -> None:
+    seen = []
+
+    def note(x: Any) -> Any:
+        seen.append(jax_adapter.is_trace_open())
+        return x
+
+    assert not jax_adapter.is_trace_open()
+    for transform in (jax.jit, jax.vmap):
+        transform(note)(X)
+    assert seen == [True, True]
+    assert not jax_adapter.is_trace_open()
+
+
+def test_versions_of_jaxlib_compare() -> None:
+    assert jax_adapter.is_jaxlib_before(99)
+    assert not jax_adapter.is_jaxlib_before(0, 10)
+
+
+def test_a_call_is_one_equation_of_the_jaxpr() -> None:
+    once = negation()
+    jaxpr = jax.make_jaxpr(lambda x: jax_adapter.call(once, [x]))(X)
+    (eqn,) = jaxpr.eqns
+    assert eqn.primitive.name == "rematc_call"
+    assert eqn.params == {"program": once}
+    assert "program=Program('negation', 1 leaves, 0 constants)" in str(jaxpr)
+
+
+def test_a_program_called_twice_stands_once_in_the_module() -> None:
+    once = negation()
+    text = jax.jit(lambda x: jax_adapter.call(once, jax_adapter.call(once, [x]))).lower(X).as_text()
+    assert text.count("stablehlo.negate") == 1
+
+
+def test_programs_of_one_name_get_functions_of_their_own() -> None:
+    minus, twice = negation(), program([VECTOR], lambda b, x: [b.add(x, x)], name="negation")
+    (result,) = jax.jit(lambda x: jax_adapter.call(twice, jax_adapter.call(minus, [x])))(X)
+    np.testing.assert_array_equal(result, -2 * X)
+
+
+def test_a_name_that_is_no_identifier() -> None:
+    strange = program([VECTOR], lambda b, x: [b.negate(x)], name='<lambda> "ö"')
+    (result,) = jax.jit(lambda x: jax_adapter.call(strange, [x]))(X)
+    np.testing.assert_array_equal(result, -X)
+
+
+def test_the_users_lines_reach_the_hlo() -> None:
+    text = negation().text.replace("loc(unknown)", 'loc("model.py":12:8)')
+    located = Program(text, (VECTOR,), (VECTOR,), "negation")
+    hlo = jax.jit(lambda x: jax_adapter.call(located, [x])).lower(X).as_text(debug_info=True)
+    assert '"model.py":12:8' in hlo
+
+
+def test_operands_of_other_types_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"'negation' takes \(f32\[3\]\), got \(i32\[3\]\)"):
+        jax_adapter.call(negation(), [np.arange(3, dtype=np.int32)])
+
+
+def test_offloading_is_refused_on_cpu_and_annotated_elsewhere() -> None:
+    host = TensorType(F32, (3,), on_host=True)
+    offload = program([VECTOR], lambda b, x: [b.emit1(ToMemory(True), x)], name="offload")
+    assert offload.result_types == (host,)
+    traced = jax.jit(lambda x: jax_adapter.call(offload, [x])).trace(X)
+    with pytest.raises(CompileError, match="'offload' offloads values"):
+        traced.lower()
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("annotate_device_placement(%arg0) {has_side_effect = true, mhlo.frontend_attributes") == 1
+
+
+@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.bits >= 8])
+def test_every_element_type_goes_in_and_out(name: str) -> None:
+    type = TensorType(DTYPES[name], (2,))
+    through = program([type], lambda b, x: [x])
+    x = np.zeros(2, type.dtype.numpy)
+    previous = jax_adapter.swap_x64(True)
+    try:
+        (result,) = jax.eval_shape(lambda x: jax_adapter.call(through, [x]), x)
+        jax.jit(lambda x: jax_adapter.call(through, [x])).lower(x)
+    finally:
+        jax_adapter.restore_x64(previous)
+    assert (result.shape, result.dtype) == (x.shape, x.dtype)
+
+
+def test_constants_must_fit_the_last_parameters() -> None:
+    with pytest.raises(InternalError, match="constants do not fit"):
+        Program(negation().text, (VECTOR,), (VECTOR,), "f", (np.zeros(3),))
