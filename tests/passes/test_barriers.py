@@ -1,0 +1,192 @@
+"""Where barriers stand, and what they hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rematc.compiler.text import parse
+from rematc.ir.builder import Builder
+from rematc.ir.core import Equation, Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.regions import Call
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.policy import Policy
+from rematc.ir.types import F64, TensorType
+from rematc.ir.verifier import verify
+from rematc.passes.barriers import Barriers
+from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.linearize import Vjp, under_policy, vjp
+from rematc.passes.policies import parse_policy
+from tests.support.random_graphs import same_bits
+from tests.support.smooth_graphs import arrays_for, count_ops, is_float, policies, run, smooth_graphs
+
+SCALAR = TensorType(F64, ())
+
+
+def training_step(pulled: Vjp) -> Graph:
+    """Forward and backward graph in one, as `value_and_grad` has them."""
+    b = Builder("step")
+    params = [b.parameter(value.type, value.name) for value in pulled.forward.params]
+    results = b.inline(pulled.forward, params)
+    count = len(results) - len(pulled.residuals)
+    cts = [b.full(value.type, 1.0) for value in pulled.backward.params[len(pulled.residuals) :]]
+    return b.build(*results[:count], *b.inline(pulled.backward, [*results[count:], *cts]))
+
+
+def barriers(graph: Graph) -> list[Equation]:
+    return [eqn for eqn in graph.equations if isinstance(eqn.op, OptimizationBarrier)]
+
+
+def step(text: str, policy: str | None = None) -> Graph:
+    """The training step of a graph through the pass."""
+    graph = parse(text)
+    primal = graph if policy is None else under_policy(graph, parse_policy(policy))
+    return Barriers().run(training_step(vjp(primal, is_float(graph))))
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(smooth_graphs(), st.none() | policies(), st.sampled_from(["optimization_barrier", "none"]))
+def test_the_meaning_stays_and_no_region_is_left(graph: Graph, policy: Policy | None, strategy: str) -> None:
+    primal = graph if policy is None else under_policy(graph, policy)
+    before = training_step(vjp(primal, is_float(graph)))
+    after = Barriers(strategy).run(before)
+    verify(after)
+    assert "checkpoint" not in count_ops(after)
+    arrays = arrays_for(graph)
+    assert same_bits(run(after, arrays), run(before, arrays))
+
+
+@settings(max_examples=40, deadline=None)
+@given(smooth_graphs(), st.none() | policies())
+def test_the_forward_graph_has_no_barrier(graph: Graph, policy: Policy | None) -> None:
+    primal = graph if policy is None else under_policy(graph, policy)
+    assert not barriers(Barriers().run(vjp(primal, is_float(graph)).forward))
+    assert not barriers(Barriers().run(primal)), "nor has a graph that is not differentiated"
+
+
+# -- what a barrier holds ----------------------------------------------------------------------------------------------
+
+LAYERS = """graph @f(%w: f64[3,3], %x: f64[3]) -> (f64[3]) {{
+  %0: f64[3] = checkpoint %w, %x {{body=graph @g(%w: f64[3,3], %x: f64[3]) -> (f64[3]) {{
+    %0: f64[3] = dot_general %w, %x {{contract=[[1],[0]], batch=[[],[]]}}
+    %1: f64[3] = sine %0
+    return %1
+  }}{0}}}
+  %1: f64[3] = checkpoint %w, %0 {{body=graph @g(%w: f64[3,3], %x: f64[3]) -> (f64[3]) {{
+    %0: f64[3] = dot_general %w, %x {{contract=[[1],[0]], batch=[[],[]]}}
+    %1: f64[3] = sine %0
+    return %1
+  }}{0}}}
+  return %1
+}}"""
+
+
+def test_one_barrier_for_each_region_over_its_residuals_and_cotangent() -> None:
+    graph = step(LAYERS.format(""))
+    last, first = barriers(graph)
+    w, x = graph.params
+    sines = [eqn.results[0] for eqn in graph.equations if eqn.op.name == "sine"]
+    assert last.operands[:2] == (w, sines[0])
+    assert first.operands[:2] == (w, x)
+    producer = {value: eqn for eqn in graph.equations for value in eqn.results}
+    assert producer[last.operands[2]].op.name == "broadcast_in_dim", "the cotangent of the result"
+    first_ct = first.operands[2]
+    assert producer[first_ct].op.name == "dot_general", "the cotangent that the last layer's backward pass gives"
+
+
+def test_what_stands_behind_a_barrier_reads_only_its_results() -> None:
+    graph = step(LAYERS.format(""))
+    (last, first) = barriers(graph)
+    order = {eqn: index for index, eqn in enumerate(graph.equations)}
+    between = graph.equations[order[last] + 1 : order[first]]
+    made = {value for eqn in between for value in eqn.results} | set(last.results)
+    assert all(made.issuperset(eqn.operands) for eqn in between)
+    counted = count_ops(graph)
+    assert (counted["sine"], counted["cosine"], counted["dot_general"]) == (2, 2, 2 + 2 + 2 * 2)
+
+
+def test_cse_never_merges_recomputation_with_the_forward_graph() -> None:
+    graph = step(LAYERS.format(""))
+    assert count_ops(CommonSubexpressions().run(graph)) == count_ops(graph)
+    without = Barriers("none").run(training_step(vjp(parse(LAYERS.format("")), [True, True])))
+    assert count_ops(CommonSubexpressions().run(without))["dot_general"] == 2 + 2 * 2
+
+
+def test_saved_values_are_pinned() -> None:
+    (barrier,) = barriers(_flat_step("dots"))
+    assert [str(value.type) for value in barrier.operands] == ["f64[3,3]", "f64[3]", "f64[3]", "f64[3]", "f64[3]"]
+
+
+def _flat_step(policy: str) -> Graph:
+    return step(
+        """graph @f(%w: f64[3,3], %x: f64[3]) -> (f64[3]) {
+             %0: f64[3] = dot_general %w, %x {contract=[[1],[0]], batch=[[],[]]}
+             %1: f64[3] = sine %0
+             %2: f64[3] = dot_general %w, %1 {contract=[[1],[0]], batch=[[],[]]}
+             %3: f64[3] = sine %2
+             return %3
+           }""",
+        policy,
+    )
+
+
+def test_without_prevent_cse_there_is_no_barrier() -> None:
+    graph = step(LAYERS.format(", prevent_cse=false"))
+    assert not barriers(graph)
+    assert count_ops(graph)["dot_general"] == 2 + 2 + 2 * 2, "xla may merge what is recomputed, we do not"
+
+
+def test_a_tuple_pins_exactly_these_operands() -> None:
+    graph = step(LAYERS.format(", prevent_cse=[false,true]"))
+    w = graph.params[0]
+    for barrier in barriers(graph):
+        assert len(barrier.operands) == 2, "x and the cotangent"
+        assert w not in barrier.operands
+    assert len(barriers(graph)) == 2
+
+
+def test_a_value_given_twice_is_in_the_barrier_once() -> None:
+    graph = step(
+        """graph @f(%x: f64[3]) -> (f64[3]) {
+             %0: f64[3] = checkpoint %x, %x {body=graph @g(%x: f64[3], %y: f64[3]) -> (f64[3]) {
+               %0: f64[3] = multiply %x, %y
+               return %0
+             }}
+             return %0
+           }"""
+    )
+    (barrier,) = barriers(graph)
+    assert len(barrier.operands) == 2
+
+
+def test_nested_regions_have_a_barrier_each() -> None:
+    graph = step(LAYERS.format(""), "nothing")
+    outermost, last, first = barriers(graph)
+    assert len(outermost.operands) == 3
+    assert set(last.operands) > {outermost.results[0]}
+    assert len(first.operands) == 3
+
+
+def test_everything_saveable_leaves_no_barrier() -> None:
+    assert not barriers(_flat_step("everything"))
+
+
+def test_the_strategy_none_leaves_no_barrier() -> None:
+    graph = parse(LAYERS.format(""))
+    assert not barriers(Barriers("none").run(training_step(vjp(graph, [True, True]))))
+    with pytest.raises(CompileError, match=r"unknown barrier strategy 'nun' \(known: optimization_barrier, none\)"):
+        Barriers("nun")
+
+
+def test_regions_inside_functions_are_found() -> None:
+    body = training_step(vjp(parse(LAYERS.format("")), [True, True]))
+    b = Builder("main")
+    graph = b.build(*b.emit(Call(body), *[b.parameter(type) for type in body.param_types]))
+    (eqn,) = Barriers().run(graph).equations
+    assert isinstance(eqn.op, Call)
+    assert len(barriers(eqn.op.body)) == 2
