@@ -142,7 +142,7 @@ def _kind_or_dtype(item: object) -> NumpyDType | type:
 def can_cast(from_: object, to: object, casting: str = "safe") -> bool:
     """As np.can_cast."""
     source = dtype_of(from_) if isinstance(from_, Tracer) else from_
-    return bool(np.can_cast(source, to, casting))  # type: ignore[arg-type, call-overload]  # whatever the user passes
+    return bool(np.can_cast(source, to, casting))  # type: ignore[arg-type]  # whatever the user passes
 
 
 def iscomplexobj(x: ArrayLike) -> bool:
@@ -157,7 +157,7 @@ def isrealobj(x: ArrayLike) -> bool:
 
 def common_type(*arrays: ArrayLike) -> type:
     """As np.common_type."""
-    return np.common_type(*[np.empty((), dtype_of(a)) for a in arrays])  # type: ignore[no-any-return, call-overload, arg-type]  # by dtype
+    return np.common_type(*[np.empty((), dtype_of(a)) for a in arrays])
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[object, ...]:

@@ -203,7 +203,9 @@ def _hypot(b: Builder, x: Value, y: Value) -> Value:
     # A constant factor as far as derivatives go: it only keeps the squares in range.
     scale = stopped(b, b.select(is_plain, largest, b.full(x.type, 1)))
     u, v = b.divide(x, scale), b.divide(y, scale)
-    return b.multiply(scale, b.sqrt(b.add(b.multiply(u, u), b.multiply(v, v))))
+    length = b.multiply(scale, b.sqrt(b.add(b.multiply(u, u), b.multiply(v, v))))
+    # Infinity wins over NaN.
+    return b.select(b.logical_or(_is_inf(b, x), _is_inf(b, y)), b.full(x.type, math.inf), length)
 
 
 def _heaviside(b: Builder, x: Value, at_zero: Value) -> Value:
@@ -248,6 +250,11 @@ def _normal_cdf(b: Builder, x: Value) -> Value:
 def _shift_right(b: Builder, x: Value, y: Value) -> Value:
     is_signed = x.type.dtype.kind is Kind.INT
     return b.emit1(logical.ShiftRightArithmetic() if is_signed else logical.ShiftRightLogical(), x, y)
+
+
+def _bit_count(b: Builder, x: Value) -> Value:
+    # Of a negative integer, NumPy counts the bits of its magnitude.
+    return b.emit1(logical.Popcnt(), absolute(b, x))
 
 
 def _conjugate(b: Builder, x: Value) -> Value:
@@ -337,7 +344,7 @@ RULES: dict[str, Rule] = {
     "invert": _op(logical.Not()),
     "left_shift": _op(logical.ShiftLeft()),
     "right_shift": _shift_right,
-    "bitwise_count": _op(logical.Popcnt()),
+    "bitwise_count": _bit_count,
     # scipy.special
     "erf": _op(special.Erf()),
     "erfc": _op(special.Erfc()),

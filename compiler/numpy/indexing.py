@@ -58,7 +58,11 @@ def getitem(x: ArrayLike, index: object) -> Tracer:
 def sliced(x: Value, entries: Sequence[Entry]) -> Value:
     """Ranges, points and new axes."""
     b = here()
-    start, limit, strides, backwards, shape = [], [], [], [], []
+    start: list[int] = []
+    limit: list[int] = []
+    strides: list[int] = []
+    backwards: list[int] = []
+    shape: list[int] = []
     for entry in entries:
         match entry:
             case NewAxis():
@@ -238,7 +242,7 @@ def delete(arr: ArrayLike, obj: object, axis: object = None) -> Tracer:
         arr, axis = ravel(arr), 0
     shape = shape_of(arr)
     along = normalize_axis(axis, len(shape), "np.delete")
-    kept = np.delete(np.arange(shape[along]), obj)  # type: ignore[arg-type]  # whatever NumPy takes
+    kept = np.delete(np.arange(shape[along]), obj)  # type: ignore[call-overload]  # whatever NumPy takes
     return getitem(arr, (*[slice(None)] * along, kept))
 
 

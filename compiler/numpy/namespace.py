@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +36,8 @@ def full(shape: object, fill_value: ArrayLike, dtype: object = None) -> object:
     return np.full(shape, fill_value, dtype)  # type: ignore[call-overload]  # whatever NumPy takes
 
 
-def _write(copy: Array, index: object, value: object) -> None:
-    copy[index] = value  # type: ignore[index]  # whatever NumPy takes
+def _write(copy: Array, index: Any, value: Any) -> None:
+    copy[index] = value
 
 
 def _through(function: Callable[..., object]) -> Callable[..., object]:
@@ -72,9 +73,7 @@ def _namespace() -> dict[str, object]:
     names: dict[str, object] = {name: getattr(np, name) for name in _CONCRETE if hasattr(np, name)}
     for name in dir(np):
         found = getattr(np, name)
-        if isinstance(found, np.ufunc) and found.__name__ in SUPPORTED_UFUNCS:
-            names[name] = found
-        elif callable(found) and _is_traced_function(found):
+        if _is_supported(found):
             names[name] = found
     linear = {f.__name__: f for f in FUNCTIONS if getattr(f, "__module__", "") == "numpy.linalg"}
     names["linalg"] = SimpleNamespace(**linear)
@@ -82,11 +81,10 @@ def _namespace() -> dict[str, object]:
     return names
 
 
-def _is_traced_function(found: object) -> bool:
-    try:
-        return found in FUNCTIONS
-    except TypeError:  # not hashable
-        return False
+def _is_supported(found: object) -> bool:
+    if isinstance(found, np.ufunc):
+        return found.__name__ in SUPPORTED_UFUNCS
+    return callable(found) and found in FUNCTIONS
 
 
 def supported() -> tuple[str, ...]:

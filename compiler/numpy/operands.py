@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import ml_dtypes
 import numpy as np
 
 from rematc.compiler.numpy.promotion import NumpyDType, default_dtype, ir_dtype, kind_of, result_dtype
@@ -59,8 +60,9 @@ def shape_of(x: ArrayLike) -> tuple[int, ...]:
     """Shape of a tracer, an array or a scalar."""
     if isinstance(x, (bool, int, float, complex)):
         return ()
-    shape: tuple[int, ...] = x.shape if isinstance(x, Tracer) else np.shape(x)  # type: ignore[arg-type]  # any array
-    return shape
+    if isinstance(x, (Tracer, np.ndarray)):
+        return x.shape
+    return np.asarray(x).shape
 
 
 def value_of(x: ArrayLike, dtype: DType | None = None) -> Value:
@@ -94,7 +96,8 @@ def broadcast_operand(x: ArrayLike, dtype: DType, shape: tuple[int, ...]) -> Val
 
 def _scalar(trace: Trace, x: complex, dtype: DType, shape: tuple[int, ...]) -> Value:
     if dtype.is_integer and isinstance(x, int):
-        limits = np.iinfo(dtype.numpy)
+        iinfo: Any = ml_dtypes.iinfo
+        limits = iinfo(dtype.numpy)
         if not limits.min <= x <= limits.max:
             fail(f"Python integer {x} is out of bounds for {dtype.numpy}; convert the array to a wider dtype first")
     if isinstance(x, np.generic):

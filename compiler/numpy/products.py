@@ -125,10 +125,11 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: object = 2) -> Tracer:
             fail(f"np.tensordot over {count} axes of arrays of shapes {x.type.shape} and {y.type.shape}")
         pair = (tuple(range(x.type.rank - count, x.type.rank)), tuple(range(count)))
     else:
-        left, right = axes  # type: ignore[misc]  # a pair, as np.tensordot takes it
+        if not isinstance(axes, (tuple, list)) or len(axes) != 2:
+            fail(f"np.tensordot takes a number of axes or a pair of lists of axes, got {axes!r}")
         pair = (
-            normalize_axes(left, x.type.rank, "np.tensordot"),
-            normalize_axes(right, y.type.rank, "np.tensordot"),
+            normalize_axes(axes[0], x.type.rank, "np.tensordot"),
+            normalize_axes(axes[1], y.type.rank, "np.tensordot"),
         )
     if len(pair[0]) != len(pair[1]):
         fail(f"np.tensordot sums over {len(pair[0])} axes of the first array and {len(pair[1])} of the second")

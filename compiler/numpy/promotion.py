@@ -33,8 +33,8 @@ def kind_of(x: object) -> Kind:
         return _BOOL
     if isinstance(x, (int, float, complex)):
         return type(x)
-    dtype = getattr(x, "dtype", None)
-    return dtype if isinstance(dtype, np.dtype) else np.asarray(x).dtype
+    own: object = getattr(x, "dtype", None)
+    return own if isinstance(own, np.dtype) else np.asarray(x).dtype
 
 
 @cache

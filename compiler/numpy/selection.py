@@ -6,7 +6,9 @@ The parameters are those of the NumPy functions of the same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rematc.compiler.numpy.elementwise import truncate, truth
@@ -122,19 +124,13 @@ def nan_to_num(
     if not value.type.dtype.is_float:
         return wrap(value)
     dtype, shape = value.type.dtype, value.type.shape
-    top = reduction.highest(dtype)
-    limits = np.finfo(dtype.numpy) if top == np.inf and np.issubdtype(dtype.numpy, np.floating) else None
-    largest = float(limits.max) if limits is not None else _largest_finite(dtype)
+    finfo: Any = ml_dtypes.finfo
+    largest = float(finfo(dtype.numpy).max)
     result = b.select(b.compare(value, value, "NE"), broadcast_operand(nan, dtype, shape), value)
     for infinity, given, default in ((np.inf, posinf, largest), (-np.inf, neginf, -largest)):
         is_infinite = b.compare(value, b.full(value.type, infinity), "EQ")
         result = b.select(is_infinite, broadcast_operand(default if given is None else given, dtype, shape), result)
     return wrap(result)
-
-
-def _largest_finite(dtype: DType) -> float:
-    one = np.ones((), dtype.numpy)
-    return float(np.nextafter(np.asarray(np.inf).astype(dtype.numpy), one))
 
 
 def isclose(

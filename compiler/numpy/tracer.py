@@ -42,7 +42,7 @@ def _refuse(tracer: Tracer, message: str) -> NoReturn:
     raise CompileError(message, trace.builder.loc)
 
 
-_Binary = Callable[["NumpyTracer", object], "Tracer"]
+_Binary = Callable[["NumpyTracer", object], "NumpyTracer"]
 
 
 def _is_operand(x: object) -> bool:
@@ -52,9 +52,9 @@ def _is_operand(x: object) -> bool:
 
 
 def _operator(ufunc: np.ufunc) -> _Binary:
-    def apply(self: NumpyTracer, other: object) -> Tracer:
+    def apply(self: NumpyTracer, other: object) -> NumpyTracer:
         if not _is_operand(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         _enter(self)
         return _weakened(ufunc, self, other)
 
@@ -62,19 +62,19 @@ def _operator(ufunc: np.ufunc) -> _Binary:
 
 
 def _reflected(ufunc: np.ufunc) -> _Binary:
-    def apply(self: NumpyTracer, other: object) -> Tracer:
+    def apply(self: NumpyTracer, other: object) -> NumpyTracer:
         if not _is_operand(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         _enter(self)
         return _weakened(ufunc, other, self)
 
     return apply
 
 
-def _weakened(ufunc: np.ufunc, x: object, y: object) -> Tracer:
+def _weakened(ufunc: np.ufunc, x: object, y: object) -> NumpyTracer:
     """The ufunc as an operator: of two Python scalars it makes a Python scalar, where the ufunc makes an array."""
     result = call_ufunc(ufunc, x, y)
-    assert isinstance(result, Tracer)
+    assert isinstance(result, NumpyTracer)
     if _is_weak(x) and _is_weak(y):
         result.weak = True
     return result
@@ -162,10 +162,10 @@ class NumpyTracer(Tracer):
     __neg__, __pos__ = _unary(np.negative), _unary(np.positive)
     __abs__, __invert__ = _unary(np.absolute), _unary(np.invert)
 
-    def __pow__(self, other: object, modulus: None = None) -> Tracer:
+    def __pow__(self, other: object, modulus: None = None) -> NumpyTracer:
         return _power(self, other) if _is_operand(other) else NotImplemented
 
-    def __rpow__(self, other: object, modulus: None = None) -> Tracer:
+    def __rpow__(self, other: object, modulus: None = None) -> NumpyTracer:
         return _reflected(np.power)(self, other)
 
     def __divmod__(self, other: object) -> tuple[Tracer, Tracer]:
@@ -350,7 +350,7 @@ class NumpyTracer(Tracer):
         return self
 
 
-def _power(base: Tracer, exponent: object) -> Tracer:
+def _power(base: NumpyTracer, exponent: object) -> NumpyTracer:
     _enter(base)
     kind = kind_of(base)
     # Python's own rule for its numbers: an integer to a negative power is a float.

@@ -21,7 +21,7 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.numpy.promotion import ir_dtype, kind_of, resolve
+from rematc.compiler.numpy.promotion import Kind, ir_dtype, kind_of, resolve
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
@@ -63,9 +63,8 @@ def _without_defaults(name: str, method: str, options: Mapping[str, object]) -> 
                 f"np.{name}(..., out=...) writes into an array, which a traced function cannot; "
                 f"use the result: x = np.{name}(...)"
             )
-        if key in {"out", "casting", "order", "subok"} or given is None or given is np._NoValue:
-            continue
-        if key == "where" and given is True:
+        is_default = given is np._NoValue or (given is None and key != "axis") or (given is True and key == "where")
+        if is_default or key in {"out", "casting", "order", "subok"}:
             continue
         if key == "where" and method == "__call__":
             fail(f"np.{name}(..., where=...) leaves elements unset; use np.where(condition, np.{name}(...), other)")
@@ -105,13 +104,13 @@ def _resolve(ufunc: np.ufunc, operands: Sequence[ArrayLike]) -> tuple[tuple[DTyp
     try:
         return _resolved(ufunc, kinds)
     except TypeError:
-        listed = ", ".join(getattr(kind, "name", None) or getattr(kind, "__name__", str(kind)) for kind in kinds)
+        listed = ", ".join(kind.__name__ if isinstance(kind, type) else kind.name for kind in kinds)
         fail(f"np.{ufunc.__name__} is not defined for dtypes {listed}; convert with x.astype(...) first")
 
 
 @cache
-def _resolved(ufunc: np.ufunc, kinds: tuple[object, ...]) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
-    taken, given = resolve(ufunc, kinds)  # type: ignore[arg-type]  # kinds of operands
+def _resolved(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+    taken, given = resolve(ufunc, kinds)
     return tuple([ir_dtype(dtype) for dtype in taken]), tuple([ir_dtype(dtype) for dtype in given])
 
 

@@ -43,10 +43,11 @@ def _update(combine: Combine, scatter: type[indexing.Scattering]) -> Callable[..
     def apply(x: ArrayLike, index: object, value: ArrayLike) -> Tracer:
         array = value_of(x)
         entries = parse_index(index, array.type.shape)
-        if has_arrays(entries):
+        is_window = _is_window(entries)
+        if has_arrays(entries) or (not is_window and any(isinstance(entry, IndexArray) for entry in entries)):
             return wrap(_scattered(array, as_arrays(entries), value, scatter))
         new = broadcast_operand(as_operand(value), array.type.dtype, _shape_of_entries(entries))
-        if _is_window(entries):
+        if is_window:
             old = new if combine is _replace else value_of(getitem(wrap(array), index))
             return wrap(_window_replaced(array, entries, combine(here(), old, new)))
         return wrap(_spread_and_masked(array, entries, new, combine))
@@ -68,10 +69,8 @@ def _shape_of_entries(entries: Sequence[Entry]) -> tuple[int, ...]:
 
 
 def _is_window(entries: Sequence[Entry]) -> bool:
-    """Whether the ranges have step 1: then the elements lie together."""
-    return all(entry.step == 1 or entry.count == 1 for entry in entries if isinstance(entry, Range)) or any(
-        isinstance(entry, IndexArray) for entry in entries
-    )
+    """Whether the ranges have no gaps: then the elements lie together."""
+    return all(abs(entry.step) == 1 or entry.count <= 1 for entry in entries if isinstance(entry, Range))
 
 
 def _window_replaced(x: Value, entries: Sequence[Entry], new: Value) -> Value:

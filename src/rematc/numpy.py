@@ -6,9 +6,7 @@ computes at once, as NumPy does. `supported()` lists what can be traced.
 """
 
 from rematc.compiler.numpy.namespace import NAMESPACE as _NAMESPACE
-from rematc.compiler.numpy.namespace import at_add as at_add
-from rematc.compiler.numpy.namespace import at_set as at_set
-from rematc.compiler.numpy.namespace import supported as supported
+from rematc.compiler.numpy.namespace import at_add, at_set, supported
 
 globals().update(_NAMESPACE)
-__all__ = sorted(_NAMESPACE)  # noqa: PLE0605  # strings, computed
+__all__ = ["at_add", "at_set", "supported", *_NAMESPACE]  # noqa: PLE0604  # the names are strings
