@@ -88,4 +88,3 @@ def _is_commutative(op: Op, eqn: Equation) -> bool:
     if isinstance(op, Compare):
         return op.direction in ("EQ", "NE")
     return type(op) in _COMMUTATIVE_BUT_FOR_ZEROS and not eqn.operands[0].type.dtype.is_inexact
-

@@ -214,6 +214,8 @@ class _PipelineParser:
             if options:
                 self._expect(",", "',' or '}'")
             option = self._word(f"an option of '{name}'")
+            if option in options:
+                raise CompileError(f"the option '{option}' of '{name}' is given twice")
             if option not in names:
                 listed = f"options: {', '.join(names)}" if names else "it has no options"
                 raise CompileError(f"the pass '{name}' has no option '{option}'{_suggestion(option, names)} ({listed})")

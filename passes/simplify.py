@@ -1,0 +1,138 @@
+"""Simplification: each equation by local rules until none applies, constants evaluated; in regions too.
+
+Before:  %0: f32[4] = negate %x        After:  %0: f32[4] = subtract %y, %x
+         %1: f32[4] = add %0, %y               return %0
+         return %1
+
+Why: derivative rules are written for the general case, and frontends convert, reshape and broadcast step by step.
+The rules stand in `rewrites_elementwise.py` and `rewrites_shape.py`; all are exact to the bit. What they make
+superfluous is left for dce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.ops.arithmetic import Abs, Add, Divide, Multiply, Negate, Subtract
+from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.logical import And, Compare, Not, Or, Select, Xor
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.structural import Name, OptimizationBarrier, StopGradient, ToMemory
+from rematc.passes import rewrites_elementwise, rewrites_shape
+from rematc.passes.manager import Pass, register_pass
+from rematc.passes.regions import RegionRewriter
+from rematc.passes.rewriting import RULES, Application, Scope
+
+# Importing these modules enters their rules.
+RULE_MODULES = (rewrites_elementwise, rewrites_shape)
+_NEVER_FOLDED = frozenset({Name, StopGradient, OptimizationBarrier, ToMemory, BroadcastInDim})
+# What these make of one element does not depend on how many there are: no vector unit rounds another way.
+_SAME_FOR_SCALARS = frozenset(
+    {Add, Subtract, Multiply, Divide, Negate, Abs, And, Or, Xor, Not, Compare, Select, Convert}
+)
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Simplify(Pass):
+    """Rewrite each equation to a simpler one of the same meaning.
+
+    Attributes:
+        max_elements: size of the largest array that is evaluated at compile time. Arrays of one repeated element are
+            whatever their size.
+    """
+
+    name = "simplify"
+    max_elements: int = 64
+
+    def run(self, graph: Graph) -> Graph:
+        return _Simplifier(self.max_elements).graph(graph)
+
+
+class _Simplifier:
+    def __init__(self, max_elements: int) -> None:
+        self._max_elements = max_elements
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The simplified graph; the graph itself if no rule applies."""
+        scope = Scope(self._max_elements)
+        env: dict[Value, Value] = {}
+        has_changed = False
+        for eqn in graph.equations:
+            new = self._rewritten(eqn, env)
+            result = _simplified(scope, new)
+            if isinstance(result, Equation):
+                has_changed = has_changed or result is not eqn
+                scope.append(result)
+            else:
+                env[eqn.results[0]] = result
+                has_changed = True
+        if not has_changed:
+            return graph
+        results = tuple([env.get(value, value) for value in graph.results])
+        return Graph(graph.name, graph.params, tuple(scope.equations), results)
+
+    def _rewritten(self, eqn: Equation, env: dict[Value, Value]) -> Equation:
+        operands = eqn.operands
+        if env and not env.keys().isdisjoint(operands):
+            operands = tuple([env.get(value, value) for value in operands])
+        op = self._regions.op(eqn.op)
+        if op is eqn.op and operands is eqn.operands:
+            return eqn
+        return Equation(op, operands, eqn.results, eqn.loc)
+
+
+def _simplified(scope: Scope, eqn: Equation) -> Equation | Value:
+    """The simplest equation for these results, or the value that its one result is equal to."""
+    while True:
+        outcome = _first_rewrite(scope, eqn)
+        if outcome is None:
+            outcome = _folded(scope, eqn)
+        if outcome is None:
+            return eqn
+        if isinstance(outcome, Value):
+            return outcome
+        eqn = Equation(outcome.op, outcome.operands, eqn.results, eqn.loc)
+
+
+def _first_rewrite(scope: Scope, eqn: Equation) -> Application | Value | None:
+    for rule in RULES.get(type(eqn.op), ()):
+        outcome = rule(scope, eqn)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _folded(scope: Scope, eqn: Equation) -> Value | None:
+    """The constant that an op of constants gives."""
+    op, values = eqn.op, (*eqn.operands, *eqn.results)
+    if not eqn.operands or len(eqn.results) != 1 or type(op) in _NEVER_FOLDED or op.regions():
+        return None
+    if any(value.type.on_host for value in values):
+        return None
+    type_ = eqn.results[0].type
+    if type(op) in _SAME_FOR_SCALARS and not any(value.type.dtype.is_complex for value in values):
+        scalars = _all_known(map(scope.splat, eqn.operands))
+        if scalars is not None:
+            return scope.emit_splat(_evaluated(op, scalars), type_.shape, eqn.loc)
+    arrays = _all_known(map(scope.constant, eqn.operands)) if type_.size <= scope.max_elements else None
+    return None if arrays is None else scope.emit_constant(_evaluated(op, arrays), eqn.loc)
+
+
+def _all_known(found: Iterable[Array | None]) -> list[Array] | None:
+    known = []
+    for array in found:
+        if array is None:
+            return None
+        known.append(array)
+    return known
+
+
+def _evaluated(op: Op, operands: Sequence[Array]) -> Array:
+    with np.errstate(all="ignore"):
+        return op.reference(operands)[0]
