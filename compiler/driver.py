@@ -47,7 +47,7 @@ class Lowered:
     @functools.cached_property
     def derivatives(self) -> tuple[DerivativeReport, ...]:
         """What each differentiation saves and recomputes."""
-        return report_derivatives(self.records, len(self.traced.constants))
+        return report_derivatives(self.records)
 
     def ir(self) -> str:
         """The graph after the passes, as IR text."""

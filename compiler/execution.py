@@ -105,7 +105,8 @@ def run_graph(graph: Graph, operands: Sequence[object]) -> list[object]:
         operand if hasattr(operand, "dtype") else np.asarray(operand, value.type.dtype.numpy)
         for operand, value in zip(operands, graph.params, strict=True)
     ]
-    return list(_dispatcher_of_graph(graph)(*arrays))  # type: ignore[call-overload]  # a list of results
+    results: list[object] = _dispatcher_of_graph(graph)(*arrays)
+    return results
 
 
 @functools.lru_cache(maxsize=512)

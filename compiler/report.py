@@ -102,10 +102,10 @@ def _residual_as_dict(row: SavedResidual) -> dict[str, object]:
     return {"type": str(row.type), "bytes": row.bytes, "provenance": row.provenance, "name": row.label}
 
 
-def report_derivative(record: Differentiation, constants: int = 0) -> DerivativeReport:
-    """The report on one differentiated function; its last `constants` parameters are closed-over arrays."""
+def report_derivative(record: Differentiation) -> DerivativeReport:
+    """The report on one differentiated function."""
     vjp = record.vjp
-    rows = describe_residuals(vjp.residuals, vjp.forward, constants)
+    rows = describe_residuals(vjp.residuals, vjp.forward)
     computed = sorted((row for row in rows if not row.is_argument), key=lambda row: -row.bytes)
     forward, backward = _clean(vjp.forward), _clean(vjp.backward)
     is_ct = [index >= len(vjp.residuals) for index in range(len(backward.params))]
@@ -122,9 +122,9 @@ def report_derivative(record: Differentiation, constants: int = 0) -> Derivative
     )
 
 
-def report_derivatives(records: Sequence[object], constants: int = 0) -> tuple[DerivativeReport, ...]:
+def report_derivatives(records: Sequence[object]) -> tuple[DerivativeReport, ...]:
     """Reports on all differentiations that a trace noted."""
-    return tuple(report_derivative(one, constants) for one in records if isinstance(one, Differentiation))
+    return tuple(report_derivative(one) for one in records if isinstance(one, Differentiation))
 
 
 def _clean(graph: Graph) -> Graph:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rematc.compiler import trace
 from rematc.compiler.arguments import CallArguments, Function
 from rematc.compiler.tracing import trace_call
 from rematc.ir.core import Graph
@@ -43,14 +44,17 @@ class SavedResidual:
         return f"{self.type} {self.provenance}"
 
 
-def describe_residual(residual: Residual, forward: Graph, constants: int = 0) -> SavedResidual:
-    """A residual of `forward`, whose last `constants` parameters are closed-over arrays."""
+def describe_residual(residual: Residual, forward: Graph) -> SavedResidual:
+    """A residual of `forward` in the user's terms."""
     value = residual.value
     if residual.param is not None:
-        if residual.param >= len(forward.params) - constants:
-            return SavedResidual(value.type, "from a constant", True, None, None)
-        name = forward.params[residual.param].name
-        provenance = f"from the argument {name}" if name else "from a value of the function around it"
+        match forward.params[residual.param].name:
+            case None:
+                provenance = "from a value of the function around it"
+            case trace.CONSTANT:
+                provenance = "from a constant"
+            case name:
+                provenance = f"from the argument {name}"
         return SavedResidual(value.type, provenance, True, None, None)
     source = residual.source
     assert source is not None, "a residual is a parameter or the result of an equation"
@@ -59,9 +63,9 @@ def describe_residual(residual: Residual, forward: Graph, constants: int = 0) ->
     return SavedResidual(value.type, f"{what}{place}", False, residual.label, source.loc)
 
 
-def describe_residuals(residuals: Sequence[Residual], forward: Graph, constants: int = 0) -> list[SavedResidual]:
+def describe_residuals(residuals: Sequence[Residual], forward: Graph) -> list[SavedResidual]:
     """All residuals, in the order in which they cross: arguments first."""
-    return [describe_residual(residual, forward, constants) for residual in residuals]
+    return [describe_residual(residual, forward) for residual in residuals]
 
 
 def _relative(loc: Location) -> str:
@@ -82,7 +86,7 @@ def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[Save
     wrt = [type.dtype.is_inexact for type in call.types]
     wrt += [False] * (len(traced.graph.params) - len(wrt))
     linearized = linearize(traced.graph, wrt)
-    return describe_residuals(linearized.residuals, linearized.forward, len(traced.constants))
+    return describe_residuals(linearized.residuals, linearized.forward)
 
 
 def print_saved_residuals(fun: Function, *args: object, **kwargs: object) -> None:

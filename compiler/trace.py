@@ -6,6 +6,7 @@ all its operands belong to an enclosing one, so that a closure under `checkpoint
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 
@@ -17,6 +18,8 @@ from rematc.ir.core import Array, Op, Value
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.types import TensorType, dtype_of_numpy
 
+#: Name of the parameter that a large closed-over array becomes.
+CONSTANT = "<constant>"
 #: Arrays of at most this many elements are written into the graph; larger ones become hidden parameters.
 LITERAL_LIMIT = 64
 
@@ -107,6 +110,7 @@ class Trace:
         self._tracer_class = tracer_class
         self._captures: dict[Value, tuple[Tracer, Value]] = {}
         self._constants: dict[int, _LargeConstant] = {}
+        self._contents: dict[tuple[TensorType, bytes], _LargeConstant] = {}
         self._all_constants: list[_LargeConstant] = []
         self._literals: dict[tuple[object, ...], Value] = {}
         self._token: Token[Trace | None] | None = None
@@ -238,9 +242,14 @@ class Trace:
             return known.tracer
         copy = np.array(array, order="C", copy=True)
         copy.flags.writeable = False
-        constant = _LargeConstant(source, copy, self.tracer(Value(type)))
-        self._constants[id(source)] = constant
-        self._all_constants.append(constant)
+        # A mask that every layer computes anew is one constant.
+        content = (type, hashlib.sha256(_bits(copy).data).digest())
+        constant = self._contents.get(content)
+        if constant is None:
+            constant = _LargeConstant(source, copy, self.tracer(Value(type, CONSTANT)))
+            self._contents[content] = constant
+            self._all_constants.append(constant)
+        self._constants[id(source)] = _LargeConstant(source, constant.copy, constant.tracer)
         return constant.tracer
 
 

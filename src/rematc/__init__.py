@@ -12,8 +12,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rematc import numpy as numpy
-    from rematc import policies as policies
+    import rematc.numpy
+    import rematc.policies
     from rematc.compiler.checkpointing import checkpoint as checkpoint
     from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
     from rematc.compiler.checkpointing import remat as remat
