@@ -10,7 +10,7 @@ import jax
 import jax.tree_util
 
 from rematc.compiler.arguments import CallArguments, Function
-from rematc.compiler.programs import make_program, run_passes
+from rematc.compiler.programs import collection_paused, make_program, run_passes
 from rematc.compiler.report import DerivativeReport, Figures, Report, report_derivatives
 from rematc.compiler.residuals import SavedResidual
 from rematc.compiler.tracing import TracedFunction, trace_call
@@ -129,6 +129,7 @@ def trace(fun: Function, *args: object, **kwargs: object) -> Graph:
     return trace_call(fun, CallArguments.of(fun, args, kwargs)).graph
 
 
+@collection_paused()
 def lower(
     fun: Function,
     *args: object,

@@ -11,7 +11,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.arguments import CallArguments, Function, Statics
-from rematc.compiler.programs import make_program, program_of, run_passes
+from rematc.compiler.programs import collection_paused, make_program, program_of, run_passes
 from rematc.compiler.trace import current_trace
 from rematc.compiler.tracing import emit_op, trace_call
 from rematc.ir.core import Graph
@@ -41,6 +41,7 @@ class Jit:
         """Made at the first call: it asks jax for its platform, which starts the platform."""
 
         @functools.wraps(self._function)
+        @collection_paused()
         def stage(*args: object, **kwargs: object) -> Staged:
             call = CallArguments.of(self._function, args, kwargs, self._statics)
             traced = trace_call(self._function, call)
