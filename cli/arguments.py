@@ -16,7 +16,7 @@ from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DTYPES, DType, Kind, TensorType
 
-_TYPE = re.compile(r"(?P<dtype>complex<f\d+>|\w+)(?:\[(?P<shape>[\d,]*)\])?")
+_TYPE = re.compile(r"(?P<dtype>complex<f\d+>|\w+)(?:\[(?P<shape>(?:\d+,)*\d*)\])?", re.ASCII)
 #: Every spelling of an element type: the IR's, StableHLO's, NumPy's. In lower case.
 _SPELLINGS: dict[str, DType] = {
     spelling.lower(): dtype
@@ -32,15 +32,14 @@ def parse_type(text: str) -> TensorType:
     Raises click.BadParameter for what is no type.
     """
     match = _TYPE.fullmatch(re.sub(r"\s", "", text))
-    sizes = (match["shape"] or "").removesuffix(",").split(",") if match else []
-    if match is None or "" in sizes[1:] or (sizes[0] == "" and len(sizes) > 1):
+    if match is None:
         raise click.BadParameter(f"'{text}' is no array type; write f32[5,4], i32[8] or bool[]", param_hint="'--arg'")
     dtype = _SPELLINGS.get(match["dtype"].lower())
     if dtype is None:
         near = difflib.get_close_matches(match["dtype"].lower(), _SPELLINGS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(DTYPES)}"
         raise click.BadParameter(f"unknown element type '{match['dtype']}' in '{text}'; {hint}", param_hint="'--arg'")
-    return TensorType(dtype, tuple(int(size) for size in sizes if size))
+    return TensorType(dtype, tuple(int(size) for size in (match["shape"] or "").split(",") if size))
 
 
 def random_arrays(types: Sequence[TensorType]) -> tuple[Array, ...]:

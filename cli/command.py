@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+import rematc
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
 from rematc.cli.emission import emitted_text
@@ -93,10 +94,9 @@ def _run(step: TrainingStep, compiled: Compiled) -> Run:
 
 
 def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
-    heading = f"{_subject(step)}, policy {step.options.policy}"
     console = _terminal()
     is_complete = step.options.verbose or console is None
-    _show(report_tables(heading, report, run, is_complete=is_complete), console)
+    _show(report_tables(_subject(step), step.options.policy, report, run, is_complete=is_complete), console)
 
 
 def _print_timings(lowered: Lowered) -> None:
@@ -131,15 +131,16 @@ def _fail_for(comparison: Comparison) -> None:
 
 
 def _subject(step: TrainingStep) -> str:
-    return f"gradient of {step.entry.name} ({step.file}) with respect to {step.differentiated}"
+    return f"{step.file}: gradient of {step.entry.name} with respect to {step.differentiated}"
 
 
 def _facts(step: TrainingStep) -> dict[str, object]:
+    installed = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
     return {
         "model": step.file,
         "entry": step.entry.name,
         "argnums": list(step.options.argnums),
-        "versions": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
+        "versions": {"rematc": rematc.__version__, **installed},
     }
 
 

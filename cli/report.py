@@ -10,19 +10,18 @@ from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
 from rematc.compiler.report import DerivativeReport, Figures, Report
 from rematc.compiler.residuals import SavedResidual, format_bytes
 
-#: Residuals that a terminal shows without -v.
+#: Residuals, and leaves of the gradient, that a terminal shows without -v.
 SHOWN = 20
 
 
-def report_tables(heading: str, report: Report, run: Run | None, *, is_complete: bool) -> list[Table]:
-    """All of a report; without `is_complete` long lists of residuals are cut."""
-    tables = [Table(heading, (), (), ())]
+def report_tables(heading: str, policy: str, report: Report, run: Run | None, *, is_complete: bool) -> list[Table]:
+    """All of a report; without `is_complete` long lists are cut."""
+    tables = [Table(heading, (), (), (), f"policy {policy}")]
     for one in report.derivatives:
         tables += _derivative_tables(one, is_complete, len(report.derivatives) > 1)
-    policies = dict.fromkeys(one.policy for one in report.derivatives)
-    tables.append(_figures_table(report, " and ".join(policies)))
+    tables.append(_figures_table(report, policy))
     if run is not None:
-        tables += run_tables(run)
+        tables += run_tables(run, is_complete=is_complete)
     return tables
 
 
@@ -97,17 +96,20 @@ def _figures(figures: Figures) -> dict[str, str]:
     }
 
 
-def run_tables(run: Run) -> list[Table]:
+def run_tables(run: Run, *, is_complete: bool) -> list[Table]:
     """What a run gave: the loss, the gradient's norms, the time."""
+    shown = run.gradients if is_complete else run.gradients[:SHOWN]
     rows = (
         ("loss", f"{run.loss:.6g}"),
         ("gradient norm", f"{run.gradient_norm:.6g}"),
         ("run time", f"{format_seconds(run.median_seconds)} (median of {run.count})"),
     )
-    leaves = tuple((leaf.name, str(leaf.type), f"{leaf.norm:.6g}") for leaf in run.gradients)
+    leaves = tuple((leaf.name, str(leaf.type), f"{leaf.norm:.6g}") for leaf in shown)
+    rest = len(run.gradients) - len(shown)
+    note = f"and {rest} more; -v shows all" if rest else ""
     return [
         Table("run", ("", ""), (False, False), rows),
-        Table("", ("gradient", "type", "norm"), (False, False, True), leaves),
+        Table("", ("gradient", "type", "norm"), (False, False, True), leaves, note),
     ]
 
 

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rematc.cli.arguments import find_arguments, parse_type
 from rematc.cli.model import Entry, find_entry, load_model, users_code
@@ -16,7 +17,10 @@ from rematc.compiler import driver
 from rematc.compiler.differentiation import value_and_grad
 from rematc.compiler.driver import Compiled, Lowered
 from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ class TrainingStep:
 
     def trace(self) -> Graph:
         """The entry as traced, not differentiated."""
-        with self.progress.phase(f"tracing {self.entry.name}"), users_code():
-            return driver.trace(self.entry.function, *self.args)
+        with self.progress.phase(f"tracing {self.entry.name}"):
+            return self._at_entry(lambda: driver.trace(self.entry.function, *self.args))
 
     def lower(self, policy: str | None = None) -> Lowered:
         """The step under a policy (the command's own by default), with the dumps and timings that were asked for."""
@@ -63,9 +67,10 @@ class TrainingStep:
         function = value_and_grad(
             self.entry.function, argnums[0] if len(argnums) == 1 else argnums, policy=_no_policy_as_none(policy)
         )
-        with self.progress.phase(f"tracing and differentiating {self.entry.name}, policy {policy}"), users_code():
-            return driver.lower(
-                function, *self.args, passes=self.options.passes, after_each=self._after_each_pass(policy)
+        dump = self._after_each_pass(policy)
+        with self.progress.phase(f"tracing and differentiating {self.entry.name}, policy {policy}"):
+            return self._at_entry(
+                lambda: driver.lower(function, *self.args, passes=self.options.passes, after_each=dump)
             )
 
     def compile(self, lowered: Lowered, what: str = "") -> Compiled:
@@ -73,6 +78,15 @@ class TrainingStep:
         where = self.options.platform
         with self.progress.phase(f"compiling{what}" + (f" for {where}" if where else "")):
             return interruptible(lambda: lowered.compile(where))
+
+    def _at_entry(self, run: Callable[[], R]) -> R:
+        """Run what traces the entry; an error that has no place of its own is about the entry as a whole."""
+        try:
+            with users_code():
+                return run()
+        except CompileError as error:
+            error.loc = error.loc or self.entry.loc
+            raise
 
     def _after_each_pass(self, policy: str) -> Callable[[str, Graph], None] | None:
         if not self.options.print_between_passes:

@@ -16,12 +16,17 @@ def format_flops(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`12.3 ms`: three digits that count."""
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.3g} us"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
+    """`12.3 ms`: three digits."""
+    for unit, factor in (("us", 1e6), ("ms", 1e3)):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(amount: float) -> str:
+    if amount < 9.995:
+        return f"{amount:.2f}"
+    return f"{amount:.1f}" if amount < 99.95 else f"{amount:.0f}"
 
 
 def format_ratio(amount: float, base: float) -> str:
