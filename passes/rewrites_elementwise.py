@@ -182,12 +182,12 @@ def convert(s: Scope, eqn: Equation) -> Rewritten:
     if op.dtype is x.type.dtype:
         return x
     inner = s.operands_if(x, Convert)
-    if inner is None or not _is_detour(inner[0].type.dtype, x.type.dtype, op.dtype):
+    if inner is None or not is_detour(inner[0].type.dtype, x.type.dtype, op.dtype):
         return None
     return Application(op, inner)
 
 
-def _is_detour(first: DType, over: DType, last: DType) -> bool:
+def is_detour(first: DType, over: DType, last: DType) -> bool:
     """Whether converting over a type is converting straight, to the bit."""
     if not _holds(over, first):
         return False

@@ -1,0 +1,90 @@
+"""Simplification on random graphs; `cases/simplify.ir` shows each rule on text."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Graph
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.conversion import Convert
+from rematc.ir.types import DTYPES, F32, DType, Kind, TensorType
+from rematc.ir.verifier import verify
+from rematc.passes.manager import PassManager, parse_pipeline
+from rematc.passes.rewrites_elementwise import is_detour
+from rematc.passes.simplify import Simplify
+from tests.support.random_graphs import arguments_for, graphs, same_bits
+
+PAIR = TensorType(F32, (2,))
+
+
+@given(graphs(regions=2), st.integers(0, 3))
+@settings(deadline=None)
+def test_meaning_is_preserved_to_the_bit(graph: Graph, seed: int) -> None:
+    simple = Simplify().run(graph)
+    verify(simple)
+    arguments = arguments_for(graph, seed)
+    assert same_bits(evaluate(simple, arguments), evaluate(graph, arguments))
+
+
+@given(graphs(regions=2))
+@settings(deadline=None)
+def test_what_is_simple_is_returned_as_it_is(graph: Graph) -> None:
+    simple = Simplify().run(graph)
+    assert Simplify().run(simple) is simple
+
+
+@given(graphs(regions=2), st.integers(0, 3))
+@settings(deadline=None)
+def test_all_clean_up_passes_together_preserve_meaning(graph: Graph, seed: int) -> None:
+    clean = PassManager(parse_pipeline("inline,simplify,cse,dce")).run(graph).graph
+    arguments = arguments_for(graph, seed)
+    assert same_bits(evaluate(clean, arguments), evaluate(graph, arguments))
+
+
+REAL = [dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind is not Kind.COMPLEX]
+REAL = [dtype for dtype in REAL if not dtype.is_float or dtype.bits >= 16]
+
+
+def samples_of(dtype: DType) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """Numbers at the edges of what the types hold."""
+    powers = [2.0**k for k in (0, 7, 8, 11, 15, 16, 24, 31, 32, 53, 62)]
+    numbers = [sign * (power + step) for power in powers for step in (-1, 0, 1) for sign in (1, -1)]
+    numbers += [0.0, -0.0, 0.5, -1.5, 3.1, 1e-40, 70000.0, 1e30, -1e300]
+    if dtype.is_float:
+        numbers += [np.inf, -np.inf, np.nan]
+    return Convert(dtype).reference([np.array(numbers, np.float64)])[0]
+
+
+@pytest.mark.parametrize("first", REAL, ids=str)
+def test_a_detour_is_one_for_every_number(first: DType) -> None:
+    numbers = samples_of(first)
+    for over in REAL:
+        once = Convert(over).reference([numbers])
+        for last in REAL:
+            if is_detour(first, over, last):
+                found, expected = Convert(last).reference([numbers]), Convert(last).reference(once)
+                assert found[0].tobytes() == expected[0].tobytes() or same_bits(found, expected), (first, over, last)
+
+
+def chain(length: int) -> Graph:
+    b = Builder()
+    x = y = b.parameter(PAIR)
+    for index in range(length // 5):
+        y = b.negate(b.add(b.negate(y), b.sine(x)))
+        y = b.scale(y, 1.5 if index % 2 else 0.25)
+    return b.build(y)
+
+
+@pytest.mark.slow
+def test_clean_up_of_a_hundred_thousand_equations_takes_seconds() -> None:
+    graph = chain(100_000)
+    start = time.perf_counter()
+    result = PassManager(parse_pipeline("simplify,cse,dce")).run(graph)
+    assert time.perf_counter() - start < 15  # 2 s on an idle core
+    assert len(result.graph.equations) < len(graph.equations)
