@@ -1,12 +1,14 @@
 """Compiled functions: `jax.jit`, staging a program of ours where JAX would trace its own code.
 
 The C++ dispatch of `jax.jit` is the fastest there is, so a call goes through it: one Python frame, which turns 64-bit
-types on for the thread, is all that comes on top.
+types on for the thread, is all that comes on top. Two things need more than that, and are found out when a program is
+staged. Tracing then stops with `_RerouteError`, and the call is made again by another route:
 
-Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
-reach `jax.jit` as a dictionary of one entry; its key identifies the arrays and so, being part of the tree structure,
-is part of what `jax.jit` caches by. A call offers the arrays of the last signature. Where the signature needs others,
-tracing stops with `_OtherConstantsError` and the call is made again with those.
+- Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
+  reach `jax.jit` as a dictionary of one entry; its key identifies the arrays and so, being part of the tree structure,
+  is part of what `jax.jit` caches by.
+- A program with optimization barriers is compiled with the options that make them hold. JAX takes options at the
+  outermost jit only, so these calls must know whether they are inside another.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +28,9 @@ from rematc.ir.errors import CompileError
 from rematc.lowering import jax_adapter
 from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
+from rematc.lowering.platforms import CompilerOptions, barrier_options
 from rematc.lowering.program import Program
 
-CompilerOptions = Mapping[str, "str | bool | int"]
 _Hidden = dict[str, tuple[Any, ...]]
 
 
@@ -46,8 +48,21 @@ class Staged:
     out_tree: jax.tree_util.PyTreeDef
 
 
-class _OtherConstantsError(Exception):
-    """Raised while tracing: the program takes other constants than those that the call offers."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Route:
+    """How to call `jax.jit` for one program.
+
+    Attributes:
+        outermost: called with the arguments.
+        inside: what to call instead where JAX is tracing; the same function where there are no compiler options.
+    """
+
+    outermost: Callable[..., Any]
+    inside: Callable[..., Any]
+
+
+class _RerouteError(Exception):
+    """Raised while tracing: the program needs another route than the one that is being traced."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -86,7 +101,8 @@ class Dispatcher:
             static_argnums: positions of arguments that are part of the signature by value.
             static_argnames: their names.
             donate_argnums: positions of arguments whose memory the results may take over.
-            compiler_options: options of XLA. Inside another `jax.jit` that one's options hold instead.
+            compiler_options: options of XLA besides those that make barriers hold. Inside another `jax.jit` that one's
+                options hold instead.
 
         Raises:
             CompileError: for a static argument that the function does not have.
@@ -95,85 +111,124 @@ class Dispatcher:
         self._stage = stage
         self._arguments = Arguments.of(stage, static_argnums, static_argnames)
         self._constants = _DeviceConstants()
+        self._donated = self._arguments.positions(donate_argnums)
+        self._options = dict(compiler_options or {})
         self._staged: dict[Hashable, Staged] = {}
-        self._offer: _Hidden = {}
-        self._offers: dict[Hashable, _Hidden] | None = None
-        entry = self._entry()
-        shifted: dict[str, Any] = {
-            "static_argnums": tuple(number + 1 for number in self._arguments.static_argnums),
-            "static_argnames": self._arguments.static_argnames,
-            "donate_argnums": tuple(number + 1 for number in self._arguments.positions(donate_argnums)),
-        }
-        self._jitted = jax.jit(entry, **shifted, compiler_options=dict(compiler_options or {}) or None)
-        # JAX refuses compiler options anywhere but at the outermost jit.
-        self._jitted_inside = jax.jit(entry, **shifted) if compiler_options else self._jitted
-        self._select = self._select_entry if compiler_options else None
+        self._route = self._plain_route()
+        self._routes: dict[Hashable, _Route] = {(frozenset(), False): self._route}
+        # Filled once signatures turn out to need different routes: to look one up costs a flattening of each call.
+        self._route_of: dict[Hashable, _Route] = {}
+        # The function to call, where that does not depend on the call.
+        self._entry = self._route.outermost if self._route.outermost is self._route.inside else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         previous = swap_x64(True)
         try:
-            if self._select is None:
-                return self._jitted(self._offer, *args, **kwargs)
-            entry, offer = self._select(args, kwargs)
-            return entry(offer, *args, **kwargs)
-        except _OtherConstantsError as other:
+            if self._entry is not None:
+                return self._entry(*args, **kwargs)
+            return self._select_entry(args, kwargs)(*args, **kwargs)
+        except _RerouteError as other:
             program = other.program
         except _StagingError as carrier:
             raise carrier.error from None
         except jax.errors.JaxRuntimeError as error:
-            raise explain_xla(error, self._stage.__name__) from error
+            raise explain_xla(error, self._name) from error
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
         finally:
             restore_x64(previous)
-        self._note_constants_of(program, args, kwargs)
+        self._take_route_of(program, args, kwargs)
         return self(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def _select_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], _Hidden]:
-        """The function to call and the constants to offer it, where that depends on the call."""
-        offer = self._offer
-        if self._offers is not None:
-            offer = self._offers.get(self._arguments.rough_signature(args, kwargs), offer)
-        return (self._jitted_inside if is_trace_open() else self._jitted), offer
+    # -- routes --------------------------------------------------------------------------------------------------
 
-    def _note_constants_of(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Offer the constants of `program` next time.
+    def _select_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        route = self._route
+        if self._route_of:
+            route = self._route_of.get(self._arguments.rough_signature(args, kwargs), route)
+        return route.inside if is_trace_open() else route.outermost
 
-        One set of constants for all signatures, the usual case, costs nothing per call. Where signatures differ in
-        them, each call looks its own up.
+    def _take_route_of(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Call by the route of `program` from now on: the usual case of one route for all signatures costs nothing.
+
+        Where it is not the first such program, remember the route for this signature.
         """
-        is_first = not self._constants
-        offer = self._constants.hidden(program)
+        is_first = len(self._routes) == 1
+        key = (frozenset(self._constants.keys(program)), self._is_pinned(program))
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._route_for(program)
         if is_first:
-            self._offer = offer
-            return
-        if self._offers is None:
-            self._offers = {}
-            self._select = self._select_entry
-        self._offers[self._arguments.rough_signature(args, kwargs)] = offer
+            self._route = route
+            self._entry = route.outermost if route.outermost is route.inside else None
+        else:
+            self._entry = None
+            self._route_of[self._arguments.rough_signature(args, kwargs)] = route
 
-    # -- tracing -------------------------------------------------------------------------------------------------
+    def _plain_route(self) -> _Route:
+        """For programs without constants and barriers."""
 
-    def _entry(self) -> Callable[..., Any]:
-        """What `jax.jit` traces: takes the constants that the call offers, then the arguments."""
+        @functools.wraps(self._stage)
+        def entry(*args: Any, **kwargs: Any) -> Any:
+            return self._trace({}, False, args, kwargs)
+
+        self._name = entry.__name__
+        entry.__signature__ = self._arguments.signature  # type: ignore[attr-defined]  # inspect's
+        arguments = self._arguments
+        return self._jitted(entry, self._options, arguments.static_argnums, self._donated)
+
+    def _route_for(self, program: Program) -> _Route:
+        """For programs with the constants of `program`, and with barriers if it has some."""
+        is_pinned = self._is_pinned(program)
+        hidden = self._constants.hidden(program)
 
         @functools.wraps(self._stage)
         def entry(offer: _Hidden, /, *args: Any, **kwargs: Any) -> Any:
-            try:
-                leaves, staged = self._stage_once(args, kwargs)
-            except CompileError as error:
-                raise _StagingError(error) from None
-            if set(offer) != self._constants.keys(staged.program):
-                raise _OtherConstantsError(staged.program)
-            hidden = [array for arrays in offer.values() for array in arrays]
-            return staged.out_tree.unflatten(jax_adapter.call(staged.program, [*leaves, *hidden]))
+            return self._trace(offer, is_pinned, args, kwargs)
 
         entry.__signature__ = self._arguments.signature_after("_constants")  # type: ignore[attr-defined]  # inspect's
-        return entry
+        options = barrier_options(jax.default_backend(), self._options) if is_pinned else self._options
+        static = tuple(number + 1 for number in self._arguments.static_argnums)
+        route = self._jitted(entry, options, static, tuple(number + 1 for number in self._donated))
+        outermost = functools.partial(route.outermost, hidden)
+        is_same = route.inside is route.outermost
+        return _Route(outermost, outermost if is_same else functools.partial(route.inside, hidden))
+
+    def _jitted(
+        self, entry: Callable[..., Any], options: CompilerOptions, static: tuple[int, ...], donated: tuple[int, ...]
+    ) -> _Route:
+        named: dict[str, Any] = {
+            "static_argnums": static,
+            "static_argnames": self._arguments.static_argnames,
+            "donate_argnums": donated,
+        }
+        if not options:
+            jitted = jax.jit(entry, **named)
+            return _Route(jitted, jitted)
+        return _Route(jax.jit(entry, **named, compiler_options=dict(options)), jax.jit(entry, **named))
+
+    @staticmethod
+    def _is_pinned(program: Program) -> bool:
+        """Whether it has barriers that need compiler options to hold."""
+        return program.has_barriers and bool(barrier_options(jax.default_backend()))
+
+    # -- tracing -------------------------------------------------------------------------------------------------
+
+    def _trace(self, offer: _Hidden, is_pinned: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `jax.jit` traces: the program of this signature, if the route is its own."""
+        try:
+            leaves, staged = self._stage_once(args, kwargs)
+        except CompileError as error:
+            raise _StagingError(error) from None
+        program = staged.program
+        if set(offer) != self._constants.keys(program) or is_pinned != self._is_pinned(program):
+            raise _RerouteError(program)
+        hidden = [array for arrays in offer.values() for array in arrays]
+        return staged.out_tree.unflatten(jax_adapter.call(program, [*leaves, *hidden]))
 
     def _stage_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Staged]:
         """The leaves that the program takes, and what the function compiles to for them.

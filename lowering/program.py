@@ -45,3 +45,8 @@ class Program:
     def uses_host_memory(self) -> bool:
         """Whether it places values in the host's memory (offloaded residuals)."""
         return "pinned_host" in self.text
+
+    @property
+    def has_barriers(self) -> bool:
+        """Whether it has optimization barriers, which some versions of XLA keep only when told to."""
+        return "stablehlo.optimization_barrier" in self.text

@@ -18,7 +18,8 @@ from jax.sharding import SingleDeviceSharding
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
 from rematc.lowering import jax_adapter
-from rematc.lowering.dispatch import CompilerOptions, Dispatcher, Staged, explain_xla
+from rematc.lowering.dispatch import Dispatcher, Staged, explain_xla
+from rematc.lowering.platforms import CompilerOptions, barrier_options
 from rematc.lowering.program import Program
 
 __all__ = [
@@ -37,19 +38,6 @@ __all__ = [
 def call_program(program: Program, leaves: Sequence[Any]) -> list[Any]:
     """Apply a program to JAX values, its constants among them. Inside a JAX trace this is one equation."""
     return jax_adapter.call(program, leaves)
-
-
-def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:
-    """`options` with what makes XLA keep optimization barriers until it has scheduled.
-
-    XLA:CPU before jaxlib 0.12 deletes them first (its pass `cse_barrier_expander`), and with them all that
-    recomputation saves.
-    """
-    merged = dict(options or {})
-    if platform == "cpu" and jax_adapter.is_jaxlib_before(0, 12):
-        disabled = str(merged.get("xla_disable_hlo_passes", ""))
-        merged["xla_disable_hlo_passes"] = ",".join(filter(None, [disabled, "cse_barrier_expander"]))
-    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +153,7 @@ def compile_program(
     Args:
         program: what to compile.
         platform: `cpu`, `cuda`, `rocm`, `gpu` or `tpu`; JAX's default where None.
-        compiler_options: options of XLA.
+        compiler_options: options of XLA, besides those that make barriers hold.
         donated: indices of the leaves whose memory the results may take over.
 
     Raises:
@@ -182,13 +170,15 @@ def compile_program(
     run.__name__ = program.name
     in_shapes = [_placeholder(type, device) for type in program.param_types]
     placements = [_placement(type, device) for type in program.result_types]
-    options: dict[str, Any] | None = dict(compiler_options or {}) or None
+    options: dict[str, Any] = dict(compiler_options or {})
+    if program.has_barriers:
+        options = barrier_options(device.platform, options)
     with jax.enable_x64(True):
         jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, out_shardings=placements)
         lowered = jitted.lower(*in_shapes)
         start = time.perf_counter()
         try:
-            compiled = lowered.compile(compiler_options=options)
+            compiled = lowered.compile(compiler_options=options or None)
         except jax.errors.JaxRuntimeError as error:
             raise explain_xla(error, program.name) from error
         seconds = time.perf_counter() - start

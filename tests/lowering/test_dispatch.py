@@ -13,7 +13,9 @@ import pytest
 from jax import export
 
 from rematc.ir.errors import CompileError
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType, dtype_of_numpy
+from rematc.lowering import dispatch
 from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.runtime import barrier_options
 from tests.support.programs import program
@@ -246,14 +248,15 @@ def test_constants_are_arguments_of_the_executable_not_text() -> None:
     f = Dispatcher(shifted_by(lambda shape: constant))
     f(np.ones(5000))
     with jax.enable_x64(True):
-        text = f._jitted.lower(f._offer, np.ones(5000)).as_text()
+        jitted: Any = f._entry
+        text = jitted.func.lower(*jitted.args, np.ones(5000)).as_text()
     assert len(text) < 2000
     assert "%arg1: tensor<5000xf64>" in text
 
 
 def test_signatures_may_take_different_constants_and_are_compiled_once_each(caplog: pytest.LogCaptureFixture) -> None:
     f = Dispatcher(shifted_by(lambda shape: None if shape == (1,) else np.arange(shape[0], dtype=np.float32)))
-    sizes = (3, 1, 2, 3, 1, 2, 2, 3, 1)
+    sizes = (1, 3, 1, 2, 3, 1, 2, 2, 3, 1)
     with jax.log_compiles(True):
         for size in sizes:
             expected = np.ones(size) + (np.arange(size) if size > 1 else 0)
@@ -268,10 +271,10 @@ def test_signatures_that_take_equal_constants_are_offered_the_same() -> None:
 
     f = Dispatcher(stage)
     f(np.float32(1))
-    offer = f._offer
+    entry = f._entry
     f(floats([1, 2]))
-    assert f._offer is offer
-    assert f._offers is None
+    assert f._entry is entry
+    assert not f._route_of
 
 
 def test_constants_first_met_inside_a_trace_are_arrays() -> None:
@@ -303,6 +306,28 @@ def test_barriers_hold_with_the_options_for_the_platform() -> None:
     activations = memory.temp_size_in_bytes / (batch * width * 4)
     # One activation a layer and a few while a layer is recomputed; without the option it is 4 or 5 a layer.
     assert activations < layers + 6
+
+
+def recomputing(x: Any) -> Staged:
+    """Stages a barrier between x and 2 x."""
+    body = lambda b, x: [b.add(*[b.emit1(OptimizationBarrier(), x)] * 2)]  # noqa: E731  # one expression
+    return Staged(program([type_of(x)], body, name="recomputing"), LEAF)
+
+
+def test_programs_with_barriers_get_the_options_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def options(platform: str, given: Any = None) -> dict[str, Any]:
+        asked.append(platform)
+        return {"xla_disable_hlo_passes": "cse_barrier_expander"}
+
+    monkeypatch.setattr(dispatch, "barrier_options", options)
+    f = Dispatcher(recomputing)
+    np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
+    assert set(asked) == {jax.default_backend()}
+    # JAX refuses options inside another jit; there the function must run without them.
+    np.testing.assert_array_equal(jax.jit(lambda x: f(x) + 1)(floats([1, 2])), [3, 5])
+    np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
 
 
 def test_options_of_the_user_are_kept_beside_those_for_barriers() -> None:
