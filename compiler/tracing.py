@@ -67,7 +67,7 @@ def trace_function(
         for type, is_weak, parameter in zip(in_types, weak, names, strict=True)
     ]
     with trace:
-        output = function(*in_tree.unflatten(arguments))
+        output = _called(function, in_tree.unflatten(arguments))
         leaves, out_tree = jax.tree_util.tree_flatten_with_path(output)
         results = [_lift_output(trace, path, leaf) for path, leaf in leaves]
     builder = trace.builder
@@ -80,6 +80,16 @@ def trace_function(
         constants=trace.constants,
         records=tuple(trace.records),
     )
+
+
+def _called(function: Callable[..., object], arguments: Sequence[object]) -> object:
+    try:
+        return function(*arguments)
+    except (TypeError, ValueError) as error:
+        # NumPy wraps what a tracer raises when it is asked for its elements.
+        if isinstance(error.__cause__, CompileError):
+            raise error.__cause__ from None
+        raise
 
 
 def trace_call(function: Function, call: CallArguments) -> TracedFunction:

@@ -87,15 +87,14 @@ def _split_positional(
 
 @cache
 def _parameter_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """The names of positional parameters; none where a parameter has no name or NumPy does not tell."""
+    """The names of positional parameters; none where NumPy does not tell, or takes the later ones without names."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return ()
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
-        return ()
-    named = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    return tuple([parameter.name for parameter in named]) if len(named) == len(parameters) else ()
+    positional = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    has_names = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in positional[2:])
+    return tuple([p.name for p in positional]) if has_names else ()
 
 
 def _accepted_options(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from rematc.compiler.numpy.operands import ArrayLike, fail, here, promote, wrap
+from rematc.compiler.numpy.operands import ArrayLike, as_ir_dtype, fail, here, promote, wrap
 from rematc.compiler.numpy.products import contract_values
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
@@ -37,7 +37,8 @@ def einsum(*operands: object, out: None = None, optimize: object = None, dtype: 
     inputs, output = _parse(text, arrays)
     values, computed = promote(*arrays)
     if dtype is not None:
-        return _converted(einsum(text, *[wrap(value) for value in values]), dtype)
+        computed = as_ir_dtype(dtype)
+        values = [here().convert(value, computed) for value in values]
     labels, output = _settle_ellipsis(inputs, output, values, text)
     sizes = _sizes(labels, values, text)
     for label in output:
@@ -52,11 +53,6 @@ def einsum(*operands: object, out: None = None, optimize: object = None, dtype: 
     result = _summed(terms[0], set(output))
     assert result.value.type.dtype is computed
     return wrap(here().transpose(result.value, [result.labels.index(label) for label in output]))
-
-
-def _converted(x: Tracer, dtype: object) -> Tracer:
-    from_dtype = np.dtype(dtype)  # type: ignore[call-overload]  # whatever the user passes
-    return wrap(promote(x, np.zeros((), from_dtype))[0][0])
 
 
 # -- subscripts ------------------------------------------------------------------------------------------------------

@@ -49,14 +49,12 @@ def _through(function: Callable[..., object]) -> Callable[..., object]:
     return write
 
 
-_UPDATES: Mapping[str, Callable[..., object]] = {
-    "at_set": updates.updated(updates.at_set, _write),
-    "at_add": updates.updated(updates.at_add, _through(np.add.at)),
-    "at_multiply": updates.updated(updates.at_multiply, _through(np.multiply.at)),
-    "at_min": updates.updated(updates.at_min, _through(np.minimum.at)),
-    "at_max": updates.updated(updates.at_max, _through(np.maximum.at)),
-}
-at_set, at_add = _UPDATES["at_set"], _UPDATES["at_add"]
+#: `at_set(x, index, value)` and its kin: a new array, `x` with x[index] replaced by, or combined with, `value`.
+at_set = updates.updated(updates.at_set, _write)
+at_add = updates.updated(updates.at_add, _through(np.add.at))
+at_multiply = updates.updated(updates.at_multiply, _through(np.multiply.at))
+at_min = updates.updated(updates.at_min, _through(np.minimum.at))
+at_max = updates.updated(updates.at_max, _through(np.maximum.at))
 
 # Names that need no tracing: they make concrete arrays, or are types and constants.
 _CONCRETE = (
@@ -77,8 +75,9 @@ def _namespace() -> dict[str, object]:
             names[name] = found
     linear = {f.__name__: f for f in FUNCTIONS if getattr(f, "__module__", "") == "numpy.linalg"}
     names["linalg"] = SimpleNamespace(**linear)
-    names.update(asarray=asarray, array=asarray, full=full, supported=supported, **_UPDATES)
-    return names
+    own = {"asarray": asarray, "array": asarray, "full": full, "supported": supported}
+    changes = {"at_set": at_set, "at_add": at_add, "at_multiply": at_multiply, "at_min": at_min, "at_max": at_max}
+    return {**names, **own, **changes}
 
 
 def _is_supported(found: object) -> bool:

@@ -137,9 +137,9 @@ class NumpyTracer(Tracer):
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         _refuse(
             self,
-            f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by np.array or "
-            "np.asarray, a library that is not NumPy, or an assignment into a NumPy array; use rematc.numpy.asarray "
-            "or np.stack, or build the array from its parts (np.concatenate, np.where)",
+            f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by np.array, "
+            "np.asarray or np.full, a library that is not NumPy, or an assignment into a NumPy array; use "
+            "rematc.numpy.asarray or full, or make the array from its parts (np.stack, np.concatenate, np.where)",
         )
 
     # -- operators -----------------------------------------------------------------------------------------------
@@ -211,8 +211,9 @@ class NumpyTracer(Tracer):
     def _refuse_number(self, target: str, instead: str) -> NoReturn:
         _refuse(
             self,
-            f"a traced {self.value.type} is converted to a {target}, but its value is not known while tracing; "
-            f"keep it an array ({instead}), or compute the {target} outside the traced function",
+            f"a traced {self.value.type} is converted to a {target} (or assigned into a NumPy array), but its value is "
+            f"not known while tracing; keep it an array ({instead}), or make the array with np.stack or "
+            "rematc.numpy.at_set",
         )
 
     def __setitem__(self, index: object, value: object) -> NoReturn:

@@ -5,8 +5,16 @@ A model needs none of this: `import numpy as np` is enough. It helps where NumPy
 computes at once, as NumPy does. `supported()` lists what can be traced.
 """
 
-from rematc.compiler.numpy.namespace import NAMESPACE as _NAMESPACE
-from rematc.compiler.numpy.namespace import at_add, at_set, supported
+from typing import TYPE_CHECKING
 
-globals().update(_NAMESPACE)
-__all__ = ["at_add", "at_set", "supported", *_NAMESPACE]  # noqa: PLE0604  # the names are strings
+from rematc.compiler.numpy.namespace import NAMESPACE as _NAMESPACE
+
+if TYPE_CHECKING:
+    # For type checkers all of NumPy, which has the same functions; at run time what can be traced.
+    from numpy import *  # noqa: F403
+
+    from rematc.compiler.numpy.namespace import at_add, at_max, at_min, at_multiply, at_set, supported
+else:
+    globals().update(_NAMESPACE)
+
+__all__ = ["at_add", "at_max", "at_min", "at_multiply", "at_set", "supported", *_NAMESPACE]  # noqa: PLE0604  # strings

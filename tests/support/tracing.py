@@ -60,7 +60,7 @@ def assert_as_numpy(function: Callable[..., Any], *arguments: Any, tolerance: fl
         found = run(function, *arguments)
     expected_leaves, expected_tree = jax.tree_util.tree_flatten(_as_lists(expected))
     found_leaves, found_tree = jax.tree_util.tree_flatten(_as_lists(found))
-    assert found_tree == expected_tree
+    assert str(found_tree) == str(expected_tree)
     for got, want in zip(found_leaves, expected_leaves, strict=True):
         wanted = np.asarray(want)
         assert got.shape == wanted.shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ SIZES = dict(zip("abcdefgh", [2, 3, 4, 2, 3, 2, 3, 2], strict=True))
 RNG = np.random.default_rng(3)
 
 
-def _array(labels: str, dtype: type = np.float64) -> np.ndarray:
+def _array(labels: str, dtype: type = np.float64) -> Any:
     return RNG.normal(size=[SIZES[label] for label in labels]).astype(dtype)
 
 
@@ -61,7 +63,8 @@ def test_other_spellings() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, np.bool_])
 def test_dtypes(dtype: type) -> None:
-    x, y = (_array("ab") * 3).astype(dtype), (_array("bc") * 3).astype(dtype)
+    x: Any = (_array("ab") * 3).astype(dtype)
+    y: Any = (_array("bc") * 3).astype(dtype)
     assert_as_numpy(lambda x, y: np.einsum("ab,bc->ac", x, y), x, y)
     assert_as_numpy(lambda x: np.einsum("ab->b", x), x)
     assert_as_numpy(lambda x, y: np.einsum("ab,bc->ac", x, y), x, _array("bc"))

@@ -1,0 +1,152 @@
+"""What cannot be traced is an error at the user's line that says a way out."""
+
+# ruff: noqa: PLW0108  # a lambda has a line of its own, which the error names
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rematc.ir.errors import CompileError
+from tests.support.tracing import traced
+
+X = np.ones((3, 4))
+V = np.ones(3)
+
+
+def _if(x: Any) -> Any:
+    return x if x[0, 0] > 0 else -x
+
+
+def _assign(x: Any) -> Any:
+    x[0] = 1.0
+    return x
+
+
+def _fill_concrete(x: Any) -> Any:
+    out = np.zeros(3)
+    out[0] = x[0, 0]
+    return out
+
+
+def _full(x: Any) -> Any:
+    return np.full((2,), x[0, 0])
+
+
+CASES: list[tuple[Callable[[Any], Any], list[str]]] = [
+    (_if, ["Python bool", "np.where", "static_argnums"]),
+    (lambda x: x and 1, ["Python bool"]),
+    (lambda x: range(x.sum().astype(int)), ["needs an integer", "static_argnums"]),
+    (lambda x: [1, 2][x.argmax()], ["needs an integer", "index an array"]),
+    (lambda x: float(x.sum()), ["converted to a float", "astype"]),
+    (lambda x: int(x.sum()), ["converted to a int"]),
+    (lambda x: x.sum().item(), ["Python number"]),
+    (lambda x: x.tolist(), ["list"]),
+    (lambda x: np.asarray(x), ["np.asarray", "rematc.numpy.asarray", "np.stack"]),
+    (lambda x: np.array([x[0], x[1]]), ["np.stack"]),
+    (_assign, ["cannot be assigned", "rematc.numpy.at_set"]),
+    (_fill_concrete, ["assigned into a NumPy array", "np.stack"]),
+    (_full, ["np.full", "rematc.numpy.asarray or full"]),
+    (lambda x: 1.0 in x, ["np.any(x == item)"]),
+    (lambda x: len(x.sum()), ["no length"]),
+    (lambda x: list(x.sum()), ["iterated"]),
+    # functions and ufuncs
+    (lambda x: np.sort(x), ["np.sort", "not supported", "np.max"]),
+    (lambda x: np.linalg.svd(x), ["np.linalg.svd", "supported()"]),
+    (lambda x: np.fft.fft(x), ["np.fft.fft"]),
+    (lambda x: np.unique(x), ["np.unique", "depends on data", "np.where"]),
+    (lambda x: np.nonzero(x), ["np.nonzero", "depends on data"]),
+    (lambda x: np.where(x > 0), ["depends on data", "np.where(condition, x, y)"]),
+    (lambda x: np.copyto(np.ones(3), x), ["np.copyto", "at_set"]),
+    (lambda x: np.frexp(x), ["frexp", "supported()"]),
+    (lambda x: np.add.at(np.zeros(3), [0], x[0, 0]), ["np.add.at", "at_add"]),
+    (lambda x: np.add.reduceat(x, [0, 1]), ["np.add.reduceat"]),
+    (lambda x: np.arctan2.reduce(x), ["np.arctan2.reduce"]),
+    (lambda x: np.add(x, 1, out=np.zeros((3, 4))), ["out=", "x = np.add(...)"]),
+    (lambda x: np.add(x, 1, where=x > 0), ["where=", "np.where"]),
+    (lambda x: np.sum(x, out=np.zeros(())), ["np.sum", "out="]),
+    (lambda x: np.mean(x, 0, None, np.zeros(4)), ["np.mean", "out="]),
+    (lambda x: np.sum(x, axis=x[0, 0].astype(int)), ["axis of np.sum", "static_argnums"]),
+    # shapes and dtypes
+    (lambda x: x + V, ["np.add", "(3, 4)", "(3,)", "do not broadcast"]),
+    (lambda x: x @ x, ["np.matmul", "(3, 4)", "must be equal"]),
+    (lambda x: np.dot(x, V), ["np.dot", "(3,)"]),
+    (lambda x: x.reshape(5, 2), ["12 elements", "(5, 2)"]),
+    (lambda x: x.reshape(-1, 5), ["(-1, 5)"]),
+    (lambda x: x.sum(axis=2), ["axis 2", "np.sum", "2 dimensions"]),
+    (lambda x: x.sum(axis=(0, -2)), ["dimension twice"]),
+    (lambda x: np.concatenate([x, x[:, :2]]), ["np.concatenate", "(3, 2)"]),
+    (lambda x: np.stack([x, x[0]]), ["np.stack", "one shape"]),
+    (lambda x: np.split(x, 2), ["np.split", "array_split"]),
+    (lambda x: np.squeeze(x, 0), ["size 3"]),
+    (lambda x: x & 1, ["np.bitwise_and", "float64", "astype"]),
+    (lambda x: x.astype(int) ** -1, ["negative power", "astype(float)"]),
+    (lambda x: x.astype(np.int8) + 1000, ["1000", "int8"]),
+    (lambda x: x.astype(np.longdouble), ["cannot be compiled"]),
+    (lambda x: x + np.array(["a"]), ["np.add"]),
+    (lambda x: x + np.ones(4, object), ["object"]),
+    (lambda x: x.astype(complex).real, ["complex"]),
+    (lambda x: np.max(x[:0]), ["no elements", "initial"]),
+    (lambda x: np.einsum("ij,jk", x, x), ["'j'", "4", "3"]),
+    (lambda x: np.einsum("ijk->i", x), ["names 3 dimensions", "(3, 4)"]),
+    (lambda x: np.einsum("ij->k", x), ["'k'"]),
+    (lambda x: np.pad(x, 1, mode="linear_ramp"), ["np.pad", "linear_ramp", "reflect"]),
+    (lambda x: np.reshape(x, (4, 3), order="F"), ["order", "transpose"]),
+    # indices
+    (lambda x: x[3], ["index 3", "dimension 0", "size 3"]),
+    (lambda x: x[0, 0, 0], ["3 dimensions", "array of 2"]),
+    (lambda x: x[x > 0], ["traced boolean mask", "np.where"]),
+    (lambda x: x[x], ["traced f64", "astype(int)"]),
+    (lambda x: x[1.5], ["float", "integers"]),
+    (lambda x: x[: x[0, 0].astype(int)], ["bound of the slice", "np.arange"]),
+    (lambda x: x[..., ...], ["ellipsis"]),
+    (lambda x: x[np.array([True, False])], ["boolean index", "(2,)"]),
+    (lambda x: x[[0, 9]], ["index 9"]),
+    (lambda x: x[[0, 1], [0, 1, 2]], ["(2,)", "(3,)", "broadcast"]),
+    (lambda x: np.repeat(x, x[0].astype(int)), ["depends on data"]),
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_is_refused_at_the_line_with_a_way_out(case: int) -> None:
+    function, phrases = CASES[case]
+    with pytest.raises(CompileError) as caught:
+        traced(function, X)
+    for phrase in phrases:
+        assert phrase in caught.value.message
+    first = function.__code__.co_firstlineno
+    lines = [line for _, _, line in function.__code__.co_lines() if line]
+    assert caught.value.loc is not None
+    assert caught.value.loc.file == __file__
+    assert first <= caught.value.loc.line <= max(lines)
+    assert "\n" not in caught.value.message
+
+
+def test_the_message_prints_as_file_line_column() -> None:
+    with pytest.raises(CompileError) as caught:
+        traced(lambda x: 1 + np.sort(x), X)
+    line = sys._getframe().f_lineno - 1
+    assert str(caught.value).startswith(f"{__file__}:{line}:30: error: np.sort")
+
+
+def test_a_subclass_of_ndarray_that_does_not_want_ufuncs_is_left_alone() -> None:
+    class Own:
+        __array_ufunc__ = None
+
+        def __radd__(self, other: Any) -> str:
+            return "mine"
+
+    results = []
+
+    def function(x: Any) -> Any:
+        results.append(x + Own())
+        return x
+
+    traced(function, X)
+    assert results == ["mine"]
+    with pytest.raises(TypeError):
+        traced(lambda x: x + object(), X)

@@ -1,0 +1,49 @@
+"""rematc.numpy: NumPy on arrays, the same functions traced, and what NumPy cannot dispatch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import rematc.numpy as rnp
+from tests.support.tracing import assert_as_numpy, run
+
+
+def test_functions_compute_at_once_on_arrays_and_trace_on_tracers() -> None:
+    x = np.array([1.0, 2.0])
+    assert rnp.sin is np.sin
+    np.testing.assert_array_equal(rnp.linalg.norm(x), np.linalg.norm(x))
+    assert_as_numpy(lambda a: rnp.exp(a) / rnp.sum(rnp.exp(a)), x)
+    assert rnp.float32 is np.float32
+    assert rnp.pi == np.pi
+
+
+def test_asarray_and_full_take_traced_values() -> None:
+    def function(x: Any) -> Any:
+        return rnp.asarray([x[0], 2.0, [x[1]][0]]), rnp.asarray(x, np.float32), rnp.full((2, 2), x[1])
+
+    first, second, third = run(function, np.array([5.0, 7.0]))
+    np.testing.assert_array_equal(first, [5, 2, 7])
+    assert second.dtype == np.float32
+    np.testing.assert_array_equal(third, [[7, 7], [7, 7]])
+    np.testing.assert_array_equal(rnp.full((2,), 3), [3, 3])
+    assert rnp.asarray([1, 2]).dtype == np.int64
+
+
+def test_supported_lists_what_can_be_traced() -> None:
+    names = rnp.supported()
+    assert {"np.sin", "np.einsum", "np.linalg.norm", "scipy.special.erf", "np.where"} <= set(names)
+    assert list(names) == sorted(names)
+    assert "np.sort" not in names
+
+
+def test_every_name_is_there() -> None:
+    assert all(hasattr(rnp, name) for name in rnp.__all__)
+
+
+def test_updates_of_concrete_arrays_leave_them_alone() -> None:
+    x = np.zeros(3)
+    np.testing.assert_array_equal(rnp.at_set(x, 1, 5.0), [0, 5, 0])
+    np.testing.assert_array_equal(rnp.at_add(x, [0, 0], 1.0), [2, 0, 0])
+    np.testing.assert_array_equal(x, [0, 0, 0])
