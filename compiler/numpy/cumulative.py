@@ -17,6 +17,7 @@ from rematc.compiler.numpy.operands import (
     here,
     normalize_axis,
     promote,
+    slice_along,
     static_int,
     value_of,
     wrap,
@@ -104,13 +105,6 @@ def diff(a: ArrayLike, n: int = 1, axis: object = -1, prepend: ArrayLike = None,
 
 def _difference(b: Builder, later: Value, earlier: Value) -> Value:
     return b.compare(later, earlier, "NE") if later.type.dtype.is_bool else b.subtract(later, earlier)
-
-
-def slice_along(x: Value, axis: int, start: int, stop: int) -> Value:
-    """The elements from `start` to `stop` of one dimension."""
-    low = [start if d == axis else 0 for d in range(x.type.rank)]
-    high = [stop if d == axis else size for d, size in enumerate(x.type.shape)]
-    return here().slice(x, low, high)
 
 
 def trapezoid(y: ArrayLike, x: ArrayLike = None, dx: ArrayLike = 1.0, axis: object = -1) -> Tracer:

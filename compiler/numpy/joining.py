@@ -18,6 +18,7 @@ from rematc.compiler.numpy.operands import (
     normalize_axis,
     promote,
     shape_of,
+    slice_along,
     static_int,
     value_of,
     wrap,
@@ -137,13 +138,7 @@ def array_split(ary: ArrayLike, indices_or_sections: object, axis: object = 0) -
         each, extra = divmod(size, sections)
         cuts = [(section + 1) * each + min(section + 1, extra) for section in range(sections - 1)]
     starts, stops = [0, *cuts], [*cuts, size]
-    return [wrap(_piece(x, along, start, max(start, stop))) for start, stop in zip(starts, stops, strict=True)]
-
-
-def _piece(x: Value, axis: int, start: int, stop: int) -> Value:
-    low = [start if d == axis else 0 for d in range(x.type.rank)]
-    high = [stop if d == axis else size for d, size in enumerate(x.type.shape)]
-    return here().slice(x, low, high)
+    return [wrap(slice_along(x, along, start, max(start, stop))) for start, stop in zip(starts, stops, strict=True)]
 
 
 def split(ary: ArrayLike, indices_or_sections: object, axis: object = 0) -> list[Tracer]:
@@ -179,7 +174,7 @@ def unstack(x: ArrayLike, /, *, axis: object = 0) -> tuple[Tracer, ...]:
         fail("a traced scalar cannot be taken apart")
     along = normalize_axis(axis, value.type.rank, "np.unstack")
     shape = _without(value, along)
-    pieces = [_piece(value, along, i, i + 1) for i in range(value.type.shape[along])]
+    pieces = [slice_along(value, along, i, i + 1) for i in range(value.type.shape[along])]
     return tuple([wrap(here().reshape(piece, shape)) for piece in pieces])
 
 
@@ -219,8 +214,10 @@ def repeat(a: ArrayLike, repeats: object, axis: object = None) -> Tracer:
         return wrap(b.reshape(spread, (*x.type.shape[:along], size * times, *x.type.shape[along + 1 :])))
     if counts.shape != (size,):
         fail(f"np.repeat: {counts.shape} numbers for an axis of size {size}")
-    pieces = [repeat(wrap(_piece(x, along, i, i + 1)), int(times), along) for i, times in enumerate(counts) if times]
-    return concatenate(pieces, along) if pieces else wrap(_piece(x, along, 0, 0))
+    pieces = [
+        repeat(wrap(slice_along(x, along, i, i + 1)), int(times), along) for i, times in enumerate(counts) if times
+    ]
+    return concatenate(pieces, along) if pieces else wrap(slice_along(x, along, 0, 0))
 
 
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tracer, ...]:

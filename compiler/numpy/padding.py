@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rematc.compiler.numpy.operands import ArrayLike, fail, here, promote, static_int, value_of, wrap
+from rematc.compiler.numpy.operands import ArrayLike, fail, here, promote, slice_along, static_int, value_of, wrap
 from rematc.compiler.numpy.products import contract_values
 from rematc.compiler.numpy.shaping import sliding_window_view
 from rematc.compiler.trace import Tracer
@@ -61,12 +61,6 @@ def _pad_constant(x: Value, widths: Widths, constants: object) -> Value:
     return x
 
 
-def _part(x: Value, axis: int, start: int, stop: int) -> Value:
-    low = [start if d == axis else 0 for d in range(x.type.rank)]
-    high = [stop if d == axis else size for d, size in enumerate(x.type.shape)]
-    return here().slice(x, low, high)
-
-
 def _joined(x: Value, axis: int, before: Value | None, after: Value | None) -> Value:
     return here().concatenate([part for part in (before, x, after) if part is not None], axis)
 
@@ -89,7 +83,7 @@ def _repeated(reduce: Callable[[Value, int], tuple[Value, Value]]) -> Callable[[
 
 def _edges(x: Value, axis: int) -> tuple[Value, Value]:
     size = x.type.shape[axis]
-    return _part(x, axis, 0, 1), _part(x, axis, size - 1, size)
+    return slice_along(x, axis, 0, 1), slice_along(x, axis, size - 1, size)
 
 
 def _statistic(make: Callable[[Value, tuple[int, ...]], Value]) -> Callable[[Value, int], tuple[Value, Value]]:
@@ -129,9 +123,9 @@ def _mirrored(skip: int) -> Callable[[Value, int, int, int], Value]:
             size = x.type.shape[axis]
             now_before, now_after = min(before, size - skip), min(after, size - skip)
             b = here()
-            head = b.reverse(_part(x, axis, skip, skip + now_before), (axis,)) if now_before else None
+            head = b.reverse(slice_along(x, axis, skip, skip + now_before), (axis,)) if now_before else None
             stop = size - skip
-            tail = b.reverse(_part(x, axis, stop - now_after, stop), (axis,)) if now_after else None
+            tail = b.reverse(slice_along(x, axis, stop - now_after, stop), (axis,)) if now_after else None
             x = _joined(x, axis, head, tail)
             before, after = before - now_before, after - now_after
         return x
@@ -145,8 +139,8 @@ def _wrapped(x: Value, axis: int, before: int, after: int) -> Value:
         now_before, now_after = min(before, size), min(after, size)
         length = x.type.shape[axis]
         # The ends of what is there already are whole periods.
-        head = _part(x, axis, size - now_before, size) if now_before else None
-        tail = _part(x, axis, length - size, length - size + now_after) if now_after else None
+        head = slice_along(x, axis, size - now_before, size) if now_before else None
+        tail = slice_along(x, axis, length - size, length - size + now_after) if now_after else None
         x = _joined(x, axis, head, tail)
         before, after = before - now_before, after - now_after
     return x

@@ -21,6 +21,7 @@ from rematc.compiler.numpy.operands import (
     normalize_axes,
     normalize_axis,
     shape_of,
+    slice_along,
     static_int,
     static_shape,
     value_of,
@@ -28,7 +29,6 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.numpy.reductions import accumulator
 from rematc.compiler.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.types import BOOL, I64, TensorType
 
 
@@ -206,14 +206,10 @@ def roll(a: ArrayLike, shift: object, axis: object = None) -> Tracer:
         size = x.type.shape[along]
         steps = static_int(by, "shift of np.roll") % size if size else 0
         if steps:
-            x = b.concatenate([_part(x, along, size - steps, size), _part(x, along, 0, size - steps)], along)
+            x = b.concatenate(
+                [slice_along(x, along, size - steps, size), slice_along(x, along, 0, size - steps)], along
+            )
     return wrap(x)
-
-
-def _part(x: Value, axis: int, start: int, stop: int) -> Value:
-    low = [start if d == axis else 0 for d in range(x.type.rank)]
-    high = [stop if d == axis else size for d, size in enumerate(x.type.shape)]
-    return here().slice(x, low, high)
 
 
 # -- diagonals and triangles -----------------------------------------------------------------------------------------
@@ -304,7 +300,7 @@ def sliding_window_view(
         count = value.type.shape[along] - size + 1
         if count < 1:
             fail(f"a window of {size} does not fit axis {along} of shape {value.type.shape}")
-        shifted = [_part(value, along, start, start + count) for start in range(size)]
+        shifted = [slice_along(value, along, start, start + count) for start in range(size)]
         columns = [b.reshape(part, (*part.type.shape, 1)) for part in shifted]
         value = b.concatenate(columns, value.type.rank)
     return wrap(value)

@@ -23,7 +23,7 @@ from rematc.compiler.numpy.index_entries import (
     place_of_arrays,
 )
 from rematc.compiler.numpy.indexing import getitem, index_dtype, index_value, index_vectors
-from rematc.compiler.numpy.operands import ArrayLike, as_operand, broadcast_operand, here, shape_of, value_of, wrap
+from rematc.compiler.numpy.operands import ArrayLike, as_operand, broadcast_operand, here, value_of, wrap
 from rematc.compiler.trace import Tracer
 from rematc.ir.builder import Builder
 from rematc.ir.core import Value
@@ -170,6 +170,3 @@ def updated(update: Callable[..., Tracer], write: Callable[..., object]) -> Call
         return copy
 
     return apply
-
-
-__all__ = ["at_add", "at_max", "at_min", "at_multiply", "at_set", "shape_of", "updated"]
