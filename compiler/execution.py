@@ -12,12 +12,11 @@ import numpy as np
 
 from rematc.compiler.arguments import CallArguments, Function, Statics
 from rematc.compiler.programs import collection_paused, make_program, program_of, run_passes
-from rematc.compiler.trace import current_trace
+from rematc.compiler.trace import current_trace, require_trace
 from rematc.compiler.tracing import emit_op, trace_call
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Call
 from rematc.lowering.dispatch import Dispatcher, Staged
-from rematc.lowering.runtime import barrier_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,43 +24,34 @@ R = TypeVar("R")
 _NO_STATICS = Statics(frozenset(), frozenset())
 
 
-class Jit:
-    """A function compiled once for each shape, element type, structure and static value of its arguments.
+def compiled(function: Function, statics: Statics = _NO_STATICS) -> Dispatcher:
+    """`function`, compiled once for each shape, element type, structure and static value of its arguments.
 
     Inside a trace it is recorded as a call: its body is printed once, however often it is applied.
     """
 
-    def __init__(self, function: Function, statics: Statics = _NO_STATICS) -> None:
-        self._function = function
-        self._statics = statics
-        functools.update_wrapper(self, function)
+    @functools.wraps(function)
+    @collection_paused()
+    def stage(*args: object, **kwargs: object) -> Staged:
+        call = CallArguments.of(function, args, kwargs, statics)
+        traced = trace_call(function, call)
+        return Staged(program_of(traced), traced.out_tree)
 
-    @functools.cached_property
-    def _dispatch(self) -> Dispatcher:
-        """Made at the first call: it asks jax for its platform, which starts the platform."""
-
-        @functools.wraps(self._function)
-        @collection_paused()
-        def stage(*args: object, **kwargs: object) -> Staged:
-            call = CallArguments.of(self._function, args, kwargs, self._statics)
-            traced = trace_call(self._function, call)
-            return Staged(program_of(traced), traced.out_tree)
-
-        return dispatcher_of(stage, self._statics)
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        if current_trace() is None:
-            return self._dispatch(*args, **kwargs)
-        return self._record(*args, **kwargs)
-
-    def _record(self, *args: object, **kwargs: object) -> object:
-        call = CallArguments.of(self._function, args, kwargs, self._statics)
-        traced = trace_call(self._function, call)
-        trace = current_trace()
-        assert trace is not None
+    def record(*args: object, **kwargs: object) -> object:
+        call = CallArguments.of(function, args, kwargs, statics)
+        traced = trace_call(function, call)
+        trace = require_trace()
         trace.records.extend(traced.records)
         results = emit_op(Call(traced.graph), *call.arrays, *traced.captures)
         return jax.tree_util.tree_unflatten(traced.out_tree, results)
+
+    return Dispatcher(
+        stage,
+        static_argnums=sorted(statics.positions),
+        static_argnames=sorted(statics.names),
+        open_trace=current_trace,
+        record=record,
+    )
 
 
 def jit(
@@ -77,18 +67,18 @@ def jit(
         static_argnums: positions of arguments whose value `fun` may branch on; a new value compiles anew.
         static_argnames: the same by name.
     """
-    return Jit(fun, Statics.of(fun, static_argnums, static_argnames))  # type: ignore[return-value]  # same signature
+    return compiled(fun, Statics.of(fun, static_argnums, static_argnames))
 
 
 class Eager:
-    """A transformed function called outside all traces: compiled like `Jit`, with flags and strings static.
+    """A transformed function called outside all traces: compiled like any other, with flags and strings static.
 
     Such a function is the user's own with another result, and users branch on `train=True`.
     """
 
     def __init__(self, function: Function) -> None:
         self._function = function
-        self._jits: dict[tuple[object, ...], Jit] = {}
+        self._jits: dict[tuple[object, ...], Dispatcher] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         positions = [index for index, value in enumerate(args) if isinstance(value, (bool, str))]
@@ -96,7 +86,7 @@ class Eager:
         key = (*positions, *names)
         found = self._jits.get(key)
         if found is None:
-            found = self._jits[key] = Jit(self._function, Statics(frozenset(positions), frozenset(names)))
+            found = self._jits[key] = compiled(self._function, Statics(frozenset(positions), frozenset(names)))
         return found(*args, **kwargs)
 
 
@@ -113,14 +103,4 @@ def run_graph(graph: Graph, operands: Sequence[object]) -> list[object]:
 @functools.lru_cache(maxsize=512)
 def _dispatcher_of_graph(graph: Graph) -> Dispatcher:
     staged = Staged(make_program(run_passes(graph).graph, ()), jax.tree_util.tree_structure([0] * len(graph.results)))
-    return dispatcher_of(lambda *leaves: staged, _NO_STATICS)
-
-
-def dispatcher_of(stage: Callable[..., Staged], statics: Statics) -> Dispatcher:
-    """The runtime's entry for a staged function, on jax's default platform, with barriers that hold there."""
-    return Dispatcher(
-        stage,
-        static_argnums=sorted(statics.positions),
-        static_argnames=sorted(statics.names),
-        compiler_options=barrier_options(jax.default_backend()),
-    )
+    return Dispatcher(lambda *leaves: staged)

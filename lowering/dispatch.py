@@ -91,6 +91,8 @@ class Dispatcher:
         static_argnames: str | Sequence[str] = (),
         donate_argnums: int | Sequence[int] = (),
         compiler_options: CompilerOptions | None = None,
+        open_trace: Callable[[], object | None] | None = None,
+        record: Callable[..., Any] | None = None,
     ) -> None:
         """Nothing is staged yet.
 
@@ -103,6 +105,9 @@ class Dispatcher:
             donate_argnums: positions of arguments whose memory the results may take over.
             compiler_options: options of XLA besides those that make barriers hold. Inside another `jax.jit` that one's
                 options hold instead.
+            open_trace: asked at each call; while it gives something, calls go to `record`.
+            record: what a call means while our own tracing is going on. Not a wrapper around this object, because a
+                Python frame more would cost 4 % of a call.
 
         Raises:
             CompileError: for a static argument that the function does not have.
@@ -111,6 +116,8 @@ class Dispatcher:
         self._stage = stage
         self._arguments = Arguments.of(stage, static_argnums, static_argnames)
         self._constants = _DeviceConstants()
+        self._open_trace = open_trace
+        self._record = record
         self._donated = self._arguments.positions(donate_argnums)
         self._options = dict(compiler_options or {})
         self._staged: dict[Hashable, Staged] = {}
@@ -122,6 +129,9 @@ class Dispatcher:
         self._entry = self._route.outermost if self._route.outermost is self._route.inside else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._open_trace is not None and self._open_trace() is not None:
+            assert self._record is not None
+            return self._record(*args, **kwargs)
         previous = swap_x64(True)
         try:
             if self._entry is not None:

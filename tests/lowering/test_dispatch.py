@@ -335,3 +335,16 @@ def test_options_of_the_user_are_kept_beside_those_for_barriers() -> None:
     assert merged["xla_cpu_enable_fast_math"] is False
     assert str(merged["xla_disable_hlo_passes"]).split(",")[0] == "cse"
     assert barrier_options("cuda", {}) == {}
+
+
+# -- our own tracing ---------------------------------------------------------------------------------------------------
+
+
+def test_calls_are_recorded_while_our_own_trace_is_open() -> None:
+    trace: list[object] = []
+    f = Dispatcher(
+        doubled(), open_trace=lambda: trace or None, record=lambda *args, **kwargs: ("recorded", args, kwargs)
+    )
+    assert float(f(np.float32(2))) == 4
+    trace.append("open")
+    assert f("anything", n=1) == ("recorded", ("anything",), {"n": 1})

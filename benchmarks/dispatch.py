@@ -1,0 +1,104 @@
+"""What a call of a compiled function costs beside the same call of `jax.jit`: ratios, ours / JAX.
+
+    python benchmarks/dispatch.py [--rounds N]
+
+Each row is one kind of arguments. Both functions compute the same sum; they are called in turns in the same process,
+a batch each, and the ratio of the two batches is taken round by round. 1.0 is as dear as `jax.jit`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rematc
+
+COUNT, BATCH = 20, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Arguments, and the function as it is written for NumPy and for JAX."""
+
+    name: str
+    args: tuple[Any, ...]
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+    x64: bool = False
+
+
+def cases() -> list[Case]:
+    """The kinds of arguments that are measured."""
+    small = [np.full(4, index, np.float32) for index in range(COUNT)]
+    large = np.linspace(0, 1, 1_000_000, dtype=np.float32)
+    on_device = jnp.asarray(large)
+    devices = tuple(jnp.asarray(array) for array in small)
+    return [
+        Case("20 jax arrays, float32", devices, lambda *xs: sum(xs), lambda *xs: sum(xs)),
+        Case("20 numpy arrays, float32", tuple(small), lambda *xs: sum(xs), lambda *xs: sum(xs)),
+        Case(
+            "a dict of 20 jax arrays",
+            ({f"layer{index}": array for index, array in enumerate(devices)},),
+            lambda tree: sum(tree.values()),
+            lambda tree: sum(tree.values()),
+        ),
+        Case(
+            "20 numpy arrays, float64",
+            tuple(array.astype(np.float64) for array in small),
+            lambda *xs: sum(xs),
+            lambda *xs: sum(xs),
+            x64=True,
+        ),
+        Case(
+            "20 jax arrays and a closed-over array of 4 MB",
+            devices,
+            lambda *xs: sum(xs) + large[:4],
+            lambda *xs: sum(xs) + on_device[:4],
+        ),
+    ]
+
+
+def batch_seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:
+    """Seconds for one batch of calls, the computations themselves waited for outside."""
+    start = time.perf_counter()
+    for _ in range(BATCH):
+        result = function(*args)
+    seconds = time.perf_counter() - start
+    jax.block_until_ready(result)
+    return seconds
+
+
+def ratios(case: Case, rounds: int) -> list[float]:
+    """Ours / JAX's, round by round."""
+    ours = rematc.jit(case.ours)
+    theirs = jax.jit(case.theirs)
+    with jax.enable_x64(True) if case.x64 else nullcontext():
+        np.testing.assert_allclose(ours(*case.args), theirs(*case.args))
+        found = []
+        for index in range(rounds):
+            functions = [ours, theirs] if index % 2 else [theirs, ours]
+            seconds = {function: batch_seconds(function, case.args) for function in functions}
+            found.append(seconds[ours] / seconds[theirs])
+    return found
+
+
+@click.command()
+@click.option("--rounds", default=500, show_default=True, help="Rounds, each of 20 calls of both.")
+def main(rounds: int) -> None:
+    """Print one line for each kind of arguments: the median ratio, and the quartiles."""
+    for case in cases():
+        lower, median, upper = statistics.quantiles(ratios(case, rounds), n=4)
+        click.echo(f"{case.name:<48} {median:5.3f}   ({lower:.3f} to {upper:.3f})")
+
+
+if __name__ == "__main__":
+    main()
