@@ -73,7 +73,7 @@ def batch_seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:
     for _ in range(BATCH):
         result = function(*args)
     seconds = time.perf_counter() - start
-    jax.block_until_ready(result)
+    result.block_until_ready()
     return seconds
 
 
@@ -85,9 +85,11 @@ def ratios(case: Case, rounds: int) -> list[float]:
         np.testing.assert_allclose(ours(*case.args), theirs(*case.args))
         found = []
         for index in range(rounds):
-            functions = [ours, theirs] if index % 2 else [theirs, ours]
-            seconds = {function: batch_seconds(function, case.args) for function in functions}
-            found.append(seconds[ours] / seconds[theirs])
+            if index % 2:
+                seconds, other = batch_seconds(ours, case.args), batch_seconds(theirs, case.args)
+            else:
+                other, seconds = batch_seconds(theirs, case.args), batch_seconds(ours, case.args)
+            found.append(seconds / other)
     return found
 
 
