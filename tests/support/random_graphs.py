@@ -19,14 +19,20 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import OPS, Array, Graph, Op, Value
 from rematc.ir.fields import record_of
 from rematc.ir.locations import Location
+from rematc.ir.ops.arithmetic import Negate
 from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.elementwise import Elementwise
-from rematc.ir.ops.logical import Compare, Select
+from rematc.ir.ops.indexing import Gather, ScatterAdd
+from rematc.ir.ops.logical import Compare, Not, Select
 from rematc.ir.ops.reduction import Argmax, Argmin, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
 from rematc.ir.ops.structural import Constant, Iota, Name, OptimizationBarrier, StopGradient
+from rematc.ir.ops.window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
+from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.types import BOOL, F32, F64, I32, DType, TensorType
 
 Draw = st.DrawFn
@@ -294,6 +300,80 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[i
     return tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
 
 
+def _window(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
+    x = _pick(draw, pool, lambda type: type.rank > 0 and type.size > 0 and not type.dtype.is_bool)
+    if x is None:
+        return ()
+    ones = (1,) * x.type.rank
+    window = tuple(draw(st.integers(1, size)) for size in x.type.shape)
+    padding = tuple((draw(st.integers(0, 1)), draw(st.integers(0, 1))) for _ in ones)
+    cls = draw(st.sampled_from((ReduceWindowSum, ReduceWindowMax, ReduceWindowMin)))
+    return _emit(b, cls(window, draw(st.sampled_from((ones, window))), padding, ones, ones), x)
+
+
+def _convolution(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
+    """Of a batch of rows by itself: one feature, padded so that the kernel fits."""
+    x = _pick(draw, pool, lambda type: type.dtype.is_inexact and type.rank == 2 and type.size > 0)
+    if x is None:
+        return ()
+    rows = b.emit1(Reshape((x.type.shape[0], 1, x.type.shape[1])), x)
+    dims = ConvolutionDimensions(input=(0, 1, 2), kernel=(0, 1, 2), output=(0, 1, 2))
+    stride, low, high = draw(st.integers(1, 2)), draw(SMALL), draw(SMALL)
+    reversal = (draw(st.booleans()),)
+    op = Convolution((stride,), ((low, high),), (1,), (1,), reversal, dims)
+    return _emit(b, op, rows, rows)
+
+
+def _starts(draw: Draw, b: Builder, x: Value) -> list[Value]:
+    """Starts of a window, inside or outside."""
+    return [b.emit1(Constant.of(np.asarray(draw(st.integers(-1, 3)), np.int32))) for _ in x.type.shape]
+
+
+def _dynamic_slice(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
+    x = _pick(draw, pool)
+    assert x is not None
+    sizes = tuple(draw(st.integers(min(size, 1), size)) for size in x.type.shape)
+    return _emit(b, DynamicSlice(sizes), x, *_starts(draw, b, x))
+
+
+def _dynamic_update_slice(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
+    x = _pick(draw, pool)
+    assert x is not None
+
+    def fits(type: TensorType) -> bool:
+        return type.rank == x.type.rank and all(m <= n for m, n in zip(type.shape, x.type.shape, strict=True))
+
+    update = _pick(draw, pool, lambda type: type.dtype is x.type.dtype and fits(type))
+    assert update is not None
+    return _emit(b, DynamicUpdateSlice(), x, update, *_starts(draw, b, x))
+
+
+def _rows(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
+    """Some rows taken, and others added to what they were taken from."""
+    x = _pick(draw, pool, lambda type: type.rank > 0 and type.size > 0 and not type.dtype.is_bool)
+    if x is None:
+        return ()
+    rest = tuple(range(1, x.type.rank))
+    dims = GatherDimensions(offset_dims=rest, collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=1)
+    found = draw(st.lists(st.integers(-1, 3), min_size=1, max_size=3))
+    indices = b.emit1(Constant.of(np.array(found, np.int32).reshape(-1, 1)))
+    rows = _emit(b, Gather(dims, (1, *x.type.shape[1:])), x, indices)
+    if not rows or draw(st.booleans()):
+        return rows
+    return (*rows, *_emit(b, ScatterAdd(ScatterDimensions.of(dims)), x, indices, rows[0]))
+
+
+def _twice(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
+    """An op that undoes itself, twice."""
+    x = _pick(draw, pool)
+    assert x is not None
+    ops: list[Op] = [Reverse(tuple(range(x.type.rank))), Transpose(tuple(reversed(range(x.type.rank))))]
+    ops.append(Not() if x.type.dtype.is_bool else Negate())
+    op = draw(st.sampled_from(ops))
+    first = b.emit1(op, x)
+    return (first, b.emit1(op, first))
+
+
 def _call(draw: Draw, b: Builder, pool: Sequence[Value], regions: int) -> tuple[Value, ...]:
     operands = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3))
     body = draw(_bodies(operands, regions))
@@ -321,5 +401,6 @@ def _some_dimensions(draw: Draw, x: Value) -> tuple[int, ...]:
 STEPS: tuple[Step, ...] = (
     *(_elementwise, _elementwise, _with_literal, _constant, _iota, _compare, _select, _convert, _identity, _barrier),
     *(_broadcast, _reshape, _transpose, _reverse, _slice, _pad, _concatenate, _reduce, _argmax, _dot),
+    *(_window, _convolution, _dynamic_slice, _dynamic_update_slice, _rows, _twice),
 )
 REGION_STEPS: tuple[Step, ...] = (_call, _checkpoint)
