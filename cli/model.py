@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,25 +44,22 @@ def users_code() -> Iterator[None]:
 
 
 def load_model(path: Path) -> ModuleType:
-    """Import the file as a module, its folder on `sys.path` as when Python runs it.
+    """Run the file as a module, its folder on `sys.path` as when Python runs it.
 
-    Raises CompileError for a file that is no Python source, and whatever importing it raises.
+    Raises whatever compiling and running it raises.
     """
-    path = path.resolve()
+    path = path.absolute()
     # The module has the file's name, so that its helpers can import it and its classes are found, unless a module of
     # that name is there already: a model called random.py must not become everybody's `random`.
     name = path.stem if path.stem not in sys.modules else f"rematc_model_{path.stem}"
-    loader = importlib.machinery.SourceFileLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None, "a spec with a loader of its own"
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    sys.path.insert(0, os.path.realpath(path.parent))
     sys.modules[name] = module
     try:
         with users_code():
-            loader.exec_module(module)
-    except UnicodeDecodeError as error:
-        raise CompileError(f"{relative(str(path))} is no Python source: {error.reason}") from error
+            exec(code, vars(module))
     except BaseException:
         del sys.modules[name]
         raise

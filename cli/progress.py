@@ -99,13 +99,11 @@ def interruptible(function: Callable[[], R]) -> R:
             failure.append(error)
 
     thread = threading.Thread(target=work, name="remat-compile-xla", daemon=True)
-    thread.start()
     try:
+        thread.start()
         thread.join()
     except KeyboardInterrupt:
-        if thread.is_alive():
-            raise AbandonedWork from None
-        raise
+        raise AbandonedWork from None
     if failure:
         raise failure[0]
     return outcome[0]

@@ -15,13 +15,13 @@ from tests.support.command import SMALL_MODEL, Command, WriteModel
 
 
 @pytest.fixture(autouse=True)
-def imports_as_before() -> Iterator[None]:
+def imports_as_before(tmp_path: Path) -> Iterator[None]:
     """Take back what loading a model does to this process."""
-    path, modules = list(sys.path), dict(sys.modules)
+    path = list(sys.path)
     yield
     sys.path[:] = path
-    for name in [name for name in sys.modules if name not in modules and not name.startswith(("jax", "rematc."))]:
-        if getattr(sys.modules[name], "__file__", None) and "pytest" in str(sys.modules[name].__file__):
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
 
 

@@ -101,7 +101,13 @@ def test_binary_file(write_model: WriteModel, command: Command) -> None:
     path.write_bytes(b"\xff\xfe\x80\x81 = 3\n")
     result = command(path)
     assert result.exit_code == 1
-    assert "model.py" in result.stderr and "error" in result.stderr and "Traceback" not in result.stderr
+    assert "SyntaxError" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_model_leaves_no_bytecode_beside_it(write_model: WriteModel) -> None:
+    path = write_model("def loss(x): return x", "a_model_without_bytecode.py")
+    load_model(path)
+    assert [each.name for each in path.absolute().parent.iterdir()] == [path.name]
 
 
 def test_failed_import_leaves_no_module(write_model: WriteModel) -> None:

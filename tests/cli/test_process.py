@@ -1,0 +1,175 @@
+"""The command as a process: start-up, pipes, signals, a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "rematc")
+
+
+def environment(**more: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    return {**inherited, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", **more}
+
+
+def run(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *args]
+    return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["no_such_model.py"]])
+def test_start_up_imports_neither_jax_nor_numpy(args: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from rematc.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('jax', 'jaxlib', 'numpy', 'scipy', 'rich') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, *args]
+    ran = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_module_runs_the_command() -> None:
+    ran = run("examples/sin_chain.py", "--emit", "ir")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("graph @loss(") and ran.stderr == ""
+
+
+@pytest.mark.parametrize("args", [["--emit", "stablehlo"], ["-q"], ["-q", "--json"]])
+def test_reader_that_is_gone_is_no_error(args: list[str]) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "examples/sin_chain.py", *args],
+        env=environment(),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (141, b"")
+
+
+def test_model_comes_through_a_pipe() -> None:
+    source = "import numpy as np\ndef loss(x): return np.sum(x)\n"
+    command = [*COMMAND, "/dev/stdin", "--arg", "f32[3]", "--emit", "ir"]
+    ran = subprocess.run(
+        command, env=environment(), cwd=ROOT, input=source, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert 'loc("loss"("/dev/stdin":2:' in ran.stdout
+
+
+SLEEPS_IN_C = """
+import ctypes, sys, time
+import numpy as np
+from rematc.lowering import runtime
+import rematc.compiler.driver as driver
+
+# One call that Python cannot interrupt, as XLA's compiler is.
+def compile_program(*args, **kwargs):
+    print("compiling", file=sys.stderr, flush=True)
+    ctypes.CDLL(None).sleep(60)
+
+driver.compile_program = compile_program
+
+def loss(x):
+    return np.sum(x)
+"""
+
+
+def test_ctrl_c_while_xla_compiles_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SLEEPS_IN_C)
+    with subprocess.Popen(
+        [*COMMAND, "model.py", "--arg", "f32[3]", "-o", "out.mlir"],
+        env=environment(),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None and process.stdout is not None
+        assert process.stderr.readline() == "compiling\n"
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        out, errors = process.communicate(timeout=30)
+    assert time.monotonic() - start < 20, "not after the minute that the call takes"
+    assert (process.returncode, out) == (130, "")
+    assert errors.splitlines()[-1] == "remat-compile: interrupted"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["model.py"]
+
+
+# -- on a terminal ---------------------------------------------------------------------------------------------------
+
+
+def run_on_terminal(*args: str, **more: str) -> tuple[str, int]:
+    """Everything that the command shows on a terminal of 80 columns, and its exit code."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *args], env=environment(COLUMNS="80", **more), cwd=ROOT, stdin=child, stdout=child, stderr=child
+    )
+    os.close(child)
+    shown = b""
+    while True:
+        ready, _, _ = select.select([parent], [], [], 120)
+        assert ready, "nothing came for two minutes"
+        try:
+            chunk = os.read(parent, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(parent)
+    return shown.decode().replace("\r\n", "\n"), process.wait()
+
+
+@pytest.fixture(scope="module")
+def long_chain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model with more residuals than a terminal shows."""
+    path = tmp_path_factory.mktemp("long") / "chain.py"
+    path.write_text("import numpy as np\ndef f(x):\n    for _ in range(60): x = np.sin(x)\n    return np.sum(x)\n")
+    return str(path)
+
+
+def test_terminal_gets_colour_and_a_cut_list(long_chain: str) -> None:
+    shown, code = run_on_terminal(long_chain, "--arg", "f32[8]")
+    assert code == 0
+    assert "\x1b[1m" in shown
+    assert shown.count("output of cosine") == 20
+    assert "and 40 more, 1.2 KiB; -v shows all" in shown
+
+
+def test_verbose_terminal_gets_every_line(long_chain: str) -> None:
+    shown, _ = run_on_terminal(long_chain, "--arg", "f32[8]", "-v")
+    assert shown.count("output of cosine") == 60 and "more" not in shown
+
+
+def test_no_color_is_respected(long_chain: str) -> None:
+    shown, _ = run_on_terminal(long_chain, "--arg", "f32[8]", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", shown), "no colours"
+
+
+def test_program_text_has_no_colour_even_on_a_terminal() -> None:
+    shown, code = run_on_terminal("examples/sin_chain.py", "--emit", "ir")
+    assert code == 0 and "\x1b" not in shown
+
+
+def test_error_on_a_terminal_is_coloured(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def loss(x): return undefined_name\n")
+    shown, code = run_on_terminal(str(tmp_path / "model.py"), "--arg", "f32[3]")
+    assert code == 1
+    assert "error: \x1b[0m" in shown and "\x1b[1;32m      |                     ^" in shown

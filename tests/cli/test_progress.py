@@ -1,0 +1,77 @@
+"""Progress on standard error, and calls that Ctrl-C must not wait for."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+
+import pytest
+
+from rematc.cli.progress import AbandonedWork, Progress, interruptible
+
+
+def test_quick_phase_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress().phase("compiling"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_slow_phase_says_so_once_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = threading.Event()
+
+    class Stream:
+        def isatty(self) -> bool:
+            return False
+
+        def write(self, text: str) -> int:
+            lines.append(text)
+            shown.set()
+            return len(text)
+
+        def flush(self) -> None:
+            pass
+
+    lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", Stream())
+        with Progress(delay=0.0).phase("compiling"):
+            assert shown.wait(10)
+    assert "".join(lines) == "remat-compile: compiling ...\n"
+    assert capsys.readouterr().out == ""
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(quiet=True, delay=0.0).phase("compiling"):
+        threading.Event().wait(0.05)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_phase_lets_errors_through() -> None:
+    with pytest.raises(KeyError), Progress().phase("compiling"):
+        raise KeyError
+
+
+def test_interruptible_returns_what_the_call_returns() -> None:
+    assert interruptible(lambda: 3) == 3
+
+
+def test_interruptible_raises_what_the_call_raises() -> None:
+    def fail() -> None:
+        raise ValueError("from the thread")
+
+    with pytest.raises(ValueError, match="from the thread"):
+        interruptible(fail)
+
+
+def test_ctrl_c_abandons_the_call() -> None:
+    release = threading.Event()
+
+    def work() -> None:
+        _thread.interrupt_main()
+        release.wait(30)
+
+    try:
+        with pytest.raises(AbandonedWork):
+            interruptible(work)
+    finally:
+        release.set()
