@@ -21,8 +21,7 @@ from rematc.cli.progress import Progress, interruptible
 from rematc.cli.report import report_as_dict, report_tables
 from rematc.cli.step import TrainingStep, load_step
 from rematc.cli.tables import Table, plain_text, print_tables
-from rematc.cli.units import format_seconds
-from rematc.compiler.driver import Compiled, Lowered
+from rematc.compiler.driver import Compiled
 from rematc.compiler.report import Report
 from rematc.compiler.residuals import format_bytes
 from rematc.ir.errors import CompileError
@@ -67,7 +66,7 @@ def _write(step: TrainingStep, text: str, what: str) -> None:
 
 def _report(step: TrainingStep) -> None:
     options = step.options
-    lowered = step.lower()
+    lowered = step.lower(options.policy)
     compiled = step.compile(lowered)
     report = compiled.report(_baseline(step))
     run = _run(step, compiled) if options.run else None
@@ -77,15 +76,13 @@ def _report(step: TrainingStep) -> None:
         _print_json(report_as_dict(report, run, _facts(step) | {"policy": options.policy}))
     else:
         _print_report(step, report, run)
-    if options.time_passes:
-        _print_timings(lowered)
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:
     """The step without a policy, for comparison; None where that is the same or was not asked for."""
     if step.options.quiet or step.options.policy == "none":
         return None
-    return step.compile(step.lower("none"), " without policy")
+    return step.compile(step.lower_baseline(), " without policy")
 
 
 def _run(step: TrainingStep, compiled: Compiled) -> Run:
@@ -97,15 +94,6 @@ def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
     console = _terminal()
     is_complete = step.options.verbose or console is None
     _show(report_tables(_subject(step), step.options.policy, report, run, is_complete=is_complete), console)
-
-
-def _print_timings(lowered: Lowered) -> None:
-    rows = tuple(
-        (record.text, str(record.equations_before), str(record.equations_after), format_seconds(record.seconds))
-        for record in lowered.timings
-    )
-    table = Table("", ("pass", "equations", "after", "time"), (False, True, True, True), rows)
-    sys.stderr.write(plain_text([table]))
 
 
 # -- the comparison --------------------------------------------------------------------------------------------------

@@ -18,17 +18,17 @@ def emitted_text(step: TrainingStep, stage: str) -> str:
         case "ir":
             return print_graph(step.trace())
         case "linear":
-            return print_graph(_clean(linear_graph(_outermost(step))))
+            return print_graph(_clean(linear_graph(step.differentiate())))
         case "forward":
-            return print_graph(_clean(_outermost(step).vjp.forward))
+            return print_graph(_clean(step.differentiate().vjp.forward))
         case "backward":
-            return print_graph(_clean(_outermost(step).vjp.backward))
+            return print_graph(_clean(step.differentiate().vjp.backward))
         case "stablehlo":
-            return step.lower().stablehlo()
+            return step.lower(step.options.policy).stablehlo()
         case "hlo":
-            return step.compile(step.lower()).hlo()
+            return step.compile(step.lower(step.options.policy)).hlo()
         case "hlo-optimized":
-            return step.compile(step.lower()).hlo_optimized()
+            return step.compile(step.lower(step.options.policy)).hlo_optimized()
     raise InternalError(f"nothing emits '{stage}'")
 
 
@@ -38,13 +38,6 @@ def linear_graph(record: Differentiation) -> Graph:
     wrt = [index < count for index in range(len(record.primal.params))]
     of = [index == 0 for index in range(len(record.primal.results))]
     return linearize(record.primal, wrt, of).linear
-
-
-def _outermost(step: TrainingStep) -> Differentiation:
-    """The differentiation of the whole entry function, which a trace notes last."""
-    record = step.lower().records[-1]
-    assert isinstance(record, Differentiation), "value_and_grad notes what it differentiates"
-    return record
 
 
 def _clean(graph: Graph) -> Graph:

@@ -21,6 +21,9 @@ remat-compile model.py --compare none,dots      one table over policies, run tim
 The function is --entry, else `loss`, else the only public function of the file; its arguments are what the file's
 example_args() returns, or arrays of the types given with --arg.
 """
+EXIT_CODES = (
+    """Exit code: 0 done, 1 an error in the model, 2 in the command line, 3 in remat-compile itself, 130 interrupted."""
+)
 
 
 def _parse_argnums(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rematc.cli.arguments import find_arguments, parse_type
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.cli.source import relative
+from rematc.cli.tables import Table, plain_text
+from rematc.cli.units import format_seconds
 from rematc.compiler import driver
-from rematc.compiler.differentiation import value_and_grad
+from rematc.compiler.arguments import CallArguments
+from rematc.compiler.differentiation import Differentiation, value_and_grad
 from rematc.compiler.driver import Compiled, Lowered
+from rematc.compiler.tracing import trace_call
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,39 @@ class TrainingStep:
 
     def trace(self) -> Graph:
         """The entry as traced, not differentiated."""
-        with self.progress.phase(f"tracing {self.entry.name}"):
-            return self._at_entry(lambda: driver.trace(self.entry.function, *self.args))
+        with self._tracing(f"tracing {self.entry.name}"):
+            return driver.trace(self.entry.function, *self.args)
 
-    def lower(self, policy: str | None = None) -> Lowered:
-        """The step under a policy (the command's own by default), with the dumps and timings that were asked for."""
-        policy = self.options.policy if policy is None else policy
+    def differentiate(self) -> Differentiation:
+        """The forward and backward graphs of the entry under the command's policy."""
+        function = self._value_and_grad(self.options.policy)
+        with self._tracing(f"differentiating {self.entry.name}"):
+            traced = trace_call(function, CallArguments.of(function, self.args, {}))
+        record = traced.records[-1]  # the outermost differentiation is noted last
+        assert isinstance(record, Differentiation), "value_and_grad notes what it differentiates"
+        return record
+
+    def lower(self, policy: str) -> Lowered:
+        """The step under a policy, with the dumps and timings of its passes that were asked for."""
+        dump = self._dump(policy) if self.options.print_between_passes else None
+        lowered = self._lower(policy, dump)
+        if self.options.time_passes:
+            sys.stderr.write(plain_text([_timings(policy, lowered)]))
+        return lowered
+
+    def lower_baseline(self) -> Lowered:
+        """The step without a policy."""
+        return self._lower("none", None)
+
+    def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None) -> Lowered:
+        function = self._value_and_grad(policy)
+        with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
+            return driver.lower(function, *self.args, passes=self.options.passes, after_each=dump)
+
+    def _value_and_grad(self, policy: str) -> Callable[..., object]:
         argnums = self.options.argnums
-        function = value_and_grad(
-            self.entry.function, argnums[0] if len(argnums) == 1 else argnums, policy=_no_policy_as_none(policy)
-        )
-        dump = self._after_each_pass(policy)
-        with self.progress.phase(f"tracing and differentiating {self.entry.name}, policy {policy}"):
-            return self._at_entry(
-                lambda: driver.lower(function, *self.args, passes=self.options.passes, after_each=dump)
-            )
+        positions = argnums[0] if len(argnums) == 1 else argnums
+        return value_and_grad(self.entry.function, positions, policy=None if policy == "none" else policy)
 
     def compile(self, lowered: Lowered, what: str = "") -> Compiled:
         """What XLA makes of the step."""
@@ -79,27 +99,29 @@ class TrainingStep:
         with self.progress.phase(f"compiling{what}" + (f" for {where}" if where else "")):
             return interruptible(lambda: lowered.compile(where))
 
-    def _at_entry(self, run: Callable[[], R]) -> R:
+    @contextmanager
+    def _tracing(self, what: str) -> Iterator[None]:
         """Run what traces the entry; an error that has no place of its own is about the entry as a whole."""
         try:
-            with users_code():
-                return run()
+            with self.progress.phase(what), users_code():
+                yield
         except CompileError as error:
             error.loc = error.loc or self.entry.loc
             raise
 
-    def _after_each_pass(self, policy: str) -> Callable[[str, Graph], None] | None:
-        if not self.options.print_between_passes:
-            return None
-
+    def _dump(self, policy: str) -> Callable[[str, Graph], None]:
         def dump(text: str, graph: Graph) -> None:
             print(f"// policy {policy}, after the pass {text}\n{print_graph(graph)}", file=sys.stderr)
 
         return dump
 
 
-def _no_policy_as_none(policy: str) -> str | None:
-    return None if policy == "none" else policy
+def _timings(policy: str, lowered: Lowered) -> Table:
+    rows = tuple(
+        (record.text, str(record.equations_before), str(record.equations_after), format_seconds(record.seconds))
+        for record in lowered.timings
+    )
+    return Table("", (f"policy {policy}: pass", "equations", "after", "time"), (False, True, True, True), rows)
 
 
 def load_step(options: Options, progress: Progress) -> TrainingStep:

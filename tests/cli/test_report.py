@@ -226,7 +226,7 @@ def test_time_passes_on_standard_error(command: Command) -> None:
     result = command(ROOT / "examples/sin_chain.py", "--passes", "barriers,cse,dce", "--time-passes", "--json")
     json.loads(result.stdout)
     lines = result.stderr.splitlines()
-    assert lines[0].split() == ["pass", "equations", "after", "time"]
+    assert lines[0].split() == ["policy", "none:", "pass", "equations", "after", "time"]
     assert [line.split()[0] for line in lines[1:]] == ["barriers", "cse", "dce"]
 
 
