@@ -14,16 +14,15 @@ import numpy as np
 
 from rematc.compiler.numpy import creation, updates
 from rematc.compiler.numpy.dispatch import FUNCTIONS, qualified_name
-from rematc.compiler.numpy.operands import ArrayLike, is_traced, static_shape
+from rematc.compiler.numpy.operands import ArrayLike, enter, is_traced, static_shape
 from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS
-from rematc.compiler.trace import require_trace
 from rematc.ir.core import Array
 
 
 def asarray(x: ArrayLike, dtype: object = None) -> object:
     """`x` as an array: as np.asarray, but lists may hold traced arrays."""
     if is_traced(x):
-        require_trace().enter_line()
+        enter(x)
         return creation.array(x, dtype)
     return np.asarray(x, dtype)  # type: ignore[call-overload]  # whatever NumPy takes
 
@@ -31,7 +30,7 @@ def asarray(x: ArrayLike, dtype: object = None) -> object:
 def full(shape: object, fill_value: ArrayLike, dtype: object = None) -> object:
     """An array of one repeated value: as np.full, but the value may be traced."""
     if is_traced(fill_value):
-        require_trace().enter_line()
+        enter(fill_value)
         return creation.full_like(fill_value, fill_value, dtype, shape=static_shape(shape, "np.full"))
     return np.full(shape, fill_value, dtype)  # type: ignore[call-overload]  # whatever NumPy takes
 

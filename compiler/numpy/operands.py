@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
 
 from rematc.compiler.numpy.promotion import NumpyDType, default_dtype, ir_dtype, kind_of, result_dtype
-from rematc.compiler.trace import LITERAL_LIMIT, Trace, Tracer, require_trace
+from rematc.compiler.trace import LITERAL_LIMIT, Trace, Tracer, current_trace, escaped, require_trace
 from rematc.ir.builder import Builder
 from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
@@ -24,6 +24,14 @@ def here() -> Builder:
     return require_trace().builder
 
 
+def enter(*operands: ArrayLike) -> None:
+    """Note the user's line. Raises CompileError where no trace is open: a tracer among `operands` has escaped its own."""
+    trace = current_trace()
+    if trace is None:
+        raise escaped(next(_tracers_in(operands)))
+    trace.enter_line()
+
+
 def fail(message: str) -> NoReturn:
     """Raise CompileError at the user's line."""
     raise CompileError(message, here().loc)
@@ -36,9 +44,15 @@ def wrap(value: Value, weak: bool = False) -> Tracer:
 
 def is_traced(x: object) -> bool:
     """Whether `x` is a tracer, or a list or tuple with one somewhere inside."""
+    return next(_tracers_in(x), None) is not None
+
+
+def _tracers_in(x: object) -> Iterator[Tracer]:
+    if isinstance(x, Tracer):
+        yield x
     if isinstance(x, (list, tuple)):
-        return any(is_traced(item) for item in x)
-    return isinstance(x, Tracer)
+        for item in x:
+            yield from _tracers_in(item)
 
 
 def as_operand(x: ArrayLike) -> ArrayLike:

@@ -60,8 +60,8 @@ def _without_defaults(name: str, method: str, options: Mapping[str, object]) -> 
         out = given[0] if isinstance(given, tuple) and len(given) == 1 else given
         if key == "out" and out is not None:
             fail(
-                f"np.{name}(..., out=...) writes into an array, which a traced function cannot; "
-                f"use the result: x = np.{name}(...)"
+                f"np.{name}(..., out=...), or its operator with = on a NumPy array, writes into an array, which a "
+                f"traced function cannot; use the result: x = np.{name}(x, ...)"
             )
         is_default = given is np._NoValue or (given is None and key != "axis") or (given is True and key == "where")
         if is_default or key in {"out", "casting", "order", "subok"}:

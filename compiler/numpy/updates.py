@@ -7,6 +7,7 @@ become one scatter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,19 @@ from rematc.compiler.numpy.index_entries import (
     place_of_arrays,
 )
 from rematc.compiler.numpy.indexing import getitem, index_dtype, index_value, index_vectors
-from rematc.compiler.numpy.operands import ArrayLike, as_operand, broadcast_operand, here, value_of, wrap
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_operand,
+    broadcast_operand,
+    enter,
+    here,
+    is_traced,
+    value_of,
+    wrap,
+)
 from rematc.compiler.trace import Tracer
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
+from rematc.ir.core import Array, Value
 from rematc.ir.ops import indexing
 from rematc.ir.ops.dynamic import DynamicUpdateSlice
 from rematc.ir.ops.windows import ScatterDimensions
@@ -159,12 +169,17 @@ def _batch_indices(x: Value, own: Sequence[Entry], indexed: Sequence[int], rank:
     return found
 
 
-def updated(update: Callable[..., Tracer], write: Callable[..., object]) -> Callable[..., object]:
-    """`update` for tracers, and for concrete arrays a copy on which `write(copy, index, value)` has worked."""
+def updated(update: Callable[..., Tracer], write: Callable[..., object]) -> Callable[[Any, Any, Any], Array]:
+    """`update` for tracers, and for concrete arrays a copy on which `write(copy, index, value)` has worked.
 
-    def apply(x: ArrayLike, index: object, value: ArrayLike) -> object:
-        if any(isinstance(item, Tracer) for item in (x, value, *(index if isinstance(index, tuple) else (index,)))):
-            return update(x, index, value)
+    For type checkers the result is an array, as what it computes is when it runs.
+    """
+
+    def apply(x: Any, index: Any, value: Any) -> Array:
+        if is_traced((x, index, value)):
+            enter(x, index, value)
+            result: Any = update(x, index, value)
+            return result  # type: ignore[no-any-return]  # a tracer, which stands for an array
         copy = np.array(x)
         write(copy, index, value)
         return copy

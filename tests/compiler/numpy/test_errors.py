@@ -33,6 +33,18 @@ def _fill_concrete(x: Any) -> Any:
     return out
 
 
+def _accumulate(x: Any) -> Any:
+    total = np.zeros((3, 4))
+    total += x
+    return total
+
+
+def _integers_in_place(x: Any) -> Any:
+    counts = x.astype(int)
+    counts += x
+    return counts
+
+
 def _full(x: Any) -> Any:
     return np.full((2,), x[0, 0])
 
@@ -66,7 +78,11 @@ CASES: list[tuple[Callable[[Any], Any], list[str]]] = [
     (lambda x: np.add.at(np.zeros(3), [0], x[0, 0]), ["np.add.at", "at_add"]),
     (lambda x: np.add.reduceat(x, [0, 1]), ["np.add.reduceat"]),
     (lambda x: np.arctan2.reduce(x), ["np.arctan2.reduce"]),
-    (lambda x: np.add(x, 1, out=np.zeros((3, 4))), ["out=", "x = np.add(...)"]),
+    (lambda x: np.add(x, 1, out=np.zeros((3, 4))), ["out=", "x = np.add(x, ...)"]),
+    (_accumulate, ["writes into an array", "x = np.add(x, ...)"]),
+    (_integers_in_place, ["i64[3,4] is updated in place by np.add", "f64[3,4]", "x = np.add(x, y)"]),
+    (lambda x: x.argsort(), ["sorting"]),
+    (lambda x: x.fill(0), ["x.fill", "np.full_like"]),
     (lambda x: np.add(x, 1, where=x > 0), ["where=", "np.where"]),
     (lambda x: np.sum(x, out=np.zeros(())), ["np.sum", "out="]),
     (lambda x: np.mean(x, 0, None, np.zeros(4)), ["np.mean", "out="]),

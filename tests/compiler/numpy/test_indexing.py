@@ -109,6 +109,16 @@ def test_writing_at_traced_indices(index: Any, select: Any) -> None:
         np.testing.assert_array_equal(run(lambda x, i, u=update: u(x, select(i), -1.0), X, index), want)
 
 
+def test_updates_stand_at_the_line_that_calls_them() -> None:
+    def function(x: Any) -> Any:
+        y = -x
+        return rnp.at_set(y, 0, 1.0)
+
+    graph = traced(function, X).graph
+    assert graph.equations[-1].loc is not None
+    assert graph.equations[-1].loc.line == function.__code__.co_firstlineno + 2
+
+
 def test_added_values_pile_up_where_indices_repeat() -> None:
     x, i, v = np.zeros(4), np.array([1, 1, 3, 1]), np.array([1.0, 2.0, 4.0, 8.0])
     np.testing.assert_array_equal(run(rnp.at_add, x, i, v), [0, 11, 0, 4])

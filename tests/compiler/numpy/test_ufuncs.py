@@ -191,6 +191,19 @@ def test_in_place_operators_rebind() -> None:
     assert_as_numpy(function, np.array([1.0, 2.0]))
 
 
+def test_in_place_operators_keep_the_dtype() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x + 0
+        x += y
+        x **= 2
+        x @= y
+        x /= np.float64(3)
+        x -= 1
+        return x
+
+    assert_as_numpy(function, np.ones((2, 2), np.float32), np.array([[0.1, 2], [3, 4]]), tolerance=1e-5)
+
+
 def test_python_scalars_stay_weak_through_operators_and_not_through_ufuncs() -> None:
     x = np.ones(2, np.float32)
     assert run(lambda a, s: a * (s * 2 + 1), x, 0.5).dtype == np.float32
