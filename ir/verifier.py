@@ -106,7 +106,9 @@ class _Verifier:
             defined.update(eqn.results)
         if not defined.issuperset(graph.results):
             missing = [str(index) for index, value in enumerate(graph.results) if value not in defined]
-            raise VerifierError(f"in graph '{graph.name}': {DEFINED_RESULTS}, but result {', '.join(missing)} is not")
+            raise VerifierError(
+                f"in graph '{graph.name}': {DEFINED_RESULTS}, but result {', '.join(missing)} is not", loc
+            )
         self.holding[id(graph)] = graph
 
 

@@ -51,7 +51,10 @@ def transpose(s: Scope, eqn: Equation) -> Rewritten:
 
 @rewrites(BroadcastInDim)
 def broadcast(s: Scope, eqn: Equation) -> Rewritten:
-    """To the same shape: nothing; without repetition: a reshape. The second of two: the only one."""
+    """To the same shape: nothing; without repetition: a reshape. The second of two: the only one.
+
+    After a reshape that adds dimensions of size 1 (`keepdims`): straight from what was reshaped.
+    """
     op, (x,) = eqn.op, eqn.operands
     assert isinstance(op, BroadcastInDim)
     if op.shape == x.type.shape:
@@ -62,7 +65,22 @@ def broadcast(s: Scope, eqn: Equation) -> Rewritten:
         return Application(BroadcastInDim(op.shape, tuple([op.dimensions[d] for d in first.dimensions])), operands)
     if x.type.size == eqn.results[0].type.size and s.splat(x) is None:
         return Application(Reshape(op.shape), (x,))
-    return None
+    reshaped = s.operands_if(x, Reshape)
+    kept = None if reshaped is None else _without_added_ones(reshaped[0].type.shape, x.type.shape)
+    if reshaped is None or kept is None:
+        return None
+    return Application(BroadcastInDim(op.shape, tuple([op.dimensions[d] for d in kept])), reshaped)
+
+
+def _without_added_ones(shape: Sequence[int], longer: Sequence[int]) -> list[int] | None:
+    """The dimensions of `longer` that are those of `shape`, all others being of size 1; None if it is not so."""
+    found: list[int] = []
+    for dimension, size in enumerate(longer):
+        if len(found) < len(shape) and size == shape[len(found)]:
+            found.append(dimension)
+        elif size != 1:
+            return None
+    return found if len(found) == len(shape) else None
 
 
 @rewrites(Reverse)
