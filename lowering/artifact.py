@@ -1,0 +1,231 @@
+"""Compiled functions as files: portable StableHLO that other versions of jaxlib read.
+
+A file is a zip archive of `meta.json` (types, trees, versions), `module.mlirbc` (a StableHLO portable artifact) and
+`constants/N.bin` (row-major elements of the closed-over arrays). CHLO ops stay CHLO inside; StableHLO's compatibility
+promise does not reach them, and they load wherever the dialect still has the op.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import PyTreeDef
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rematc.ir.core import Array
+from rematc.ir.errors import CompileError
+from rematc.ir.types import DTYPES, TensorType
+from rematc.lowering.program import Program
+from rematc.lowering.validation import mlir_context, parse
+from rematc.lowering.writer import tensor
+
+FORMAT = "rematc artifact"
+VERSION = 1
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled function.
+
+    Attributes:
+        program: what it runs.
+        in_tree: how `(args, kwargs)` make up the program's leaves.
+        out_tree: how the program's results make up what the function returns.
+    """
+
+    program: Program
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+
+
+def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
+    """Write a compiled function to a file, whole or not at all.
+
+    Raises:
+        CompileError: where the file cannot be written, or for arguments or results in containers that a file cannot
+            name: tuples, lists, dicts with string or integer keys, and None it can.
+    """
+    program = artifact.program
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": program.name,
+        "param_types": [_type_to_json(type) for type in program.param_types],
+        "result_types": [_type_to_json(type) for type in program.result_types],
+        "constants": len(program.constants),
+        "in_tree": _tree_to_json(artifact.in_tree),
+        "out_tree": _tree_to_json(artifact.out_tree),
+        "stablehlo": stablehlo.get_current_version(),
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        _add(archive, "meta.json", json.dumps(meta, indent=1).encode(), zipfile.ZIP_DEFLATED)
+        _add(archive, "module.mlirbc", _serialize(program.text), zipfile.ZIP_DEFLATED)
+        for index, array in enumerate(program.constants):
+            _add(archive, f"constants/{index}.bin", array.tobytes(), zipfile.ZIP_STORED)
+    _write(Path(path), buffer.getvalue())
+
+
+def load_artifact(path: str | os.PathLike[str]) -> Artifact:
+    """Read what `save_artifact` wrote.
+
+    Raises:
+        CompileError: for a file that is not there, damaged, or written by a newer version.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            meta = json.loads(archive.read("meta.json"))
+            _check_format(meta, path)
+            module = archive.read("module.mlirbc")
+            data = [archive.read(f"constants/{index}.bin") for index in range(meta["constants"])]
+        param_types = tuple([_type_from_json(type) for type in meta["param_types"]])
+        result_types = tuple([_type_from_json(type) for type in meta["result_types"]])
+        hidden = param_types[len(param_types) - len(data) :]
+        program = Program(
+            text=_deserialize(module, param_types, result_types),
+            param_types=param_types,
+            result_types=result_types,
+            name=meta["name"],
+            constants=tuple([_array(type, elements) for type, elements in zip(hidden, data, strict=True)]),
+        )
+        return Artifact(program, _tree_from_json(meta["in_tree"]), _tree_from_json(meta["out_tree"]))
+    except OSError as error:
+        raise CompileError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError) as error:
+        raise CompileError(f"{os.fspath(path)} is no artifact of rematc, or damaged ({error}); save it anew") from None
+
+
+def _check_format(meta: Any, path: str | os.PathLike[str]) -> None:
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise ValueError("another format")
+    if meta["version"] > VERSION:
+        raise CompileError(
+            f"{os.fspath(path)} has format version {meta['version']}, this rematc reads up to {VERSION}; "
+            "upgrade rematc, or save it with this version"
+        )
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes, compression: int) -> None:
+    info = zipfile.ZipInfo(name, _EPOCH)  # the same bytes for the same program
+    info.compress_type = compression
+    archive.writestr(info, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        try:
+            partial.write_bytes(data)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise CompileError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+# -- the module --------------------------------------------------------------------------------------------------------
+
+
+def _serialize(text: str) -> bytes:
+    """The module in the oldest version of StableHLO that has all its ops."""
+    requirement = stablehlo.StablehloCompatibilityRequirement
+    versions = [
+        stablehlo.get_minimum_version(),
+        stablehlo.get_version_from_compatibility_requirement(requirement.WEEK_12),
+        stablehlo.get_current_version(),
+    ]
+    with mlir_context() as context:
+        module = parse(text)
+        context.attach_diagnostic_handler(lambda diagnostic: True)  # a version that lacks an op is no news to the user
+        for version in versions:
+            try:
+                data: bytes = stablehlo.serialize_portable_artifact(module, version, allow_other_dialects=True)
+            except ValueError:
+                continue
+            return data
+    raise CompileError(f"StableHLO {versions[-1]} cannot serialize this program; save its text instead")
+
+
+def _deserialize(data: bytes, param_types: Sequence[TensorType], result_types: Sequence[TensorType]) -> str:
+    """The module's text. Raises ValueError where this is no module whose `main` has these types."""
+    expected = [tensor(type) for type in (*param_types, *result_types)]
+    with mlir_context() as context:
+        context.attach_diagnostic_handler(lambda diagnostic: True)
+        try:
+            module = stablehlo.deserialize_portable_artifact(context, data)
+        except ir.MLIRError as error:
+            raise ValueError(str(error)) from None
+        if module is None:
+            raise ValueError(f"StableHLO {stablehlo.get_current_version()} does not read the module")
+        symbols = ir.SymbolTable(module.operation)
+        if "main" not in symbols:
+            raise ValueError("no function 'main'")
+        main: Any = symbols["main"]
+        signature = main.type
+        if [str(type) for type in (*signature.inputs, *signature.results)] != expected:
+            raise ValueError(f"'main' is {signature}")
+        return str(module.operation.get_asm(enable_debug_info=True))
+
+
+# -- types, arrays, trees ----------------------------------------------------------------------------------------------
+
+
+def _type_to_json(type: TensorType) -> list[Any]:
+    return [type.dtype.name, list(type.shape), "host" if type.on_host else "device"]
+
+
+def _type_from_json(data: Sequence[Any]) -> TensorType:
+    dtype, shape, memory = data
+    return TensorType(DTYPES[dtype], tuple(shape), memory == "host")
+
+
+def _array(type: TensorType, data: bytes) -> Array:
+    return np.frombuffer(data, type.dtype.numpy).reshape(type.shape)
+
+
+def _tree_to_json(tree: PyTreeDef) -> Any:
+    """A leaf as 0, None as null, the containers under their names."""
+    data = tree.node_data()
+    if data is None:
+        return 0
+    kind, keys = data
+    children = [_tree_to_json(child) for child in tree.children()]
+    if kind is type(None):
+        return None
+    if kind in (tuple, list):
+        return {kind.__name__: children}
+    if kind is dict and all(isinstance(key, (str, int)) for key in keys):
+        return {"dict": [[key, child] for key, child in zip(keys, children, strict=True)]}
+    raise CompileError(
+        f"a file cannot hold arguments or results in a {kind.__name__}; "
+        "pass and return tuples, lists, dicts with string or integer keys, and None"
+    )
+
+
+def _tree_from_json(data: Any) -> PyTreeDef:
+    return jax.tree_util.tree_structure(_example_from_json(data))
+
+
+def _example_from_json(data: Any) -> Any:
+    match data:
+        case 0 | None:
+            return data
+        case {"tuple": children}:
+            return tuple([_example_from_json(child) for child in children])
+        case {"list": children}:
+            return [_example_from_json(child) for child in children]
+        case {"dict": items}:
+            return {key: _example_from_json(child) for key, child in items}
+    raise ValueError(f"a tree of {data!r}")
