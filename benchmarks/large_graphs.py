@@ -36,7 +36,9 @@ def layers(equations: int) -> Graph:
         b.loc = Location("model.py", layer % 500 + 1, 8, "layer")
         x = b.sine(b.dot_general(x, w, ([1], [0])))
         x = b.add(x, b.broadcast_in_dim(b.reduce_sum(x, (0,)), (4, 4), (1,)))
-        x = b.transpose(b.multiply(x, b.broadcast_in_dim(b.constant(np.float32(layer)), (4, 4), ())), (1, 0))
+        x = b.transpose(
+            b.multiply(x, b.broadcast_in_dim(b.constant(np.asarray(layer, np.float32)), (4, 4), ())), (1, 0)
+        )
     return b.build(x)
 
 
