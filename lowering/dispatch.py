@@ -142,7 +142,8 @@ class Dispatcher:
         except _StagingError as carrier:
             raise carrier.error from None
         except jax.errors.JaxRuntimeError as error:
-            raise explain_xla(error, self._name) from error
+            explain_xla(error, self._name)
+            raise
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
@@ -292,16 +293,14 @@ def _digest(array: Array) -> bytes:
     return hashlib.sha256(described + np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
-def explain_xla(error: Exception, name: str) -> Exception:
-    """XLA's error as one that the user can act on; the error itself where nobody can."""
-    first, _, _ = str(error).partition("\n")
+def explain_xla(error: Exception, name: str) -> None:
+    """Raise XLA's error as a CompileError if the user can act on it."""
+    first = str(error).partition("\n")[0].rstrip(".")
     if "RESOURCE_EXHAUSTED" in first:
-        return CompileError(
+        raise CompileError(
             f"out of memory in '{name}': {first}; save less with another policy or a smaller budget, "
             "or pass smaller arrays"
-        )
+        ) from error
     if "No such compile option" in first:
-        return CompileError(
-            f"{first.partition(': ')[2]}; leave it out of compiler_options, or see XLA's names for them"
-        )
-    return error
+        message = first.partition(": ")[2]
+        raise CompileError(f"{message}; leave it out of compiler_options, or see XLA's names for them") from error

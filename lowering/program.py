@@ -9,7 +9,7 @@ from rematc.ir.errors import InternalError
 from rematc.ir.types import TensorType
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """A StableHLO module whose public function is `main`. Two programs are equal only if they are the same object.
 

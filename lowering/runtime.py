@@ -88,7 +88,8 @@ class Executable:
         try:
             results: list[jax.Array] = self._compiled(*leaves, *self._constants)
         except jax.errors.JaxRuntimeError as error:
-            raise explain_xla(error, self.program.name) from error
+            explain_xla(error, self.program.name)
+            raise
         except TypeError:
             self._check(leaves)
             raise
@@ -180,7 +181,8 @@ def compile_program(
         try:
             compiled = lowered.compile(compiler_options=options or None)
         except jax.errors.JaxRuntimeError as error:
-            raise explain_xla(error, program.name) from error
+            explain_xla(error, program.name)
+            raise
         seconds = time.perf_counter() - start
         with jax.ensure_compile_time_eval():
             constants = tuple([jax.device_put(array, device) for array in program.constants])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -282,6 +283,17 @@ def test_constants_first_met_inside_a_trace_are_arrays() -> None:
     with jax.enable_x64(True):
         np.testing.assert_array_equal(jax.jit(lambda x: f(x) * 2)(np.ones(3)), [4, 4, 4])
     np.testing.assert_array_equal(f(np.ones(3)), [2, 2, 2])
+
+
+def test_threads_may_share_a_function() -> None:
+    f = Dispatcher(shifted_by(lambda shape: np.full(shape, shape[0], np.float32)))
+
+    def work(size: int) -> list[float]:
+        return [float(f(np.ones(size, np.float32))[0]) for _ in range(30)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for size, results in zip(range(1, 5), pool.map(work, range(1, 5)), strict=True):
+            assert results == [1 + size] * 30
 
 
 # -- barriers ----------------------------------------------------------------------------------------------------------
