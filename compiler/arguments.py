@@ -11,8 +11,11 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.trace import Tracer
+from rematc.compiler.user_location import user_location
 from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType, dtype_of_numpy
+from rematc.passes.policies import as_policy
 
 Function = Callable[..., object]
 
@@ -56,6 +59,15 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
 def _positional_names(function: Function) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [param.name for param in _parameters(function) if param.kind in kinds]
+
+
+def policy_argument(policy: object) -> Policy:
+    """A policy from what users pass; what is wrong with it is an error at their line."""
+    try:
+        return as_policy(policy)
+    except CompileError as error:
+        error.loc = error.loc or user_location()
+        raise
 
 
 def is_array_like(leaf: object) -> bool:

@@ -8,14 +8,13 @@ from typing import ParamSpec, TypeVar, cast
 
 import jax.tree_util
 
-from rematc.compiler.arguments import CallArguments, Statics
+from rematc.compiler.arguments import CallArguments, Statics, policy_argument
 from rematc.compiler.trace import current_trace
 from rematc.compiler.tracing import emit_op, emit_op1, trace_call
 from rematc.compiler.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
-from rematc.passes.policies import as_policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +46,7 @@ def checkpoint(
     Reference: Griewank & Walther, "Revolve", ACM TOMS 2000; Chen et al., "Training Deep Nets with Sublinear Memory
     Cost", 2016. The names and their meaning are `jax.checkpoint`'s.
     """
-    decided = as_policy(policy)
+    decided = policy_argument(policy)
     statics = Statics.of(fun, static_argnums, static_argnames)
 
     @functools.wraps(fun)

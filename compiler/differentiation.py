@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, function_name
+from rematc.compiler.arguments import CallArguments, Function, function_name, policy_argument
 from rematc.compiler.execution import Eager, run_graph
 from rematc.compiler.residuals import log_residuals
 from rematc.compiler.trace import current_trace, require_trace
@@ -25,7 +25,6 @@ from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 from rematc.passes import linearize as linearization
-from rematc.passes import policies
 from rematc.passes.jvp import jvp as jvp_of_graph
 
 
@@ -48,7 +47,7 @@ class Differentiation:
 
 def whole_policy(policy: object) -> Policy | None:
     """The policy on a whole function; None and "none" mean that there is no checkpoint around it."""
-    return None if policy is None or policy == "none" else policies.as_policy(policy)
+    return None if policy is None or policy == "none" else policy_argument(policy)
 
 
 def run(graph: Graph, operands: Sequence[object], traced: TracedFunction) -> list[object]:

@@ -203,6 +203,7 @@ class Graph:
     equations: tuple[Equation, ...]
     results: tuple[Value, ...]
     _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)
+    _hash: list[int] = field(default_factory=list, repr=False)
 
     @property
     def param_types(self) -> tuple[TensorType, ...]:
@@ -224,7 +225,9 @@ class Graph:
         return isinstance(other, Graph) and self.name == other.name and self.key() == other.key()
 
     def __hash__(self) -> int:
-        return hash(self.key())
+        if not self._hash:
+            self._hash.append(hash(self.key()))
+        return self._hash[0]
 
 
 def _structure(graph: Graph) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
-from rematc.passes.flatten import copy_equations
+from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
 
 STRATEGIES = ("optimization_barrier", "none")

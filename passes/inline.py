@@ -1,18 +1,19 @@
-"""Inlining: a call becomes the equations of its function, in regions too.
+"""Inlining: an op with a region becomes the equations of the region.
 
 Before:  %0: f32[4] = call %x {body=graph @f(%a: f32[4]) -> (f32[4]) { %0: f32[4] = sine %a ... }}
 After:   %0: f32[4] = sine %x
 
-Why: cse and simplify see nothing across a call. Equations keep the locations they have in the function.
+Why: cse and simplify see nothing across a call, and a policy is asked about the equations inside it. Equations keep
+the locations they have in the function.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
-from rematc.ir.ops.regions import Call
-from rematc.passes.flatten import copy_equations
+from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.ops.regions import Call, Checkpoint, Region
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
@@ -20,26 +21,57 @@ from rematc.passes.regions import RegionRewriter
 @register_pass
 @dataclass(frozen=True, slots=True)
 class Inline(Pass):
-    """Replace every `call` by its body."""
+    """Replace every `call` by its body, in regions too."""
 
     name = "inline"
 
     def run(self, graph: Graph) -> Graph:
-        return _Inline().graph(graph)
+        return _Inliner(_is_call).graph(graph)
 
 
-class _Inline:
-    def __init__(self) -> None:
+def inline_for_differentiation(graph: Graph) -> Graph:
+    """Inline what differentiation looks through: calls, and checkpoints whose policy saves everything.
+
+    So `everything_saveable` is exactly no checkpoint.
+    """
+    return _Inliner(_is_transparent).graph(graph)
+
+
+def copy_equations(graph: Graph, operands: tuple[Value, ...], into: list[Equation]) -> tuple[Value, ...]:
+    """Append fresh copies of the graph's equations, its parameters replaced by `operands`; its results."""
+    env: dict[Value, Value] = dict(zip(graph.params, operands, strict=True))
+    for eqn in graph.equations:
+        results = tuple([Value(value.type, value.name) for value in eqn.results])
+        into.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+        env.update(zip(eqn.results, results, strict=True))
+    return tuple([env[value] for value in graph.results])
+
+
+def _is_call(op: Op) -> bool:
+    return isinstance(op, Call)
+
+
+def _is_transparent(op: Op) -> bool:
+    if isinstance(op, Checkpoint):
+        return op.policy is not None and op.policy.is_everything
+    return isinstance(op, Call)
+
+
+class _Inliner:
+    def __init__(self, is_inlined: Callable[[Op], bool]) -> None:
+        self._is_inlined = is_inlined
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
-        """The graph without calls; the graph itself if there is none."""
+        """The graph without what is inlined; the graph itself if there is none of it."""
+        if not any(eqn.op.regions() for eqn in graph.equations):
+            return graph
         env: dict[Value, Value] = {}
         equations: list[Equation] = []
         has_changed = False
         for eqn in graph.equations:
             operands = tuple([env.get(value, value) for value in eqn.operands])
-            if isinstance(eqn.op, Call):
+            if isinstance(eqn.op, Region) and self._is_inlined(eqn.op):
                 # The body is inlined before it is copied: a function is gone through once, however often it is called.
                 results = copy_equations(self._regions.graph(eqn.op.body), operands, equations)
                 env.update(zip(eqn.results, results, strict=True))

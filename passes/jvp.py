@@ -17,7 +17,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
-from rematc.passes.flatten import flatten_for_differentiation
+from rematc.passes.inline import inline_for_differentiation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
 
     Raises CompileError with the equation's location where an op has no jvp.
     """
-    graph = flatten_for_differentiation(graph)
+    graph = inline_for_differentiation(graph)
     b = Builder(graph.name)
     b.params.extend(graph.params)
     tangents: dict[Value, Value] = {}

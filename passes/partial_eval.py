@@ -28,7 +28,8 @@ from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.passes.aliases import Aliases, find_aliases
-from rematc.passes.flatten import copy_equations, flatten_for_differentiation
+from rematc.passes.dce import DeadCode
+from rematc.passes.inline import copy_equations, inline_for_differentiation
 from rematc.passes.policies import nothing_saveable
 
 
@@ -71,7 +72,7 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
 
     Raises CompileError where a policy's answer does not fit the equation it was asked about.
     """
-    graph = flatten_for_differentiation(graph)
+    graph = inline_for_differentiation(graph)
     split = _classify(graph, is_unknown, policy)
     staged = _live_staged(split, graph.results)
     plan = _Planner(split, graph, policy)
@@ -291,7 +292,7 @@ def _assemble(
     known_results, unknown_results = _partition(graph_results, result_is_unknown)
     known = Graph(graph.name, known_params, tuple(crossing.known), (*known_results, *values))
     return PartialEvaluation(
-        _without_dead(known),
+        DeadCode().run(known),
         Graph(graph.name, (*values, *unknown_params), tuple(later), unknown_results),
         result_is_unknown,
         tuple(crossing.residuals),
@@ -338,14 +339,3 @@ def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:
 
 def _is_narrow(value: Value) -> bool:
     return value.type.dtype.is_float and value.type.dtype.bits <= 16
-
-
-def _without_dead(graph: Graph) -> Graph:
-    live = set(graph.results)
-    kept = []
-    for eqn in reversed(graph.equations):
-        if not live.isdisjoint(eqn.results):
-            live.update(eqn.operands)
-            kept.append(eqn)
-    kept.reverse()
-    return Graph(graph.name, graph.params, tuple(kept), graph.results)

@@ -16,7 +16,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, LinearOperand, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
-from rematc.passes.flatten import flatten_for_differentiation
+from rematc.passes.inline import inline_for_differentiation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | 
     `has_ct` says which results get a cotangent (all of them if it is left out); the others count as zero. Raises
     CompileError with the equation's location where an op has no transpose.
     """
-    graph = flatten_for_differentiation(graph)
+    graph = inline_for_differentiation(graph)
     b = Builder(graph.name)
     linear = {value for value, is_set in zip(graph.params, is_linear, strict=True) if is_set}
     b.params.extend(value for value in graph.params if value not in linear)
