@@ -67,7 +67,7 @@ def _write(step: TrainingStep, text: str, what: str) -> None:
 def _report(step: TrainingStep) -> None:
     options = step.options
     lowered = step.lower(options.policy)
-    compiled = step.compile(lowered)
+    compiled = step.compile(lowered, f" with policy {options.policy}")
     report = compiled.report(_baseline(step))
     run = _run(step, compiled) if options.run else None
     if options.output is not None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 def format_flops(count: float) -> str:
-    """`12.3 GFLOP`: decimal units, one decimal."""
+    """`12.3 GFLOP`: decimal units, three digits."""
     if count < 1000:
         return f"{count:.0f} FLOP"
     amount = float(count)
     for prefix in ("", "k", "M", "G", "T"):
-        if amount < 999.95:
-            return f"{amount:.1f} {prefix}FLOP"
+        if amount < 999.5:
+            return f"{_three_digits(amount)} {prefix}FLOP"
         amount /= 1000
-    return f"{amount:.1f} PFLOP"
+    return f"{_three_digits(amount)} PFLOP"
 
 
 def format_seconds(seconds: float) -> str:

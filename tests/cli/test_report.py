@@ -238,12 +238,12 @@ def test_time_passes_on_standard_error(command: Command) -> None:
     [
         (0, "0 FLOP"),
         (999, "999 FLOP"),
-        (1000, "1.0 kFLOP"),
-        (999_949, "999.9 kFLOP"),
-        (999_950, "1.0 MFLOP"),
+        (1000, "1.00 kFLOP"),
+        (999_499, "999 kFLOP"),
+        (999_500, "1.00 MFLOP"),
         (12_345_678_901, "12.3 GFLOP"),
-        (1e15, "1.0 PFLOP"),
-        (1e18, "1000.0 PFLOP"),
+        (1e15, "1.00 PFLOP"),
+        (1e18, "1000 PFLOP"),
     ],
 )
 def test_format_flops(count: float, text: str) -> None:

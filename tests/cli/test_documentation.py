@@ -1,0 +1,49 @@
+"""The commands in docs/command.md print what stands there, but for times and what XLA counts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import Command
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```console\n\$ (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+BLOCKS = BLOCK.findall((ROOT / "docs" / "command.md").read_text())
+
+
+def lasting(text: str) -> list[str]:
+    """The lines without what depends on the machine and on XLA's version."""
+    lines = []
+    for line in text.splitlines():
+        steady = re.sub(r"\d[\d.]* (us|ms|s)\b", "TIME", line)
+        steady = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.3g}", steady)
+        if re.match(r"temporary memory|FLOPs|compile time", steady):
+            steady = re.sub(r"\d[\d.]* ?([KM]i)?(B|FLOP|x)?", "AMOUNT", steady)
+        if compared := re.match(r"((?:none|dots|nothing) +\d+ B) +\d", steady):
+            steady = compared[1]
+        lines.append(" ".join(steady.replace("median of 30", "median of N").split()))
+    return lines
+
+
+def test_there_are_examples() -> None:
+    assert len(BLOCKS) >= 7
+
+
+@pytest.mark.parametrize(("line", "printed"), BLOCKS, ids=[line for line, _ in BLOCKS])
+def test_example(command: Command, monkeypatch: pytest.MonkeyPatch, line: str, printed: str) -> None:
+    monkeypatch.chdir(ROOT)
+    call, *filters = line.split(" | ")
+    call, has_redirection, _ = call.partition(" 2>&1 >/dev/null")
+    result = command(*shlex.split(call)[1:])
+    assert result.exit_code in (0, 1), result.output
+    text = result.stderr if has_redirection else result.output
+    if filters:
+        text = subprocess.run(
+            " | ".join(filters), shell=True, input=text, capture_output=True, text=True, check=True
+        ).stdout
+    assert lasting(text) == lasting(printed)
