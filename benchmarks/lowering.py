@@ -82,9 +82,12 @@ def transformer_arguments(layers: int) -> tuple[Any, Any, Any]:
     def layer() -> Any:
         return {
             **{name: floats(WIDTH, WIDTH) for name in ("query", "key", "value", "output")},
-            **{"attention_norm": norm(), "mlp_norm": norm()},
-            **{"up": floats(WIDTH, HIDDEN), "up_bias": floats(HIDDEN)},
-            **{"down": floats(HIDDEN, WIDTH), "down_bias": floats(WIDTH)},
+            "attention_norm": norm(),
+            "mlp_norm": norm(),
+            "up": floats(WIDTH, HIDDEN),
+            "up_bias": floats(HIDDEN),
+            "down": floats(HIDDEN, WIDTH),
+            "down_bias": floats(WIDTH),
         }
 
     params = {
