@@ -262,7 +262,13 @@ def is_splat(array: Array) -> bool:
 
 
 def _has_same_bits(x: Array, y: Array) -> bool:
-    return x.shape == y.shape and x.dtype == y.dtype and bool((_bits(x) == _bits(y)).all())
+    return x.shape == y.shape and x.dtype == y.dtype and np.array_equal(_words(x), _words(y))
+
+
+def _words(array: Array) -> Array:
+    """The elements' bytes, eight at a time where they come out even: comparing them is as fast as memory."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8 if flat.nbytes % 8 else np.uint64)
 
 
 def _bits(array: Array) -> Array:

@@ -87,6 +87,17 @@ def _cumulative(function: Callable[..., Tracer], start: int) -> Callable[..., Tr
     return apply
 
 
+def _without_nan(function: Callable[..., Tracer], neutral: float) -> Callable[..., Tracer]:
+    """A running combination in which NaNs count as the neutral element."""
+
+    def apply(a: ArrayLike, axis: object = None, dtype: object = None) -> Tracer:
+        x, b = value_of(a), here()
+        kept = b.select(b.compare(x, x, "EQ"), x, b.full(x.type, neutral))
+        return function(wrap(kept), axis=axis, dtype=dtype)
+
+    return apply
+
+
 def diff(a: ArrayLike, n: int = 1, axis: object = -1, prepend: ArrayLike = None, append: ArrayLike = None) -> Tracer:
     """As np.diff."""
     b, x = here(), value_of(a)
@@ -105,6 +116,15 @@ def diff(a: ArrayLike, n: int = 1, axis: object = -1, prepend: ArrayLike = None,
 
 def _difference(b: Builder, later: Value, earlier: Value) -> Value:
     return b.compare(later, earlier, "NE") if later.type.dtype.is_bool else b.subtract(later, earlier)
+
+
+def ediff1d(ary: ArrayLike, to_end: ArrayLike = None, to_begin: ArrayLike = None) -> Tracer:
+    """As np.ediff1d."""
+    flat = here().reshape(value_of(ary), (value_of(ary).type.size,))
+    steps = diff(wrap(flat)).value
+    ends = [None if end is None else value_of(end, steps.type.dtype) for end in (to_begin, to_end)]
+    lines = [None if end is None else here().reshape(end, (end.type.size,)) for end in ends]
+    return wrap(here().concatenate([part for part in (lines[0], steps, lines[1]) if part is not None], 0))
 
 
 def trapezoid(y: ArrayLike, x: ArrayLike = None, dx: ArrayLike = 1.0, axis: object = -1) -> Tracer:
@@ -126,7 +146,10 @@ def trapezoid(y: ArrayLike, x: ArrayLike = None, dx: ArrayLike = 1.0, axis: obje
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.cumsum: cumsum,
     np.cumprod: cumprod,
+    np.nancumsum: _without_nan(cumsum, 0),
+    np.nancumprod: _without_nan(cumprod, 1),
     np.diff: diff,
+    np.ediff1d: ediff1d,
     np.trapezoid: trapezoid,
 }
 # Newer names of NumPy 2.1.

@@ -25,7 +25,7 @@ def here() -> Builder:
 
 
 def enter(*operands: ArrayLike) -> None:
-    """Note the user's line. Raises CompileError where no trace is open: a tracer among `operands` has escaped its own."""
+    """Note the user's line. Raises CompileError where no trace is open: then one of `operands` has escaped its own."""
     trace = current_trace()
     if trace is None:
         raise escaped(next(_tracers_in(operands)))

@@ -172,6 +172,20 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Tracer
     return wrap(build.emit1(reduction.ReduceAnd(tuple(range(same.type.rank))), same))
 
 
+def polyval(p: ArrayLike, x: ArrayLike) -> Tracer:
+    """As np.polyval: the polynomial with coefficients `p`, the highest power first, by Horner's rule."""
+    flat = [as_operand(p), as_operand(x)]
+    dtype = ir_dtype(result_dtype(*[kind_of(item) for item in flat]))
+    coefficients, at, b = value_of(flat[0], dtype), value_of(flat[1], dtype), here()
+    if coefficients.type.rank != 1:
+        fail(f"np.polyval takes a vector of coefficients, got shape {coefficients.type.shape}")
+    result = b.zeros(at.type)
+    for i in range(coefficients.type.size):
+        coefficient = b.reshape(b.slice(coefficients, (i,), (i + 1,)), ())
+        result = b.add(b.multiply(result, at), b.broadcast_in_dim(coefficient, at.type.shape, ()))
+    return wrap(result)
+
+
 def sinc(x: ArrayLike) -> Tracer:
     """As np.sinc: sin(pi x) / (pi x), and 1 at 0."""
     b, value = here(), value_of(x)
@@ -253,6 +267,7 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.isclose: isclose,
     np.allclose: allclose,
     np.array_equal: array_equal,
+    np.polyval: polyval,
     np.sinc: sinc,
     np.interp: interp,
     np.isposinf: _infinite(1.0),
