@@ -34,10 +34,14 @@ class Statics:
 
     @staticmethod
     def of(function: Function, argnums: int | Sequence[int] | None, argnames: str | Sequence[str] | None) -> Statics:
-        """Static arguments given by position or by name; either form covers calls in the other form."""
+        """Static arguments given by position or by name; either form covers calls in the other form.
+
+        Raises CompileError for positions and names that the function does not have.
+        """
         names = {argnames} if isinstance(argnames, str) else set(argnames or ())
         positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
         params = _positional_names(function)
+        _check_statics(function, positions, names)
         positions = {index + len(params) if index < 0 else index for index in positions}
         names_by_position = {params[index] for index in positions if index < len(params)}
         positions |= {index for index, name in enumerate(params) if name in names}
@@ -59,6 +63,35 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
 def _positional_names(function: Function) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [param.name for param in _parameters(function) if param.kind in kinds]
+
+
+def _check_statics(function: Function, positions: set[int], names: set[str]) -> None:
+    kinds = {param.kind for param in _parameters(function)}
+    if not kinds or inspect.Parameter.VAR_POSITIONAL in kinds:
+        wrong = [index for index in positions if index < 0]
+        if wrong:
+            raise CompileError(
+                f"static_argnums counts from the end ({wrong[0]}), but the number of positional arguments of "
+                f"'{function_name(function)}' is not known; count from the start",
+                user_location(),
+            )
+        return
+    params = _positional_names(function)
+    for index in sorted(positions):
+        if not -len(params) <= index < len(params):
+            raise CompileError(
+                f"static_argnums names argument {index}, but '{function_name(function)}' takes {len(params)} "
+                "positional arguments",
+                user_location(),
+            )
+    known = {param.name for param in _parameters(function)}
+    for name in sorted(names - known):
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise CompileError(
+                f"static_argnames names '{name}', but '{function_name(function)}' has no such argument "
+                f"(arguments: {', '.join(sorted(known))})",
+                user_location(),
+            )
 
 
 def policy_argument(policy: object) -> Policy:
@@ -125,9 +158,9 @@ class CallArguments:
 
     @staticmethod
     def of(
-        function: Function, args: Sequence[object], kwargs: dict[str, object], statics: Statics | None = None
+        function: Function | None, args: Sequence[object], kwargs: dict[str, object], statics: Statics | None = None
     ) -> CallArguments:
-        """Take the arguments of `function(*args, **kwargs)` apart."""
+        """Take the arguments of `function(*args, **kwargs)` apart; a function that is not known gives no names."""
         fixed: list[tuple[int | str, object]] = []
         if statics is not None:
             fixed += [(index, value) for index, value in enumerate(args) if index in statics.positions]
@@ -138,7 +171,7 @@ class CallArguments:
         paths, tree = jax.tree_util.tree_flatten_with_path((positional, keyword))
         leaves = tuple([leaf for _, leaf in paths])
         positions = tuple([index for index, leaf in enumerate(leaves) if is_array_like(leaf)])
-        params = _parameters(function)
+        params = [] if function is None else _parameters(function)
         types, weak = [], []
         for index in positions:
             type, is_weak = leaf_type(leaves[index])
@@ -181,6 +214,13 @@ class CallArguments:
             _positions=tuple([self._positions[index] for index in kept]),
         )
 
+    def array_tree(self) -> jax.tree_util.PyTreeDef:
+        """The structure of (positional arguments, keyword arguments), with None for every leaf that is no array."""
+        leaves: list[object] = [None] * len(self._leaves)
+        for index in self._positions:
+            leaves[index] = 0
+        return jax.tree_util.tree_structure(jax.tree_util.tree_unflatten(self._tree, leaves))
+
     def positional(self, arrays: Sequence[object]) -> tuple[object, ...]:
         """The positional arguments' trees with `arrays` for the arrays and None for every other leaf."""
         leaves: list[object] = [None] * len(self._leaves)
@@ -188,6 +228,20 @@ class CallArguments:
             leaves[index] = array
         positional: tuple[object, ...] = jax.tree_util.tree_unflatten(self._tree, leaves)[0]
         return positional
+
+    def matching(self, what: str, positional: Sequence[object], keyword: dict[str, object]) -> list[object]:
+        """The leaves of other arguments of the same structure that stand where this call has arrays.
+
+        Raises CompileError, which calls them `what`, where the structure is another one.
+        """
+        held = {key for key, _ in self._statics}
+        others = tuple(None if index in held else value for index, value in enumerate(positional))
+        leaves, found = jax.tree_util.tree_flatten(
+            (others, {name: value for name, value in keyword.items() if name not in held})
+        )
+        if found != self._tree:
+            raise CompileError(f"the {what} have the structure {found}, expected {self._tree}", user_location())
+        return [leaves[index] for index in self._positions]
 
     def owners(self) -> tuple[int | str, ...]:
         """For each array, the position or keyword of the argument that it is part of."""
@@ -202,7 +256,7 @@ class CallArguments:
 
 def _leaf_name(params: Sequence[inspect.Parameter], path: tuple[object, ...]) -> str:
     kind, key, *rest = path
-    suffix = jax.tree_util.keystr(tuple(rest))  # type: ignore[arg-type]  # path entries of jax's own making
+    suffix = jax.tree_util.keystr(tuple(rest))
     if getattr(kind, "idx", None) == 1:
         return f"{getattr(key, 'key', key)}{suffix}"
     index = int(getattr(key, "idx", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,11 +15,13 @@ from rematc.compiler.programs import collection_paused, make_program, run_passes
 from rematc.compiler.report import DerivativeReport, Figures, Report, report_derivatives
 from rematc.compiler.residuals import SavedResidual
 from rematc.compiler.tracing import TracedFunction, trace_call
+from rematc.compiler.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
+from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
-from rematc.lowering.runtime import Executable, Memory, barrier_options, compile_program
+from rematc.lowering.runtime import Executable, Memory, compile_program
 from rematc.passes.manager import PassRecord
 
 
@@ -62,34 +65,49 @@ class Lowered:
 
         Raises CompileError where the platform is not there or XLA refuses.
         """
-        options = barrier_options(platform or jax.default_backend())
-        return Compiled(self, compile_program(self.program, platform=platform, compiler_options=options))
+        artifact = Artifact(self.program, self._call.array_tree(), self.traced.out_tree)
+        return Compiled(artifact, compile_program(self.program, platform=platform), self)
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """A compiled function: call it with arguments of the types it was compiled for."""
+class CompiledFunction:
+    """A function that XLA has compiled: call it with arguments of the structure and types it was compiled for.
 
-    lowered: Lowered
+    Attributes:
+        artifact: its program, and the structure of its arguments and results.
+        executable: what XLA made of the program.
+    """
+
+    artifact: Artifact
     executable: Executable
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        leaves = self._leaves(args, kwargs)
-        results = self.executable(*leaves)
-        return jax.tree_util.tree_unflatten(self.lowered.traced.out_tree, results)
+        """Run it. Raises CompileError where the arguments differ from those it was compiled for."""
+        call = CallArguments.of(None, args, kwargs)
+        program = self.artifact.program
+        if call.array_tree() != self.artifact.in_tree:
+            raise CompileError(
+                f"'{program.name}' was compiled for arguments of the structure {self.artifact.in_tree}, "
+                f"got {call.array_tree()}",
+                user_location(),
+            )
+        for name, found, expected in zip(call.names, call.types, program.leaf_types, strict=True):
+            if found != expected:
+                message = f"'{program.name}' was compiled for {expected} as {name}, got {found}"
+                raise CompileError(message, user_location())
+        return jax.tree_util.tree_unflatten(self.artifact.out_tree, self.executable(*call.arrays))
 
-    def _leaves(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
-        expected = self.lowered._call
-        call = CallArguments.of(lambda *_, **__: None, args, kwargs)
-        if call.types != expected.types:
-            found = ", ".join(map(str, call.types))
-            wanted = ", ".join(map(str, expected.types))
-            raise CompileError(f"'{self.lowered.program.name}' was compiled for ({wanted}), got ({found})")
-        return call.arrays
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write its StableHLO and constants to a file that `rematc.load` reads, with other versions of jaxlib too.
+
+        Raises CompileError where the file cannot be written, or for arguments or results in other containers than
+        tuples, lists, dicts and None.
+        """
+        save_artifact(self.artifact, path)
 
     def stablehlo(self) -> str:
         """The StableHLO module."""
-        return self.lowered.stablehlo()
+        return self.artifact.program.text
 
     def hlo(self) -> str:
         """XLA's module before its passes."""
@@ -107,15 +125,26 @@ class Compiled:
         """Floating-point operations as XLA counts them: the body of a loop once."""
         return self.executable.flops()
 
-    def saved_residuals(self) -> list[SavedResidual]:
-        """What every derivative in the function saves."""
-        return [row for one in self.lowered.derivatives for row in (*one.residuals, *one.arguments)]
-
     def figures(self) -> Figures:
         """Memory, work and compile time together."""
         return Figures(self.memory().temp_bytes, self.flops(), self.executable.compile_seconds)
 
-    def report(self, baseline: Compiled | None = None) -> Report:
+
+@dataclass(frozen=True)
+class Compiled(CompiledFunction):
+    """A function compiled here and now, with what is known of its making.
+
+    Attributes:
+        lowered: the graphs that it comes from.
+    """
+
+    lowered: Lowered
+
+    def saved_residuals(self) -> list[SavedResidual]:
+        """What every derivative in the function saves."""
+        return [row for one in self.lowered.derivatives for row in (*one.residuals, *one.arguments)]
+
+    def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""
         beside = None if baseline is None else baseline.figures()
         return Report(self.lowered.derivatives, self.executable.platform, self.figures(), beside)
@@ -158,3 +187,12 @@ def lower(
 def compile(fun: Function, *args: object, platform: str | None = None, **kwargs: object) -> Compiled:
     """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`."""
     return lower(fun, *args, **kwargs).compile(platform)  # type: ignore[arg-type]  # passes and after_each go through
+
+
+def load(path: str | os.PathLike[str], platform: str | None = None) -> CompiledFunction:
+    """Read what `CompiledFunction.save` wrote, and compile it for a platform (by default what jax would take).
+
+    Raises CompileError for a file that is not there, damaged, or written by a newer version.
+    """
+    artifact = load_artifact(path)
+    return CompiledFunction(artifact, compile_program(artifact.program, platform=platform))

@@ -73,6 +73,7 @@ def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict
     if all(ct is None for ct in incoming):
         return
     b.loc = eqn.loc
+    outgoing: Sequence[Value | None]
     if isinstance(eqn.op, Checkpoint):
         outgoing = _transpose_checkpoint(b, eqn, eqn.op, linear, incoming)
     else:

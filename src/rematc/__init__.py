@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import rematc.numpy
-    import rematc.policies
+    import rematc.policies  # noqa: F401  # makes `rematc.numpy` and `rematc.policies` known to type checkers
     from rematc.compiler.checkpointing import checkpoint as checkpoint
     from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
     from rematc.compiler.checkpointing import remat as remat
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rematc.compiler.differentiation import value_and_grad as value_and_grad
     from rematc.compiler.differentiation import vjp as vjp
     from rematc.compiler.driver import Compiled as Compiled
+    from rematc.compiler.driver import CompiledFunction as CompiledFunction
     from rematc.compiler.driver import Lowered as Lowered
     from rematc.compiler.driver import compile as compile
     from rematc.compiler.driver import load as load
@@ -50,6 +51,7 @@ _HOMES = {
     "value_and_grad": "rematc.compiler.differentiation",
     "vjp": "rematc.compiler.differentiation",
     "Compiled": "rematc.compiler.driver",
+    "CompiledFunction": "rematc.compiler.driver",
     "Lowered": "rematc.compiler.driver",
     "compile": "rematc.compiler.driver",
     "load": "rematc.compiler.driver",
