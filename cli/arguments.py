@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 import numpy as np
@@ -64,14 +64,22 @@ def _random_array(rng: np.random.Generator, type: TensorType) -> Array:
             return np.zeros(type.shape, type.dtype.numpy)
 
 
-def find_arguments(entry: Entry, types: Sequence[TensorType]) -> tuple[object, ...]:
+def placeholders(types: Sequence[TensorType]) -> tuple[Array, ...]:
+    """Arrays of these types without memory of their own: a model larger than this machine can be compiled."""
+    return tuple(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape) for type in types)
+
+
+def find_arguments(
+    entry: Entry, types: Sequence[TensorType], fill: Callable[[Sequence[TensorType]], tuple[Array, ...]]
+) -> tuple[object, ...]:
     """The arguments to call the entry with: of these types if there are any, else what `example_args()` returns.
 
+    `fill` makes arrays of types: `random_arrays` for a program that runs, `placeholders` for one that does not.
     Raises CompileError where there is neither, and where the entry does not take them.
     """
     args: tuple[object, ...]
     if types:
-        source, args = "--arg", random_arrays(types)
+        source, args = "--arg", fill(types)
     elif hasattr(entry.module, EXAMPLE_ARGUMENTS):
         source, args = f"{EXAMPLE_ARGUMENTS}()", _example_arguments(entry)
     else:

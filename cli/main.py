@@ -54,6 +54,7 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
     callback=_parse_argnums,
     help="Positions of the arguments to differentiate with respect to; default 0.",
 )
+@click.option("--has-aux", is_flag=True, help="The function returns (value, auxiliary data).")
 @click.option(
     "--policy", default="none", metavar="POLICY", help="What may be saved: see --list-policies; default none."
 )

@@ -76,7 +76,8 @@ def run_step(
     compiled: Compiled, function: Callable[..., object], args: Sequence[object], argnums: Sequence[int]
 ) -> Run:
     """Run the compiled value and gradient of `function` with respect to the positional arguments `argnums`."""
-    loss, gradients = cast(tuple[jax.Array, Any], compiled(*args))  # what value_and_grad returns
+    value, gradients = cast(tuple[Any, Any], compiled(*args))  # what value_and_grad returns
+    loss = value[0] if isinstance(value, tuple) else value  # (value, aux) with has_aux
     positions = [index % len(args) for index in argnums]
     norms = norms_of(function, positions, gradients if len(positions) > 1 else (gradients,))
     (median,), count = median_times([runner(compiled, args)])

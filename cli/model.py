@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import inspect
+import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from rematc.cli.source import relative
 from rematc.ir.errors import CompileError
@@ -115,8 +116,16 @@ def _named_entry(module: ModuleType, name: str) -> Entry:
 def _entry(module: ModuleType, name: str) -> Entry:
     function = getattr(module, name)
     code = getattr(inspect.unwrap(function), "__code__", None)
-    loc = Location(code.co_filename, code.co_firstlineno, 0, name) if code else None
+    loc = Location(code.co_filename, _definition_line(code), 0, name) if code else None
     return Entry(module, name, function, loc)
+
+
+def _definition_line(code: CodeType) -> int:
+    """The line of `def`: a code object begins with its first decorator."""
+    for line in range(code.co_firstlineno, code.co_firstlineno + 50):
+        if linecache.getline(code.co_filename, line).lstrip().startswith(("def ", "async def ")):
+            return line
+    return code.co_firstlineno
 
 
 def _listed(entry: Entry) -> str:

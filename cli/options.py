@@ -19,6 +19,7 @@ class Options:
         entry: name of the function in it, or None to find it.
         args: types of the arguments, as written; () takes `example_args()`.
         argnums: positions to differentiate with respect to.
+        has_aux: whether the function returns (value, auxiliary data).
         policy: the policy's text; "none" is no policy.
         compare: policies to compare; () prints a report.
         emit: what to print instead of a report.
@@ -38,6 +39,7 @@ class Options:
     entry: str | None
     args: tuple[str, ...]
     argnums: tuple[int, ...]
+    has_aux: bool
     policy: str
     compare: tuple[str, ...]
     emit: str | None
@@ -51,3 +53,8 @@ class Options:
     quiet: bool
     verbose: bool
     traceback: bool
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the program runs, so that arguments need values."""
+        return self.run or bool(self.compare)

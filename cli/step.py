@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rematc.cli.arguments import find_arguments, parse_type
+from rematc.cli.arguments import find_arguments, parse_type, placeholders, random_arrays
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
@@ -91,7 +91,8 @@ class TrainingStep:
     def _value_and_grad(self, policy: str) -> Callable[..., object]:
         argnums = self.options.argnums
         positions = argnums[0] if len(argnums) == 1 else argnums
-        return value_and_grad(self.entry.function, positions, policy=None if policy == "none" else policy)
+        given = None if policy == "none" else policy
+        return value_and_grad(self.entry.function, positions, self.options.has_aux, policy=given)
 
     def compile(self, lowered: Lowered, what: str = "") -> Compiled:
         """What XLA makes of the step."""
@@ -129,5 +130,17 @@ def load_step(options: Options, progress: Progress) -> TrainingStep:
     types = [parse_type(text) for text in options.args]
     with progress.phase(f"loading {options.model}"):
         entry = find_entry(load_model(options.model), options.entry)
-        args = find_arguments(entry, types)
+        args = find_arguments(entry, types, random_arrays if options.is_run else placeholders)
+    if options.is_run:
+        _check_values(entry, args)
     return TrainingStep(entry, args, options, progress)
+
+
+def _check_values(entry: Entry, args: tuple[object, ...]) -> None:
+    call = CallArguments.of(entry.function, args, {})
+    for name, array in zip(call.names, call.arrays, strict=True):
+        if not isinstance(array, (bool, int, float, complex)) and not hasattr(array, "__array__"):
+            raise CompileError(
+                f"{name} is a {type(array).__name__} without values, and the program is to run; "
+                "return arrays from example_args(), or leave out --run and --compare"
+            )

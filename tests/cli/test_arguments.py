@@ -122,3 +122,27 @@ def test_argnums_out_of_range(command: Command, write_model: WriteModel) -> None
     result = command(write_model("def loss(x): return np.sum(x)"), "--arg", "f32[3]", "--argnums", "2")
     assert result.exit_code == 1
     assert "argnums names argument 2" in result.stderr
+
+
+def test_types_need_no_memory_unless_the_program_runs(command: Command, write_model: WriteModel) -> None:
+    model = write_model("def loss(w, x): return np.sum(np.sin(w @ x))")
+    terabytes = ("--arg", "f32[1000000,1000000]", "--arg", "f32[1000000]")
+    result = command(model, *terabytes, "--emit", "stablehlo")
+    assert result.exit_code == 0, result.stderr
+    assert "tensor<1000000x1000000xf32>" in result.stdout
+    assert command(model, *terabytes, "--run").exit_code == 1
+
+
+def test_shapes_without_values_compile_and_do_not_run(command: Command, write_model: WriteModel) -> None:
+    source = """
+    import jax
+
+    def loss(x): return np.sum(np.sin(x))
+
+    def example_args(): return (jax.ShapeDtypeStruct((3,), np.float32),)
+    """
+    model = write_model(source)
+    assert command(model).exit_code == 0
+    result = command(model, "--run")
+    assert result.exit_code == 1
+    assert "x is a ShapeDtypeStruct without values, and the program is to run" in result.stderr

@@ -44,6 +44,12 @@ def test_two_candidates_are_listed_with_their_lines(command: Command, write_mode
     )
 
 
+def test_line_of_a_decorated_function_is_its_def(write_model: WriteModel) -> None:
+    source = "import functools\n@functools.lru_cache(\n    maxsize=3,\n)\ndef loss(x): return x"
+    entry = find_entry(load_model(write_model(source)), None)
+    assert entry.loc is not None and entry.loc.line == 6
+
+
 def test_no_candidate(command: Command, write_model: WriteModel) -> None:
     result = command(write_model("from math import sqrt"))
     assert result.exit_code == 1

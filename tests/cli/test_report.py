@@ -156,6 +156,13 @@ def test_run_is_the_same_under_every_policy(report: Any) -> None:
     assert runs[0]["gradient_norms"] == pytest.approx(runs[1]["gradient_norms"], rel=1e-5)  # float32
 
 
+def test_auxiliary_data(command: Command, write_model: WriteModel) -> None:
+    model = write_model("def loss(x): return np.sum(x), {'mean': np.mean(x)}\ndef example_args(): return (np.ones(4),)")
+    assert command(model).exit_code == 1
+    run = json.loads(command(model, "--has-aux", "--run", "--json").stdout)["run"]
+    assert run["loss"] == 4 and run["gradient_norms"] == {"x": 2}
+
+
 def test_run_in_float64_stays_in_float64(command: Command, write_model: WriteModel) -> None:
     model = write_model("def loss(x): return np.sum(x) / 3\ndef example_args(): return (np.full(1, 1.0),)")
     run = json.loads(command(model, "--run", "--json").stdout)["run"]

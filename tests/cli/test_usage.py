@@ -94,6 +94,6 @@ def test_help_names_every_option(command: Command) -> None:
     for option in (
         *("--entry", "--arg", "--argnums", "--policy", "--compare", "--emit", "--output", "--run", "--platform"),
         *("--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies", "--traceback"),
-        *("--quiet", "--verbose", "--version"),
+        *("--has-aux", "--quiet", "--verbose", "--version"),
     ):
         assert option in text
