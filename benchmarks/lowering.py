@@ -74,7 +74,7 @@ def transformer_arguments(layers: int) -> tuple[Any, Any, Any]:
     """Shapes of the parameters and of a text: nothing is allocated."""
 
     def floats(*shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, np.float32)
+        return jax.ShapeDtypeStruct(shape, np.float32)  # type: ignore[no-untyped-call]  # jax
 
     def norm() -> Any:
         return {"scale": floats(WIDTH), "shift": floats(WIDTH)}
@@ -97,7 +97,7 @@ def transformer_arguments(layers: int) -> tuple[Any, Any, Any]:
         "norm": norm(),
         "unembedding": floats(WIDTH, VOCABULARY),
     }
-    text = jax.ShapeDtypeStruct((BATCH, LENGTH), np.int32)
+    text = jax.ShapeDtypeStruct((BATCH, LENGTH), np.int32)  # type: ignore[no-untyped-call]  # jax
     return params, text, text
 
 
@@ -113,7 +113,7 @@ def jax_text(layers: int) -> str:
 
 def seconds_of(function: Callable[[int], str], layers: int) -> float:
     """Seconds for one text, from cold caches."""
-    jax.clear_caches()
+    jax.clear_caches()  # type: ignore[no-untyped-call]  # jax
     gc.collect()
     start = time.perf_counter()
     function(layers)
@@ -122,7 +122,7 @@ def seconds_of(function: Callable[[int], str], layers: int) -> float:
 
 def peak_mebibytes(function: Callable[[int], str], layers: int) -> float:
     """Peak of Python's memory while one text is made."""
-    jax.clear_caches()
+    jax.clear_caches()  # type: ignore[no-untyped-call]  # jax
     gc.collect()
     tracemalloc.start()
     function(layers)

@@ -8,8 +8,8 @@ from typing import ParamSpec, TypeVar, cast
 
 import jax.tree_util
 
-from rematc.compiler.arguments import CallArguments, Statics, policy_argument
-from rematc.compiler.trace import current_trace
+from rematc.compiler.arguments import CallArguments, Statics, leaf_type, policy_argument
+from rematc.compiler.trace import Tracer, current_trace
 from rematc.compiler.tracing import emit_op, emit_op1, trace_call
 from rematc.compiler.user_location import user_location
 from rematc.ir.errors import CompileError
@@ -82,23 +82,22 @@ def _flags(
             f"got {prevent_cse!r}",
             user_location(),
         )
-    by_owner: dict[int | str, list[bool]] = {}
+    spread: list[object] = []
     for position, (prefix, argument) in enumerate(zip(prevent_cse, args, strict=True)):
         try:
-            spread = jax.tree_util.tree_map(
-                lambda flag, part: [bool(flag)] * len(jax.tree_util.tree_leaves(part)), prefix, argument
-            )
+            spread.append(jax.tree_util.tree_map(_repeated, prefix, argument))
         except ValueError as error:
             raise CompileError(
                 f"prevent_cse[{position}] is not a prefix of the argument's tree: {error}", user_location()
             ) from error
-        by_owner[position] = jax.tree_util.tree_leaves(spread)
-    taken: dict[int | str, int] = {}
-    flags = []
-    for owner in call.owners():
-        index = taken[owner] = taken.get(owner, -1) + 1
-        flags.append(by_owner[owner][index] if owner in by_owner else True)
-    return (*flags, *(False,) * captures)
+    pinned = call.matching("prevent_cse", spread, jax.tree_util.tree_map(lambda _: True, kwargs))
+    flags = (*[bool(flag) for flag in pinned], *(False,) * captures)
+    # Saved values and cotangents are pinned as soon as any argument is.
+    return flags if any(flags) else False
+
+
+def _repeated(flag: object, part: object) -> object:
+    return jax.tree_util.tree_map(lambda _: flag, part)
 
 
 def checkpoint_name(x: T, name: str) -> T:
@@ -112,4 +111,10 @@ def checkpoint_name(x: T, name: str) -> T:
         raise CompileError(f"checkpoint_name takes a string for the name, got {name!r}", user_location())
     if current_trace() is None:
         return x
-    return cast(T, jax.tree_util.tree_map(lambda leaf: emit_op1(Name(name), leaf), x))
+    return cast(T, jax.tree_util.tree_map(functools.partial(_named, name), x))
+
+
+def _named(name: str, leaf: object) -> Tracer:
+    named = emit_op1(Name(name), leaf)
+    named.weak = leaf_type(leaf)[1]
+    return named

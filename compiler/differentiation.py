@@ -212,19 +212,19 @@ def _flatten_like(tree: jax.tree_util.PyTreeDef, given: object, types: Sequence[
     leaves, found = jax.tree_util.tree_flatten(given)
     if found != tree:
         raise CompileError(f"the {what} have the structure {found}, expected {tree}", user_location())
-    for leaf, type in zip(leaves, types, strict=True):
-        if tuple(np.shape(leaf)) != type.shape:
-            raise CompileError(f"a {what[:-1]} has shape {np.shape(leaf)}, expected {type}", user_location())
-    return [_as_type(leaf, type) for leaf, type in zip(leaves, types, strict=True)]
+    return [_checked(leaf, type, what[:-1]) for leaf, type in zip(leaves, types, strict=True)]
 
 
-def _as_type(leaf: object, type: TensorType) -> object:
+def _checked(leaf: object, type: TensorType, what: str) -> object:
     """Python numbers take the type they stand for; arrays must have it."""
+    shape = tuple(leaf.shape) if hasattr(leaf, "shape") else np.asarray(leaf).shape
+    if shape != type.shape:
+        raise CompileError(f"a {what} has shape {list(shape)}, expected {type}", user_location())
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         return np.asarray(leaf, type.dtype.numpy)
     found = np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
     if found != type.dtype.numpy:
-        raise CompileError(f"a tangent or cotangent is {found}, expected {type}", user_location())
+        raise CompileError(f"a {what} is {found}, expected {type}", user_location())
     return leaf
 
 
@@ -251,11 +251,9 @@ def jvp(fun: Function, primals: Sequence[object], tangents: Sequence[object]) ->
     call = CallArguments.of(fun, primals, {})
     traced = trace_call(fun, call)
     wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
-    leaves = jax.tree_util.tree_leaves(tuple(tangents))
-    if len(leaves) != len(call.arrays):
-        raise CompileError(f"{len(call.arrays)} primals but {len(leaves)} tangents", user_location())
-    wanted = [pair for pair, is_set in zip(zip(leaves, call.types, strict=True), wrt, strict=False) if is_set]
-    given = [_as_type(leaf, type) for leaf, type in wanted]
+    given = _given_tangents(call, tangents)
+    if trace := current_trace():
+        trace.records.extend(traced.records)
     differentiated = jvp_of_graph(traced.graph, wrt)
     closure = (*traced.captures, *traced.constants)
     outcome = _run_plain(differentiated.graph, (*call.arrays, *closure, *given))
@@ -266,6 +264,13 @@ def jvp(fun: Function, primals: Sequence[object], tangents: Sequence[object]) ->
         for is_set, value in zip(differentiated.has_tangent, traced.graph.results, strict=True)
     ]
     return _unflatten(traced.out_tree, outcome[:count]), _unflatten(traced.out_tree, filled)
+
+
+def _given_tangents(call: CallArguments, tangents: Sequence[object]) -> list[object]:
+    """The tangents of floating-point primals, checked against their types."""
+    leaves = call.matching("tangents", tangents, {})
+    pairs = [pair for pair in zip(leaves, call.types, strict=True) if pair[1].dtype.is_inexact]
+    return [_checked(leaf, type, "tangent") for leaf, type in pairs]
 
 
 def _run_plain(graph: Graph, operands: Sequence[object]) -> list[object]:
@@ -283,14 +288,14 @@ def linearize(fun: Function, *primals: object) -> tuple[object, Callable[..., ob
     traced = trace_call(fun, call)
     wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
     linearized = linearization.linearize(traced.graph, wrt)
+    if trace := current_trace():
+        trace.records.extend(traced.records)
     outcome = run(linearized.forward, call.arrays, traced)
     count = len(traced.graph.results)
     results, residuals = outcome[:count], outcome[count:]
-    tree = jax.tree_util.tree_structure(primals)
 
     def linear(*tangents: object) -> object:
-        leaves = _flatten_like(tree, tangents, call.types, "tangents")
-        given = [leaf for leaf, is_set in zip(leaves, wrt, strict=False) if is_set]
+        given = _given_tangents(call, tangents)
         outgoing = iter(_run_plain(linearized.linear, (*residuals, *given)))
         filled = [
             next(outgoing) if is_set else _zeros(value.type)
@@ -312,7 +317,7 @@ def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object,
     out_tree, out_count = traced.out_tree, len(graph.results)
     if has_aux:
         children = out_tree.children()
-        if len(children) != 2:
+        if len(children) != 2 or out_tree.node_data()[0] is not tuple:
             raise CompileError(f"with has_aux the function returns (outputs, aux), got {out_tree}", user_location())
         out_tree, out_count = children[0], children[0].num_leaves
     wrt = [*_inexact(call.types), *(False,) * (len(graph.params) - len(call.types))]

@@ -43,6 +43,8 @@ def compiled(function: Function, statics: Statics = _NO_STATICS) -> Dispatcher:
         trace = require_trace()
         trace.records.extend(traced.records)
         results = emit_op(Call(traced.graph), *call.arrays, *traced.captures)
+        for tracer, is_weak in zip(results, traced.out_weak, strict=True):
+            tracer.weak = is_weak
         return jax.tree_util.tree_unflatten(traced.out_tree, results)
 
     return Dispatcher(
