@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rematc.compiler.tracing import TracedFunction
 from rematc.ir.core import Array, Graph
+from rematc.lowering import jax_adapter
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.program import Program
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
@@ -57,10 +58,22 @@ def run_passes(
     return PassedGraph(result.graph, result.records)
 
 
-def make_program(graph: Graph, constants: tuple[Array, ...]) -> Program:
-    """The program of a graph whose last parameters are `constants`."""
+def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | None = None) -> Program:
+    """The program of a graph whose last parameters are `constants`, for a platform: by default where JAX runs.
+
+    Only a program with decompositions of matrices differs from platform to platform, so only for one is JAX asked.
+    """
+    program = _printed(graph, constants, platform or "cpu")
+    if platform is None and program.kernel_platform is not None:
+        default = jax_adapter.default_platform()
+        if default != program.kernel_platform:
+            return _printed(graph, constants, default)
+    return program
+
+
+def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Program:
     return Program(
-        text=stablehlo_text(graph),
+        text=stablehlo_text(graph, platform=platform),
         param_types=graph.param_types,
         result_types=graph.result_types,
         name=graph.name,

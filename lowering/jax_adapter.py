@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jax
+import jax.extend.backend
+import jax.lax.linalg  # registers jaxlib's kernels of linear algebra with XLA
+import jaxlib.lapack
 import jaxlib.version
+import numpy as np
 from jax._src.core import trace_state_clean
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -47,6 +51,19 @@ def is_trace_open() -> bool:
 def is_jaxlib_before(*version: int) -> bool:
     """Whether the installed jaxlib is older than this version."""
     return tuple(int(part) for part in jaxlib.version.__version__.split(".")[: len(version)]) < version
+
+
+def default_platform() -> str:
+    """Where JAX runs by default: cpu, cuda, rocm or tpu. `jax.default_backend` calls two of them gpu."""
+    backend: Any = jax.extend.backend.get_backend()
+    platform: str = getattr(backend, "_raw_platform", backend.platform)
+    return platform
+
+
+@functools.cache
+def initialize_kernels() -> None:
+    """Load the LAPACK that jaxlib's kernels on the CPU call, SciPy's. A program with kernels crashes without."""
+    jaxlib.lapack.prepare_lapack_call("getrf_ffi", np.float64)
 
 
 def abstract_value(type: TensorType) -> jax.core.ShapedArray:
@@ -88,6 +105,7 @@ def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> S
     """Move the program's functions into the module that JAX is lowering, and call what was `main`."""
     if program.uses_host_memory and "cpu" in ctx.module_context.platforms:
         raise host_memory_error(program, "cpu")
+    _prepare_kernels(program, ctx.module_context.platforms)
     source = parse(program.text)
     _drop_memory_kinds(source)
     symbol = mlir.merge_mlir_modules(
@@ -97,6 +115,20 @@ def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> S
     called = func.CallOp(result_types, ir.FlatSymbolRefAttr.get(symbol), operands)
     results: Sequence[Any] = called.results
     return results
+
+
+def _prepare_kernels(program: Program, platforms: Sequence[str]) -> None:
+    needed = program.kernel_platform
+    if needed is None:
+        return
+    for platform in platforms:
+        if platform != needed:
+            raise CompileError(
+                f"'{program.name}' calls linear algebra kernels of platform '{needed}' and cannot run on '{platform}'; "
+                f"compile it for '{platform}' from the start (rematc.compile(..., platform='{platform}')), "
+                f"or run it on '{needed}'"
+            )
+    initialize_kernels()
 
 
 def _drop_memory_kinds(module: ir.Module) -> None:

@@ -62,18 +62,20 @@ FAMILIES = (
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 
 
-def stablehlo_text(graph: Graph, *, module_name: str | None = None) -> str:
+def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> str:
     """The StableHLO module whose public function `main` is `graph`.
 
     Args:
         graph: what to print.
         module_name: name of the module; the graph's name by default.
+        platform: where the module is to run: cpu, cuda (or gpu), rocm or tpu. Only decompositions of matrices, which
+            StableHLO lacks, read it: they are calls of the platform's own kernels.
 
     Raises:
         MissingRuleError: at the user's line, for an op without a lowering rule.
-        CompileError: for an op that a pass should have removed.
+        CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
-    writer = Writer()
+    writer = Writer("cuda" if platform == "gpu" else platform)
     _function(writer, graph, "public @main")
     for symbol, body in writer.pending_functions():
         _function(writer, body, f"private @{symbol}")

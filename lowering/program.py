@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rematc.ir.core import Array
 from rematc.ir.errors import InternalError
 from rematc.ir.types import TensorType
+
+#: The platform of a kernel of jaxlib's, by how the kernel's name begins.
+_PLATFORMS = {"lapack": "cpu", "cusolver": "cuda", "cu": "cuda", "hipsolver": "rocm", "hip": "rocm"}
+_KERNEL = re.compile(rf"stablehlo\.custom_call @({'|'.join(_PLATFORMS)})_")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,3 +55,9 @@ class Program:
     def has_barriers(self) -> bool:
         """Whether it has optimization barriers, which some versions of XLA keep only when told to."""
         return "stablehlo.optimization_barrier" in self.text
+
+    @property
+    def kernel_platform(self) -> str | None:
+        """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
+        found = _KERNEL.search(self.text)
+        return None if found is None else _PLATFORMS[found[1]]

@@ -70,11 +70,13 @@ class Writer:
     inside `scope`, or has it written as a function with `function`.
 
     Attributes:
+        platform: where the module is to run (cpu, cuda, rocm, tpu), for ops that are calls of a platform's kernels.
         lines: the module's lines so far, without its head and foot.
         loc_aliases: the lines that define the aliases of locations.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, platform: str = "cpu") -> None:
+        self.platform = platform
         self.lines: list[str] = []
         self.loc_aliases: list[str] = []
         self._names: dict[Value, str] = {}
