@@ -27,10 +27,6 @@ class Aliases:
     def root(self, value: Value) -> Value:
         return self.roots.get(value, value)
 
-    def labels(self, root: Value) -> tuple[str, ...]:
-        """Names given to the class, in program order."""
-        return tuple([eqn.op.label for eqn in self.names.get(root, ()) if isinstance(eqn.op, Name)])
-
     def representative(self, root: Value) -> Value:
         """The member that stands for the class as a residual: its first named one, so that reports can say the name."""
         named = self.names.get(root)

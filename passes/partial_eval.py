@@ -24,13 +24,13 @@ import ml_dtypes
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.regions import Checkpoint
-from rematc.ir.ops.structural import ToMemory
+from rematc.ir.ops.regions import Region, SplitGraph
+from rematc.ir.ops.structural import Name, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.passes.aliases import Aliases, find_aliases
-from rematc.passes.dce import DeadCode
+from rematc.passes.dce import DeadCode, Prunable
 from rematc.passes.inline import copy_equations, inline_for_differentiation
-from rematc.passes.policies import nothing_saveable
+from rematc.passes.locating import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -
         if operands != original.operands:
             eqn = Equation(original.op, operands, original.results, original.loc)
         is_known = split.unknown.isdisjoint(operands)
-        if isinstance(eqn.op, Checkpoint) and (not is_known or policy is not None):
-            _split_region(split, eqn, eqn.op)
+        if isinstance(eqn.op, Region) and (not is_known or policy is not None):
+            _split_region(split, eqn, eqn.op, policy)
         elif is_known:
             split.known.append(eqn)
         else:
@@ -117,28 +117,24 @@ def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -
     return split
 
 
-def _split_region(split: _Split, eqn: Equation, op: Checkpoint) -> None:
+def _split_region(split: _Split, eqn: Equation, op: Region, policy: Policy | None) -> None:
     is_unknown = [value in split.unknown for value in eqn.operands]
-    part = partial_eval(op.body, is_unknown, op.policy or nothing_saveable)
-    known_operands = tuple([value for value in eqn.operands if value not in split.unknown])
+    known_operands, unknown_operands = _partition(eqn.operands, is_unknown)
+    with located(eqn):
+        part = op.split(partial_eval_of_region, is_unknown, policy)
     results = copy_equations(part.known, known_operands, split.known)
-    residuals = results[len(results) - len(part.residuals) :]
-    known_results = iter(results)
-    for value, is_set in zip(eqn.results, part.is_unknown, strict=True):
-        if not is_set:
-            split.env[value] = next(known_results)
-    unknown_results = tuple(value for value, is_set in zip(eqn.results, part.is_unknown, strict=True) if is_set)
-    if not unknown_results:
-        return
-    prevent_cse = op.prevent_cse
-    if isinstance(prevent_cse, tuple):
-        pinned = [pin for pin, is_set in zip(prevent_cse, is_unknown, strict=True) if not is_set]
-        from_residuals = [True if one.param is None else pinned[one.param] for one in part.residuals]
-        prevent_cse = (*from_residuals, *(True for is_set in is_unknown if is_set))
-    staged = Checkpoint(part.staged, op.policy, prevent_cse, is_differentiated=True)
-    unknown_operands = tuple([value for value in eqn.operands if value in split.unknown])
-    split.staged.append(Equation(staged, (*residuals, *unknown_operands), unknown_results, eqn.loc))
-    split.unknown.update(unknown_results)
+    known_results, unknown_results = _partition(eqn.results, part.is_unknown)
+    split.env.update(zip(known_results, results, strict=False))
+    if unknown_results:
+        operands = (*results[len(known_results) :], *unknown_operands)
+        split.staged.append(Equation(part.staged, operands, unknown_results, eqn.loc))
+        split.unknown.update(unknown_results)
+
+
+def partial_eval_of_region(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
+    """`partial_eval` as the rules of regions call it."""
+    part = partial_eval(graph, is_unknown, policy)
+    return SplitGraph(part.known, part.staged, part.is_unknown, tuple([one.param for one in part.residuals]))
 
 
 def _live_staged(split: _Split, results: Sequence[Value]) -> list[Equation]:
@@ -149,7 +145,7 @@ def _live_staged(split: _Split, results: Sequence[Value]) -> list[Equation]:
         used = [value in live for value in eqn.results]
         if not any(used):
             continue
-        if isinstance(eqn.op, Checkpoint) and not all(used):
+        if isinstance(eqn.op, Prunable) and not all(used):
             op, operands, kept_results = eqn.op.without_unused(used)
             eqn = Equation(  # noqa: PLW2901  # the pruned region takes the equation's place
                 op,
@@ -211,29 +207,39 @@ class _Planner:
             return RECOMPUTE
         if self.policy is None:
             return SAVE
-        value, eqn = self._origin(root)
-        answers = self.policy.decide(eqn.op, eqn.operand_types, self.aliases.labels(root))
-        if len(answers) == 1:
-            return answers[0]
-        if len(answers) != len(eqn.results):
+        origin = self._origin(root)
+        _, eqn = self.producer[origin]
+        answers = self.policy.decide(eqn.op, eqn.operand_types, self._labels(root))
+        if len(answers) not in (1, len(eqn.results)):
             raise CompileError(
                 f"the policy {self.policy.spec} gave {len(answers)} decisions for '{eqn.op.name}', which has "
                 f"{len(eqn.results)} results; give one, or one for each",
                 eqn.loc,
             )
-        return answers[eqn.results.index(value)]
+        answer = answers[0] if len(answers) == 1 else answers[eqn.results.index(origin)]
+        # A copy that a region inside made in the host's memory is there already.
+        return SAVE if isinstance(answer, Offload) and root.type.on_host else answer
 
-    def _origin(self, root: Value) -> tuple[Value, Equation]:
-        """The value that `root` is but for its rounding, and the equation that computes it."""
-        value, (_, eqn) = root, self.producer[root]
-        while isinstance(eqn.op, ReducePrecision) and eqn.operands[0] in self.producer:
-            value = eqn.operands[0]
-            _, eqn = self.producer[value]
-        return value, eqn
+    def _origin(self, root: Value) -> Value:
+        """The value that `root` is but for its rounding and its memory: what policies and reports mean by it."""
+        value = root
+        while isinstance(self.producer[value][1].op, (ReducePrecision, ToMemory)):
+            operand = self.aliases.root(self.producer[value][1].operands[0])
+            if operand not in self.producer:
+                break
+            value = operand
+        return value
+
+    def _names(self, root: Value) -> list[Equation]:
+        """The `name` equations of a value: its own, and those of what it is a copy of."""
+        return [*self.aliases.names.get(root, ()), *self.aliases.names.get(self._origin(root), ())]
+
+    def _labels(self, root: Value) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(eqn.op.label for eqn in self._names(root) if isinstance(eqn.op, Name)))
 
     def _computed(self, root: Value) -> Residual:
-        labels = self.aliases.labels(root)
-        source = self.aliases.names[root][0] if labels else self._origin(root)[1]
+        names, labels = self._names(root), self._labels(root)
+        source = names[0] if names else self.producer[self._origin(root)][1]
         return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None)
 
 

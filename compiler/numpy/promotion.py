@@ -44,6 +44,9 @@ def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[tuple[NumpyDType,
     Raises TypeError where it has no loop for them.
     """
     settled = _without_weak_ml_dtypes(kinds)
+    if all(kind is int for kind in kinds):
+        # Comparisons of Python integers alone are of objects to NumPy.
+        settled = (np.dtype(int),) * len(kinds)
     resolved = ufunc.resolve_dtypes((*settled, *[None] * ufunc.nout))
     common = settled[0]
     if is_ml_float(common) and all(kind == common for kind in settled):

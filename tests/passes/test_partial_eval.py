@@ -16,6 +16,7 @@ from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Constant, Iota, ToMemory
 from rematc.ir.policy import Policy, Recompute
+from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy
 from rematc.passes.partial_eval import PartialEvaluation, Residual, partial_eval
@@ -416,6 +417,24 @@ def test_what_is_offloaded_but_not_needed_is_not_copied() -> None:
     part = split(parse(text), "offload=e")
     assert [what(residual) for residual in part.residuals] == ["x"]
     assert count_ops(part.known)["to_memory"] == 0
+
+
+@pytest.mark.parametrize(
+    ("outer", "offloaded", "copies"),
+    [("offload=a", ["'a'"], 1), ("names=a", ["'a'"], 1), (None, ["'a'"], 1), ("nothing", [], 1), ("names=b", [], 1)],
+)
+def test_a_value_offloaded_inside_is_copied_once(outer: str | None, offloaded: list[str], copies: int) -> None:
+    """The region around it decides on the copy as on the value itself."""
+    graph = parse(NESTED.format("offload=a"))
+    if outer is not None:
+        graph = under_policy(graph, parse_policy(outer))
+    linearized = linearize(graph, [True])
+    verify(linearized.forward)
+    verify(linearized.linear)
+    assert [what(residual) for residual in linearized.residuals if residual.param is None] == offloaded
+    assert all(residual.value.type.on_host for residual in linearized.residuals if residual.param is None)
+    both = count_ops(linearized.forward) + count_ops(linearized.linear)
+    assert both["to_memory"] == 2 * copies
 
 
 def test_literals_are_repeated_and_not_carried() -> None:
