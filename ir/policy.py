@@ -60,3 +60,15 @@ class Policy(Protocol):
 
 
 PolicyParser = Callable[[str], Policy]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveNothing:
+    """The policy of a checkpoint that has none of its own: only its operands are residuals."""
+
+    spec = "nothing"
+    is_everything = False
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        """Recompute."""
+        return (RECOMPUTE,)

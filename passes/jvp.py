@@ -11,13 +11,13 @@ that derivatives of derivatives still know what to recompute.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
-from rematc.ir.errors import CompileError
-from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.core import Derivatives, Equation, Graph, Primals, Tangents, Value
+from rematc.ir.ops.regions import Region
 from rematc.passes.inline import inline_for_differentiation
+from rematc.passes.locating import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,54 +40,58 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     Raises CompileError with the equation's location where an op has no jvp.
     """
     graph = inline_for_differentiation(graph)
-    b = Builder(graph.name)
-    b.params.extend(graph.params)
-    tangents: dict[Value, Value] = {}
+    walk = _Jvp(graph)
+    b = walk.builder
     for param, is_set in zip(graph.params, has_tangent, strict=True):
         if is_set:
-            tangents[param] = b.parameter(param.type, f"d{param.name}" if param.name else None)
+            walk.tangents[param] = b.parameter(param.type, f"d{param.name}" if param.name else None)
     for eqn in graph.equations:
-        _differentiate(b, eqn, tangents)
-    b.loc = None
-    result_tangents = [tangents.get(value) for value in graph.results]
-    results = (*graph.results, *(value for value in result_tangents if value is not None))
-    return Jvp(b.build(*results), tuple(value is not None for value in result_tangents))
+        walk.equation(eqn)
+    primals = [walk.env.get(value, value) for value in graph.results]
+    tangents = [walk.tangents.get(value) for value in primals]
+    joint = b.build(*primals, *(value for value in tangents if value is not None))
+    return Jvp(joint, tuple(value is not None for value in tangents))
 
 
-def _differentiate(b: Builder, eqn: Equation, tangents: dict[Value, Value]) -> None:
-    incoming = [tangents.get(value) for value in eqn.operands]
-    has_derivative = any(type.dtype.is_inexact for type in eqn.result_types)
-    if not has_derivative or all(tangent is None for tangent in incoming):
-        b.append(eqn)
-        return
-    b.loc = eqn.loc
-    if isinstance(eqn.op, Checkpoint):
-        _differentiate_checkpoint(b, eqn, eqn.op, incoming, tangents)
-        return
-    b.append(eqn)
-    try:
-        outgoing = eqn.op.jvp(b, eqn.operands, eqn.results, incoming)
-    except CompileError as error:
-        error.loc = error.loc or eqn.loc
-        raise
-    for value, tangent in zip(eqn.results, outgoing, strict=True):
-        if tangent is not None and value.type.dtype.is_inexact:
-            tangents[value] = tangent
+class _Jvp:
+    """One walk over a graph. `env` renames results of regions, which come out of new equations."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.builder = Builder(graph.name)
+        self.builder.params.extend(graph.params)
+        self.tangents: dict[Value, Value] = {}
+        self.env: dict[Value, Value] = {}
+
+    def equation(self, eqn: Equation) -> None:
+        """Emit an equation and the tangents of its results."""
+        operands = tuple([self.env.get(value, value) for value in eqn.operands]) if self.env else eqn.operands
+        incoming = [self.tangents.get(value) for value in operands]
+        is_constant = all(tangent is None for tangent in incoming)
+        if isinstance(eqn.op, Region) and not is_constant:
+            self._region(eqn, eqn.op, operands, incoming)
+            return
+        same = operands is eqn.operands or operands == eqn.operands
+        self.builder.append(eqn if same else Equation(eqn.op, operands, eqn.results, eqn.loc))
+        # Integers and booleans have no tangents, whatever they were computed from.
+        if not is_constant and any(value.type.dtype.is_inexact for value in eqn.results):
+            self.builder.loc = eqn.loc
+            with located(eqn):
+                self._note(eqn.results, eqn.op.jvp(self.builder, operands, eqn.results, incoming))
+
+    def _region(self, eqn: Equation, op: Region, operands: Primals, incoming: Tangents) -> None:
+        self.builder.loc = eqn.loc
+        with located(eqn):
+            results, outgoing = op.jvp_region(self.builder, jvp_of_region, operands, incoming)
+        self.env.update(zip(eqn.results, results, strict=True))
+        self._note(results, outgoing)
+
+    def _note(self, results: Primals, outgoing: Derivatives) -> None:
+        for value, tangent in zip(results, outgoing, strict=True):
+            if tangent is not None and value.type.dtype.is_inexact:
+                self.tangents[value] = tangent
 
 
-def _differentiate_checkpoint(
-    b: Builder, eqn: Equation, op: Checkpoint, incoming: Sequence[Value | None], tangents: dict[Value, Value]
-) -> None:
-    body = jvp(op.body, [tangent is not None for tangent in incoming])
-    present = [tangent for tangent in incoming if tangent is not None]
-    prevent_cse = op.prevent_cse
-    if isinstance(prevent_cse, tuple):
-        prevent_cse = (*prevent_cse, *(True for _ in present))
-    differentiated = replace(op, body=body.graph, prevent_cse=prevent_cse)
-    count = len(eqn.results)
-    results = (*eqn.results, *(Value(type) for type in body.graph.result_types[count:]))
-    b.append(Equation(differentiated, (*eqn.operands, *present), results, eqn.loc))
-    outgoing = iter(results[count:])
-    for value, is_set in zip(eqn.results, body.has_tangent, strict=True):
-        if is_set:
-            tangents[value] = next(outgoing)
+def jvp_of_region(graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
+    """`jvp` as the rules of regions call it."""
+    result = jvp(graph, has_tangent)
+    return result.graph, result.has_tangent

@@ -10,13 +10,13 @@ and cotangents of a value used several times are added.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, LinearOperand, Value
-from rematc.ir.errors import CompileError
-from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.regions import Region
 from rematc.passes.inline import inline_for_differentiation
+from rematc.passes.locating import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +73,20 @@ def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict
     if all(ct is None for ct in incoming):
         return
     b.loc = eqn.loc
-    outgoing: Sequence[Value | None]
-    if isinstance(eqn.op, Checkpoint):
-        outgoing = _transpose_checkpoint(b, eqn, eqn.op, linear, incoming)
-    else:
-        operands = [LinearOperand(value.type) if value in linear else value for value in eqn.operands]
-        try:
+    operands = [LinearOperand(value.type) if value in linear else value for value in eqn.operands]
+    with located(eqn):
+        if isinstance(eqn.op, Region):
+            outgoing = eqn.op.transpose_region(b, transpose_of_region, incoming, operands)
+        else:
             outgoing = eqn.op.transpose(b, incoming, operands)
-        except CompileError as error:
-            error.loc = error.loc or eqn.loc
-            raise
     for value, ct in zip(eqn.operands, outgoing, strict=True):
         if ct is not None and value in linear:
             _accumulate(b, cts, value, ct)
 
 
-def _transpose_checkpoint(
-    b: Builder, eqn: Equation, op: Checkpoint, linear: set[Value], incoming: Sequence[Value | None]
-) -> list[Value | None]:
-    is_linear = [value in linear for value in eqn.operands]
-    body = transpose(op.body, is_linear, [ct is not None for ct in incoming])
-    present = [ct for ct in incoming if ct is not None]
-    known = [value for value in eqn.operands if value not in linear]
-    prevent_cse = op.prevent_cse
-    if isinstance(prevent_cse, tuple):
-        pinned = [pin for pin, is_set in zip(prevent_cse, is_linear, strict=True) if not is_set]
-        prevent_cse = (*pinned, *(True for _ in present))
-    adjoint = replace(op, body=body.graph, prevent_cse=prevent_cse, is_differentiated=True)
-    results = iter(b.emit(adjoint, *known, *present))
-    has_ct = iter(body.has_ct)
-    return [next(results) if is_set and next(has_ct) else None for is_set in is_linear]
+def transpose_of_region(
+    graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
+) -> tuple[Graph, tuple[bool, ...]]:
+    """`transpose` as the rules of regions call it."""
+    result = transpose(graph, is_linear, has_ct)
+    return result.graph, result.has_ct

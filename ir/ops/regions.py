@@ -1,18 +1,87 @@
-"""Ops that own graphs: `call` and `checkpoint`. A region is closed; what it reads are its operands."""
+"""Ops that own graphs: `call` and `checkpoint`. A region is closed; what it reads are its operands.
+
+The rules of such ops transform their graphs. They are handed the transformations of `rematc.passes` as functions, so
+that the rules of one op stand together here, and the passes know no op by name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from rematc.ir.core import Array, Graph, Op, Types, register
-from rematc.ir.errors import TypeMismatchError
+from rematc.ir.core import (
+    Array,
+    Derivatives,
+    Emitter,
+    Graph,
+    LinearOperand,
+    Op,
+    Operands,
+    Primals,
+    Tangents,
+    Types,
+    register,
+)
+from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.policy import Policy
+from rematc.ir.policy import Policy, SaveNothing
 from rematc.ir.types import TensorType
 
-BY_PASS = "is a graph transformation: passes/jvp.py differentiates the body"
-BY_TRANSPOSE_PASS = "is a graph transformation: passes/transpose.py transposes the body"
+OF_REGION = "is a rule of its region: jvp_region, transpose_region, split (ir/ops/regions.py)"
+INLINED = "does not exist: differentiation inlines it"
+
+
+class JvpOfGraph(Protocol):
+    """The jvp pass: the graph of primals and present tangents, and which results have tangents."""
+
+    def __call__(self, graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]: ...
+
+
+class TransposeOfGraph(Protocol):
+    """The transpose pass: the graph of known values and present cts, and which linear parameters get a ct."""
+
+    def __call__(
+        self, graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
+    ) -> tuple[Graph, tuple[bool, ...]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SplitGraph:
+    """A graph in two: what is evaluated now, and what later.
+
+    Attributes:
+        known: known parameters to known results, then residuals.
+        staged: residuals, then unknown parameters, to unknown results.
+        is_unknown: for each result of the whole graph, whether it is unknown.
+        sources: for each residual, the index of the known parameter that it is; None for a computed one.
+    """
+
+    known: Graph
+    staged: Graph
+    is_unknown: tuple[bool, ...]
+    sources: tuple[int | None, ...]
+
+
+class PartialEvalOfGraph(Protocol):
+    """Partial evaluation under a policy; without one, every value that the staged graph needs is a residual."""
+
+    def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRegion:
+    """An op with a region in two.
+
+    Attributes:
+        known: a graph to inline now: known operands to known results, then residuals.
+        staged: an op for later: residuals, then unknown operands, to unknown results.
+        is_unknown: for each result of the whole op, whether it is unknown.
+    """
+
+    known: Graph
+    staged: Op
+    is_unknown: tuple[bool, ...]
 
 
 class Region(Op):
@@ -20,8 +89,8 @@ class Region(Op):
 
     __slots__ = ()
     body: Graph
-    no_jvp = BY_PASS
-    no_transpose = BY_TRANSPOSE_PASS
+    no_jvp = OF_REGION
+    no_transpose = OF_REGION
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         if tuple(operands) != self.body.param_types:
@@ -38,6 +107,26 @@ class Region(Op):
     def regions(self) -> tuple[Graph, ...]:
         return (self.body,)
 
+    def jvp_region(
+        self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
+    ) -> tuple[Primals, Derivatives]:
+        """Emit the op over primals and tangents; its primal results and their tangents."""
+        raise MissingRuleError(f"jvp of '{self.name}' needs {type(self).__name__}.jvp_region (ir/ops/regions.py)")
+
+    def transpose_region(
+        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
+    ) -> Derivatives:
+        """Emit the adjoint; the cotangents of the operands, None for those that are not linear."""
+        raise MissingRuleError(
+            f"transpose of '{self.name}' needs {type(self).__name__}.transpose_region (ir/ops/regions.py)"
+        )
+
+    def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+        """Tell what the known operands determine from the rest; `policy` is that of the graph around the op."""
+        raise MissingRuleError(
+            f"partial evaluation of '{self.name}' needs {type(self).__name__}.split (ir/ops/regions.py)"
+        )
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -46,6 +135,8 @@ class Call(Region):
 
     name = "call"
     body: Graph
+    no_jvp = INLINED
+    no_transpose = INLINED
 
 
 @register
@@ -81,6 +172,45 @@ class Checkpoint(Region):
         if isinstance(self.prevent_cse, tuple):
             return self.prevent_cse
         return (self.prevent_cse,) * len(self.body.params)
+
+    def jvp_region(
+        self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
+    ) -> tuple[Primals, Derivatives]:
+        body, has_tangent = jvp(self.body, [tangent is not None for tangent in tangents])
+        present = [tangent for tangent in tangents if tangent is not None]
+        prevent_cse = self.prevent_cse
+        if isinstance(prevent_cse, tuple):
+            prevent_cse = (*prevent_cse, *(True for _ in present))
+        results = b.emit(replace(self, body=body, prevent_cse=prevent_cse), *primals, *present)
+        count = len(has_tangent)
+        outgoing = iter(results[count:])
+        return results[:count], tuple([next(outgoing) if is_set else None for is_set in has_tangent])
+
+    def transpose_region(
+        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
+    ) -> Derivatives:
+        is_linear = [isinstance(operand, LinearOperand) for operand in operands]
+        body, gets_ct = transpose(self.body, is_linear, [ct is not None for ct in cts])
+        known = [operand for operand in operands if not isinstance(operand, LinearOperand)]
+        present = [ct for ct in cts if ct is not None]
+        prevent_cse = self.prevent_cse
+        if isinstance(prevent_cse, tuple):
+            pinned = [pin for pin, is_set in zip(prevent_cse, is_linear, strict=True) if not is_set]
+            prevent_cse = (*pinned, *(True for _ in present))
+        adjoint = replace(self, body=body, prevent_cse=prevent_cse, is_differentiated=True)
+        outgoing, wanted = iter(b.emit(adjoint, *known, *present)), iter(gets_ct)
+        return tuple([next(outgoing) if is_set and next(wanted) else None for is_set in is_linear])
+
+    def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+        """The region's own policy decides; its known part is no region any more."""
+        part = partial_eval(self.body, is_unknown, self.policy or SaveNothing())
+        prevent_cse = self.prevent_cse
+        if isinstance(prevent_cse, tuple):
+            pinned = [pin for pin, is_set in zip(prevent_cse, is_unknown, strict=True) if not is_set]
+            residuals = [True if source is None else pinned[source] for source in part.sources]
+            prevent_cse = (*residuals, *(True for is_set in is_unknown if is_set))
+        staged = replace(self, body=part.staged, prevent_cse=prevent_cse, is_differentiated=True)
+        return SplitRegion(part.known, staged, part.is_unknown)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[Checkpoint, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
