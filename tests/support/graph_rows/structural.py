@@ -1,0 +1,40 @@
+"""Rows for literals and for identities with a meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rematc.ir.core import Value
+from rematc.ir.ops.structural import Constant, Iota, Name, OptimizationBarrier, StopGradient
+from rematc.ir.types import Kind, TensorType
+from tests.support.arrays import array_of
+from tests.support.drawing import SHAPES, Drawing, Row
+
+
+def _constant(d: Drawing) -> tuple[Value, ...]:
+    type = TensorType(d.one_of(d.dtypes), d.one_of(SHAPES))
+    return d.emit(Constant.of(array_of(type, np.random.default_rng(d.integer(0, 3)))))
+
+
+def _iota(d: Drawing) -> tuple[Value, ...]:
+    counting = [dtype for dtype in d.dtypes if dtype.kind is not Kind.BOOL]
+    if not counting:
+        return ()
+    shape = d.one_of([shape for shape in SHAPES if shape])
+    return d.emit(Iota(TensorType(d.one_of(counting), shape), d.integer(0, len(shape) - 1)))
+
+
+def _identity(d: Drawing) -> tuple[Value, ...]:
+    return d.emit(d.one_of((Name("a"), Name('"'), Name("b"), StopGradient())), d.value())
+
+
+def _barrier(d: Drawing) -> tuple[Value, ...]:
+    return d.emit(OptimizationBarrier(), *d.some(d.pool, 0, 3))
+
+
+ROWS = (
+    Row((Constant,), _constant),
+    Row((Iota,), _iota),
+    Row((Name, StopGradient), _identity),
+    Row((OptimizationBarrier,), _barrier),
+)
