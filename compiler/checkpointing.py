@@ -49,7 +49,7 @@ def checkpoint(
     decided = policy_argument(policy)
     statics = Statics.of(fun, static_argnums, static_argnames)
 
-    @functools.wraps(fun)
+    @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
         trace = current_trace()
         if trace is None:

@@ -84,7 +84,7 @@ class ValueAndGrad:
         self.policy = whole_policy(policy)
         self._argnums = argnums
         self._has_aux = has_aux
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self._jitted = Eager(self._record)
 
     def __call__(self, *args: object, **kwargs: object) -> tuple[object, object]:
@@ -190,10 +190,10 @@ def grad(
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
 
-    functools.update_wrapper(record, fun)
+    functools.update_wrapper(record, fun, updated=())
     jitted = Eager(record)
 
-    @functools.wraps(fun)
+    @functools.wraps(fun, updated=())
     def gradient(*args: object, **kwargs: object) -> object:
         return jitted(*args, **kwargs) if current_trace() is None else record(*args, **kwargs)
 

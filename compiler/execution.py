@@ -30,7 +30,7 @@ def compiled(function: Function, statics: Statics = _NO_STATICS) -> Dispatcher:
     Inside a trace it is recorded as a call: its body is printed once, however often it is applied.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(function, updated=())
     @collection_paused()
     def stage(*args: object, **kwargs: object) -> Staged:
         call = CallArguments.of(function, args, kwargs, statics)

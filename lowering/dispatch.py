@@ -112,7 +112,7 @@ class Dispatcher:
         Raises:
             CompileError: for a static argument that the function does not have.
         """
-        functools.update_wrapper(self, stage)
+        functools.update_wrapper(self, stage, updated=())
         self._stage = stage
         self._arguments = Arguments.of(stage, static_argnums, static_argnames)
         self._constants = _DeviceConstants()
@@ -183,7 +183,7 @@ class Dispatcher:
     def _plain_route(self) -> _Route:
         """For programs without constants and barriers."""
 
-        @functools.wraps(self._stage)
+        @functools.wraps(self._stage, updated=())
         def entry(*args: Any, **kwargs: Any) -> Any:
             return self._trace({}, False, args, kwargs)
 
@@ -197,7 +197,7 @@ class Dispatcher:
         is_pinned = self._is_pinned(program)
         hidden = self._constants.hidden(program)
 
-        @functools.wraps(self._stage)
+        @functools.wraps(self._stage, updated=())
         def entry(offer: _Hidden, /, *args: Any, **kwargs: Any) -> Any:
             return self._trace(offer, is_pinned, args, kwargs)
 
