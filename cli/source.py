@@ -43,6 +43,9 @@ def relative(file: str) -> str:
 
 
 def _source_line(loc: Location) -> str:
+    # Python 3.13 keeps the text of `python -c` as the file "<string>": one name for all code made from strings.
+    if loc.file.startswith("<"):
+        return ""
     linecache.checkcache(loc.file)
     return linecache.getline(loc.file, loc.line).rstrip("\n\r\f")
 
