@@ -19,6 +19,7 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
 
@@ -44,6 +45,8 @@ class Barriers(Pass):
     def run(self, graph: Graph) -> Graph:
         if not any(eqn.op.regions() for eqn in graph.equations):
             return graph
+        # A barrier is live as a whole: what only unused results of a region need must be gone before.
+        graph = DeadCode().run(graph)
         equations: list[Equation] = []
         env: dict[Value, Value] = {}
         self._dissolve(graph.equations, equations, env)

@@ -164,6 +164,24 @@ def test_a_value_given_twice_is_in_the_barrier_once() -> None:
     assert len(barrier.operands) == 2
 
 
+def test_what_only_unused_results_need_is_not_held() -> None:
+    """A barrier keeps all its operands alive; residuals that only unused gradients read must not be among them."""
+    whole = training_step(vjp(parse(LAYERS.format("")), [True, True]))
+    only_x = Graph(whole.name, whole.params, whole.equations, whole.results[:1])
+    assert barriers(Barriers().run(only_x)) == [], "no gradient is used"
+    text = """graph @f(%w: f64[3,3], %x: f64[3]) -> (f64[3]) {
+      %0: f64[3] = checkpoint %w, %x {body=graph @g(%w: f64[3,3], %x: f64[3]) -> (f64[3]) {
+        %0: f64[3] = dot_general %w, %x {contract=[[1],[0]], batch=[[],[]]}
+        return %0
+      }}
+      return %0
+    }"""
+    whole = training_step(vjp(parse(text), [True, True]))
+    only_w = Graph(whole.name, whole.params, whole.equations, whole.results[1:2])
+    (barrier,) = barriers(Barriers().run(only_w))
+    assert [str(value.type) for value in barrier.operands] == ["f64[3]", "f64[3]"], "x and the cotangent, not w"
+
+
 def test_nested_regions_have_a_barrier_each() -> None:
     graph = step(LAYERS.format(""), "nothing")
     outermost, last, first = barriers(graph)
