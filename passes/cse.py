@@ -83,6 +83,8 @@ def _key(eqn: Equation) -> tuple[object, ...]:
 
 
 def _is_commutative(op: Op, eqn: Equation) -> bool:
+    if isinstance(op, Multiply) and eqn.operands[0].type.dtype.is_complex:
+        return False  # fused into a sum, one product of the four is not rounded, and which one depends on the order
     if type(op) in _COMMUTATIVE:
         return True
     if isinstance(op, Compare):
