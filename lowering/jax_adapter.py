@@ -63,7 +63,7 @@ def default_platform() -> str:
 @functools.cache
 def initialize_kernels() -> None:
     """Load the LAPACK that jaxlib's kernels on the CPU call, SciPy's. A program with kernels crashes without."""
-    jaxlib.lapack.prepare_lapack_call("getrf_ffi", np.float64)
+    jaxlib.lapack.prepare_lapack_call("getrf_ffi", np.float64)  # type: ignore[no-untyped-call]  # left unannotated
 
 
 def abstract_value(type: TensorType) -> jax.core.ShapedArray:

@@ -25,6 +25,7 @@ from rematc.lowering.ops import (
     convolution,
     dot,
     dynamic,
+    factorization,
     indexing,
     inverse,
     logical,
@@ -32,9 +33,12 @@ from rematc.lowering.ops import (
     regions,
     rounding,
     shape,
+    solving,
     special,
+    spectral,
     structural,
     transcendental,
+    triangular,
     window,
 )
 from rematc.lowering.writer import UNKNOWN, Writer, quoted
@@ -46,6 +50,7 @@ FAMILIES = (
     convolution,
     dot,
     dynamic,
+    factorization,
     indexing,
     inverse,
     logical,
@@ -53,9 +58,12 @@ FAMILIES = (
     regions,
     rounding,
     shape,
+    solving,
     special,
+    spectral,
     structural,
     transcendental,
+    triangular,
     window,
 )
 

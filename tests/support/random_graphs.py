@@ -39,7 +39,7 @@ from rematc.ir.types import (
 )
 from tests.support.arrays import arguments_for, same_bits
 from tests.support.drawing import SHAPES, Drawing, Row
-from tests.support.graph_rows import elementwise, indexing, products, reductions, shape, structural
+from tests.support.graph_rows import elementwise, indexing, linear_algebra, products, reductions, shape, structural
 
 __all__ = ["arguments_for", "graphs", "graphs_of", "programs", "same_bits"]
 
@@ -134,6 +134,7 @@ FLAT_ROWS: tuple[Row, ...] = (
     *reductions.ROWS,
     *products.ROWS,
     *indexing.ROWS,
+    *linear_algebra.ROWS,
 )
 ROWS = (*FLAT_ROWS, Row((Call,), _call), Row((Checkpoint,), _checkpoint))
 _FLAT_STEPS = tuple(row.step for row in FLAT_ROWS for _ in range(row.weight))
