@@ -21,6 +21,7 @@ from rematc.ir.core import Graph, Value
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
+    complex_parts,
     conversion,
     convolution,
     dot,
@@ -46,6 +47,7 @@ from rematc.lowering.writer import UNKNOWN, Writer, quoted
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
     arithmetic,
+    complex_parts,
     conversion,
     convolution,
     dot,

@@ -21,14 +21,16 @@ from rematc.ir.core import (
     Value,
     register,
 )
+from rematc.ir.ops.batching import repeated
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.complex_parts import Complex, Conj, Imag, Real, part_dtype
 from rematc.ir.ops.elementwise import (
     ANY,
     INEXACT,
     NOT_LINEAR,
     NUMBERS,
     ORDERED,
-    SIGNED_REALS,
+    SIGNED,
     Binary,
     Numeric,
     StepUnary,
@@ -298,32 +300,63 @@ class Minimum(Extremum):
 @register
 @dataclass(frozen=True, slots=True)
 class Sign(StepUnary):
-    """-1, 0 or 1 as x is negative, zero or positive; zeros keep their sign, NaN stays."""
+    """-1, 0 or 1 as x is negative, zero or positive; zeros keep their sign, NaN stays. Of complex numbers x / |x|.
+
+    Off the real line it has a slope: what of t / |x| is at right angles to y, i y Im(conj(y) t) / |x|.
+    """
 
     name = "sign"
-    kinds = SIGNED_REALS
+    kinds = SIGNED
 
     def evaluate(self, *operands: Numeric) -> Any:
         (x,) = operands
         return np.where(x == 0, x, np.sign(x))
 
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        (x,), (y,), (t,) = primals, results, tangents
+        if t is None or not x.type.dtype.is_complex:
+            return (None,)
+        turned = b.emit1(Imag(), b.multiply(t, b.emit1(Conj(), y)))
+        angle = b.divide(turned, _one_if_zero(b, b.abs(x)))
+        return (b.multiply(b.emit1(Complex(), b.zeros(angle.type), angle), y),)
+
 
 @register
 @dataclass(frozen=True, slots=True)
 class Abs(Unary):
-    """|x|; at 0, where it has a kink, with the derivative 1 (JAX's choice)."""
+    """|x|; at 0, where it has a kink, with the derivative 1 (JAX's choice).
+
+    Of complex numbers the magnitude, a real number: d|x| = Re(t conj(x)) / |x|, and 0 at 0.
+    """
 
     name = "abs"
-    kinds = SIGNED_REALS
+    kinds = SIGNED
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        (type,) = Unary.infer(self, operands)
+        return (type.with_dtype(part_dtype(type.dtype)),)
 
     def evaluate(self, *operands: Numeric) -> Any:
         return np.abs(operands[0])
 
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        if operands[0].dtype.kind != "c":
+            return Unary.reference(self, operands)
+        with np.errstate(all="ignore"):
+            return (np.asarray(np.abs(operands[0])),)
+
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        (x,), (t,) = primals, tangents
+        (x,), (y,), (t,) = primals, results, tangents
         if t is None:
             return (None,)
-        return (b.select(b.compare(x, b.zeros(x.type), "GE"), t, b.negate(t)),)
+        if not x.type.dtype.is_complex:
+            return (b.select(b.compare(x, b.zeros(x.type), "GE"), t, b.negate(t)),)
+        along = b.emit1(Real(), b.multiply(t, b.emit1(Conj(), x)))
+        return (b.divide(along, _one_if_zero(b, y)),)
+
+
+def _one_if_zero(b: Emitter, x: Value) -> Value:
+    return b.select(b.compare(x, b.zeros(x.type), "EQ"), b.full(x.type, 1), x)
 
 
 @register
@@ -368,6 +401,17 @@ class Clamp(Op):
         for part in chosen[1:]:
             total = b.add(total, part)
         return (total,)
+
+    def batch(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        low, x, high = operands
+        x = repeated(b, size, x, is_batched[1])
+        bounds = []
+        for bound, is_set in ((low, is_batched[0]), (high, is_batched[2])):
+            if is_set or bound.type.rank:
+                bound = repeated(b, size, bound, is_set)
+                bound = b.broadcast_in_dim(bound, x.type.shape, range(bound.type.rank))
+            bounds.append(bound)
+        return b.emit(self, bounds[0], x, bounds[1])
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size if results[0].dtype.is_float else 0

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.types import DTYPES, Kind, TensorType
 
@@ -22,11 +23,11 @@ SIGNED = frozenset({Kind.INT, Kind.FLOAT, Kind.COMPLEX})
 REALS = frozenset({Kind.INT, Kind.UINT, Kind.FLOAT})
 INEXACT = frozenset({Kind.FLOAT, Kind.COMPLEX})
 FLOATS = frozenset({Kind.FLOAT})
+COMPLEX = frozenset({Kind.COMPLEX})
 INTEGRAL = frozenset({Kind.BOOL, Kind.INT, Kind.UINT})
 INTEGERS = frozenset({Kind.INT, Kind.UINT})
 ANY = frozenset(Kind)
 
-SIGNED_REALS = frozenset({Kind.INT, Kind.FLOAT})
 ORDERED = frozenset({Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT})
 
 NOT_LINEAR = "does not exist: the op is not linear in any operand"
@@ -89,6 +90,9 @@ class Elementwise(Op):
         with np.errstate(all="ignore"):
             result = self.evaluate(*[widened(x) for x in operands])
         return (np.asarray(result).astype(operands[0].dtype),)
+
+    def batch(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if results[0].dtype.is_inexact else 0

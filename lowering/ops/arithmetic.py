@@ -17,8 +17,8 @@ lowers(
     arithmetic.Maximum,
     arithmetic.Minimum,
     arithmetic.Sign,
-    arithmetic.Abs,
 )(elementwise.one_type)
+lowers(arithmetic.Abs)(elementwise.signature)
 
 
 @lowers(arithmetic.Clamp)

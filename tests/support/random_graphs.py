@@ -39,7 +39,16 @@ from rematc.ir.types import (
 )
 from tests.support.arrays import arguments_for, same_bits
 from tests.support.drawing import SHAPES, Drawing, Row
-from tests.support.graph_rows import elementwise, indexing, linear_algebra, products, reductions, shape, structural
+from tests.support.graph_rows import (
+    complex_parts,
+    elementwise,
+    indexing,
+    linear_algebra,
+    products,
+    reductions,
+    shape,
+    structural,
+)
 
 __all__ = ["arguments_for", "graphs", "graphs_of", "programs", "same_bits"]
 
@@ -130,6 +139,7 @@ def _body(d: Drawing, operands: Sequence[Value]) -> Graph:
 FLAT_ROWS: tuple[Row, ...] = (
     *structural.ROWS,
     *elementwise.ROWS,
+    *complex_parts.ROWS,
     *shape.ROWS,
     *reductions.ROWS,
     *products.ROWS,
