@@ -8,8 +8,10 @@ trace. Outside all traces `grad` and `value_and_grad` are compiled as a whole an
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import jax.tree_util
 import numpy as np
@@ -82,7 +84,7 @@ class ValueAndGrad:
     def __init__(self, function: Function, argnums: int | Sequence[int], has_aux: bool, policy: object) -> None:
         self.function = function
         self.policy = whole_policy(policy)
-        self._argnums = argnums
+        self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
         self._has_aux = has_aux
         functools.update_wrapper(self, function, updated=())
         self._jitted = Eager(self._record)

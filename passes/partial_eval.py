@@ -24,7 +24,8 @@ import ml_dtypes
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.regions import Region, SplitGraph
+from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
+from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.passes.aliases import Aliases, find_aliases
@@ -80,7 +81,24 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
         for value in eqn.operands:
             if value not in split.unknown:
                 plan.need(value)
-    return _assemble(graph, is_unknown, split, staged, plan)
+    results = split.resolve(graph.results)
+    staged_results = tuple([value for value in results if value in split.unknown])
+    return _assemble(graph, is_unknown, split, plan, (staged, staged_results))
+
+
+def rematerialize(graph: Graph, policy: Policy) -> PartialEvaluation:
+    """Split a graph whose parameters are all known; the staged graph gives all of its results again.
+
+    So a loop whose values are recomputed says which of them it saves on the way.
+    """
+    graph = inline_for_differentiation(graph)
+    is_unknown = (False,) * len(graph.params)
+    split = _classify(graph, is_unknown, policy)
+    plan = _Planner(split, graph, policy)
+    results = split.resolve(graph.results)
+    for value in results:
+        plan.need(value)
+    return _assemble(graph, is_unknown, split, plan, ([], results))
 
 
 # -- what is known ------------------------------------------------------------------------------------------------
@@ -88,12 +106,18 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
 
 @dataclass(slots=True)
 class _Split:
-    """Equations by side. `env` renames results of split regions to the values that replaced them."""
+    """Equations by side.
+
+    `env` renames results of split regions to the values that replaced them. `decided` holds what a region says of
+    its values; `again` has known values for which it brought the equations that compute them in the staged graph.
+    """
 
     unknown: set[Value]
     known: list[Equation] = field(default_factory=list)
     staged: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
+    decided: dict[Value, Decision] = field(default_factory=dict)
+    again: dict[Value, Value] = field(default_factory=dict)
 
     def resolve(self, values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple([self.env.get(value, value) for value in values])
@@ -101,39 +125,75 @@ class _Split:
 
 def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> _Split:
     split = _Split({value for value, is_set in zip(graph.params, is_unknown, strict=True) if is_set})
-    for original in graph.equations:
-        operands = split.resolve(original.operands)
-        eqn = original
-        if operands != original.operands:
-            eqn = Equation(original.op, operands, original.results, original.loc)
-        is_known = split.unknown.isdisjoint(operands)
-        if isinstance(eqn.op, Region) and (not is_known or policy is not None):
-            _split_region(split, eqn, eqn.op, policy)
-        elif is_known:
-            split.known.append(eqn)
-        else:
-            split.staged.append(eqn)
-            split.unknown.update(eqn.results)
+    for eqn in graph.equations:
+        _classify_equation(split, eqn, policy)
     return split
+
+
+def _classify_equation(split: _Split, eqn: Equation, policy: Policy | None) -> None:
+    operands = split.resolve(eqn.operands)
+    if operands != eqn.operands:
+        eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+    is_known = split.unknown.isdisjoint(operands)
+    if isinstance(eqn.op, Region) and (not is_known or policy is not None):
+        _split_region(split, eqn, eqn.op, policy)
+    elif is_known:
+        split.known.append(eqn)
+    else:
+        split.staged.append(eqn)
+        split.unknown.update(eqn.results)
 
 
 def _split_region(split: _Split, eqn: Equation, op: Region, policy: Policy | None) -> None:
     is_unknown = [value in split.unknown for value in eqn.operands]
     known_operands, unknown_operands = _partition(eqn.operands, is_unknown)
     with located(eqn):
-        part = op.split(partial_eval_of_region, is_unknown, policy)
-    results = copy_equations(part.known, known_operands, split.known)
+        part = op.split(_OfRegions(), is_unknown, policy)
+    known: list[Equation] = []
+    results = copy_equations(part.known, known_operands, known, eqn.loc)
+    if part.again is None:
+        # Regions inside this one answer to the policy around it as well.
+        for one in known:
+            _classify_equation(split, one, policy)
+        results = split.resolve(results)
+    else:
+        split.known.extend(known)
     known_results, unknown_results = _partition(eqn.results, part.is_unknown)
-    split.env.update(zip(known_results, results, strict=False))
-    if unknown_results:
-        operands = (*results[len(known_results) :], *unknown_operands)
-        split.staged.append(Equation(part.staged, operands, unknown_results, eqn.loc))
-        split.unknown.update(unknown_results)
+    count = len(known_results)
+    split.env.update(zip(known_results, results[:count], strict=True))
+    residuals = results[count:]
+    recomputed = _recomputed(split, part, results, eqn) if part.again is not None else ()
+    first = len(split.staged)
+    staged = copy_equations(part.staged, (*residuals, *recomputed, *unknown_operands), split.staged, eqn.loc)
+    split.env.update(zip(unknown_results, staged, strict=True))
+    split.unknown.update(value for one in split.staged[first:] for value in one.results)
 
 
-def partial_eval_of_region(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
-    """`partial_eval` as the rules of regions call it."""
-    part = partial_eval(graph, is_unknown, policy)
+def _recomputed(split: _Split, part: SplitRegion, results: tuple[Value, ...], eqn: Equation) -> tuple[Value, ...]:
+    """What the staged equations of a region read of its known values beside its residuals."""
+    assert part.again is not None
+    count = len(results) - len(part.is_decided)
+    residuals = results[count:]
+    split.decided.update((value, SAVE) for value, is_set in zip(residuals, part.is_decided, strict=True) if is_set)
+    first = len(split.known)
+    again = copy_equations(part.again, residuals, split.known, eqn.loc)
+    split.decided.update((value, RECOMPUTE) for one in split.known[first:] for value in one.results)
+    pairs = zip(results[:count], again[:count], strict=True)
+    split.again.update((value, other) for value, other in pairs if value is not other)
+    return again[count:]
+
+
+class _OfRegions:
+    """Partial evaluation as the rules of regions call it."""
+
+    def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
+        return _as_split(partial_eval(graph, is_unknown, policy))
+
+    def rematerialize(self, graph: Graph, policy: Policy) -> SplitGraph:
+        return _as_split(rematerialize(graph, policy))
+
+
+def _as_split(part: PartialEvaluation) -> SplitGraph:
     return SplitGraph(part.known, part.staged, part.is_unknown, tuple([one.param for one in part.residuals]))
 
 
@@ -176,7 +236,8 @@ class _Planner:
                 self.producer[value] = (index, eqn)
             if not eqn.op.is_product and self.constant.issuperset(eqn.operands):
                 self.constant.update(eqn.results)
-        self.decisions: dict[Value, Decision] = {}
+        self.again = split.again
+        self.decisions: dict[Value, Decision] = dict(split.decided)
         self.residuals: dict[Value, Residual] = {}
         self.recomputed: dict[int, Equation] = {}
 
@@ -190,6 +251,8 @@ class _Planner:
                 self.residuals.setdefault(root, Residual(root))
             elif not isinstance(self.decide(root), Recompute):
                 self.residuals.setdefault(root, self._computed(root))
+            elif root in self.again:
+                stack.append(self.again[root])
             else:
                 index, eqn = self.producer[value]
                 if index not in self.recomputed:
@@ -205,10 +268,12 @@ class _Planner:
     def _decide(self, root: Value) -> Decision:
         if root in self.constant:
             return RECOMPUTE
-        if self.policy is None:
-            return SAVE
         origin = self._origin(root)
         _, eqn = self.producer[origin]
+        if _is_enlarged(eqn) and not self._names(root):
+            return RECOMPUTE
+        if self.policy is None:
+            return SAVE
         answers = self.policy.decide(eqn.op, eqn.operand_types, self._labels(root))
         if len(answers) not in (1, len(eqn.results)):
             raise CompileError(
@@ -243,6 +308,11 @@ class _Planner:
         return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None)
 
 
+def _is_enlarged(eqn: Equation) -> bool:
+    """Whether the result repeats the operand's elements: to keep the operand takes less memory, and no time."""
+    return isinstance(eqn.op, BroadcastInDim) and eqn.results[0].type.size > eqn.operands[0].type.size
+
+
 # -- the two graphs -----------------------------------------------------------------------------------------------
 
 
@@ -258,6 +328,14 @@ class _Crossing:
     residuals: list[Residual] = field(default_factory=list)
     reloads: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
+
+    def available(self, plan: _Planner, value: Value) -> Value:
+        """What stands for a value in the staged graph."""
+        root = plan.aliases.root(value)
+        while root not in self.env and root in plan.again:
+            value = plan.again[root]
+            root = plan.aliases.root(value)
+        return self.env.get(root, value)
 
 
 def _cross(split: _Split, plan: _Planner, known_params: Sequence[Value]) -> _Crossing:
@@ -276,30 +354,37 @@ def _cross(split: _Split, plan: _Planner, known_params: Sequence[Value]) -> _Cro
         crossing.residuals.append(residual)
         crossing.env[root] = available
     if plan.policy is not None:
-        saved = {root for root, decision in plan.decisions.items() if isinstance(decision, Save)}
+        asked = plan.decisions.items() - split.decided.items()
+        saved = {root for root, decision in asked if isinstance(decision, Save)}
         crossing.known = _pin_precision(crossing.known, saved)
     return crossing
 
 
 def _assemble(
-    graph: Graph, is_unknown: Sequence[bool], split: _Split, staged: list[Equation], plan: _Planner
+    graph: Graph,
+    is_unknown: Sequence[bool],
+    split: _Split,
+    plan: _Planner,
+    later: tuple[list[Equation], tuple[Value, ...]],
 ) -> PartialEvaluation:
+    staged, staged_results = later
     known_params, unknown_params = _partition(graph.params, is_unknown)
     crossing = _cross(split, plan, known_params)
     values = tuple([residual.value for residual in crossing.residuals])
     taken = set(values)
-    later = list(crossing.reloads)
+    equations = list(crossing.reloads)
     for eqn in (*(plan.recomputed[index] for index in sorted(plan.recomputed)), *staged):
-        operands = tuple([crossing.env.get(plan.aliases.root(value), value) for value in eqn.operands])
+        operands = tuple([crossing.available(plan, value) for value in eqn.operands])
         results = tuple([Value(value.type) if value in taken else value for value in eqn.results])
-        later.append(Equation(eqn.op, operands, results, eqn.loc))
+        equations.append(Equation(eqn.op, operands, results, eqn.loc))
+    available = tuple([crossing.available(plan, value) for value in staged_results])
     graph_results = split.resolve(graph.results)
     result_is_unknown = tuple([value in split.unknown for value in graph_results])
-    known_results, unknown_results = _partition(graph_results, result_is_unknown)
+    known_results, _ = _partition(graph_results, result_is_unknown)
     known = Graph(graph.name, known_params, tuple(crossing.known), (*known_results, *values))
     return PartialEvaluation(
         DeadCode().run(known),
-        Graph(graph.name, (*values, *unknown_params), tuple(later), unknown_results),
+        Graph(graph.name, (*values, *unknown_params), tuple(equations), available),
         result_is_unknown,
         tuple(crossing.residuals),
     )

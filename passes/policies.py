@@ -410,7 +410,28 @@ def as_policy(policy: object) -> Policy:
     if isinstance(policy, BuiltinPolicy):
         return policy
     if callable(policy):
+        _check_function(policy)
         code = getattr(policy, "__code__", None)
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
         return UserPolicy(policy, f"{code.co_filename}:{name}" if code else name)
     raise CompileError(f"a policy is a name, a policy of rematc.policies or a function, not {policy!r}")
+
+
+def _check_function(policy: PolicyFunction) -> None:
+    name = getattr(policy, "__qualname__", type(policy).__qualname__)
+    if str(getattr(policy, "__module__", "")).startswith("jax."):
+        # It would answer for JAX's primitives, and say no to every op.
+        known = name.partition(".")[0]
+        raise CompileError(
+            f"'{known}' is a policy of JAX's primitives; use rematc.policies.{known}, which means the same"
+        )
+    try:
+        signature = inspect.signature(policy)
+    except (TypeError, ValueError):
+        return  # a builtin, which does not say
+    try:
+        signature.bind(None, (), None)
+    except TypeError as error:
+        raise CompileError(
+            f"the policy '{name}' is called with (op, operand_types, name), but takes {signature}"
+        ) from error

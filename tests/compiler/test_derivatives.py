@@ -61,9 +61,10 @@ def in_jax(function: Callable[..., Any], *args: Any) -> Any:
 # -- argnums -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("argnums", [0, 1, -1, (0,), (0, 2), (2, 0), (-1, 1), [1]], ids=str)
+@pytest.mark.parametrize("argnums", [0, 1, -1, (0,), (0, 2), (2, 0), (-1, 1), [1], np.int64(1)], ids=str)
 def test_argnums(argnums: Any) -> None:
-    expected = in_jax(jax.value_and_grad(loss, argnums=argnums), *ARGUMENTS)
+    same_as = argnums if isinstance(argnums, (list, tuple)) else int(argnums)
+    expected = in_jax(jax.value_and_grad(loss, argnums=same_as), *ARGUMENTS)
     same_trees(value_and_grad(loss, argnums)(*ARGUMENTS), expected)
     same_trees(grad(loss, argnums)(*ARGUMENTS), expected[1])
 

@@ -275,6 +275,32 @@ def test_constants_and_what_follows_from_them_are_never_residuals() -> None:
     assert count_ops(part.staged) == {"iota": 1, "sine": 1, "multiply": 1}
 
 
+BROADCAST = """graph @f(%x: f64[3,3], %s: f64[3]) -> (f64[3,3]) {
+  %0: f64[3] = exponential %s
+  %1: f64[3,3] = broadcast_in_dim %0 {shape=[3,3], dimensions=[1]}
+  %2: f64[3,3] = broadcast_in_dim %s {shape=[3,3], dimensions=[0]}
+  %3: f64[3,3] = multiply %1, %2
+  %4: f64[3,3] = multiply %x, %3
+  return %4
+}"""
+
+
+@pytest.mark.parametrize("policy", [None, as_policy(lambda *_: True), "except=z"], ids=["none", "all", "except"])
+def test_of_a_broadcast_the_operand_is_saved(policy: Policy | str | None) -> None:
+    assert saved(BROADCAST, policy) == ["x", "s", "exponential", "multiply"]
+
+
+def test_a_broadcast_is_saved_under_its_name() -> None:
+    text = """graph @f(%x: f64[3], %s: f64[]) -> (f64[3]) {
+      %0: f64[3] = broadcast_in_dim %s {shape=[3], dimensions=[]}
+      %1: f64[3] = name %0 {label="a"}
+      %2: f64[3] = multiply %x, %1
+      return %2
+    }"""
+    assert saved(text, "names=a") == ["x", "'a'"]
+    assert saved(text, "nothing") == ["x", "s"]
+
+
 # -- regions -----------------------------------------------------------------------------------------------------------
 
 NESTED = """graph @f(%x: f64[3]) -> (f64[3]) {{

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax import checkpoint_policies
 
 from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
@@ -184,6 +185,18 @@ def test_forms_of_an_answer(answer: object) -> None:
 def test_other_answers_are_errors(answer: object) -> None:
     with pytest.raises(CompileError, match="a policy returns True, False, SAVE, RECOMPUTE or Offload"):
         as_policy(lambda *_: answer).decide(*SINE, ())
+
+
+def test_a_function_of_other_arguments_is_an_error() -> None:
+    with pytest.raises(CompileError, match=r"is called with \(op, operand_types, name\), but takes \(op\)"):
+        as_policy(lambda op: True)
+    as_policy(lambda *_, **__: True)
+
+
+def test_policies_of_jax_are_not_mistaken_for_functions() -> None:
+    for theirs in (checkpoint_policies.dots_saveable, checkpoint_policies.save_only_these_names("a")):
+        with pytest.raises(CompileError, match=r"a policy of JAX's primitives; rematc\.policies\."):
+            as_policy(theirs)
 
 
 def test_one_decision_stands_for_all_results_in_a_combination() -> None:
