@@ -56,17 +56,27 @@ class Lowered:
         """The graph after the passes, as IR text."""
         return print_graph(self.graph)
 
-    def stablehlo(self) -> str:
-        """The StableHLO module."""
-        return self.program.text
+    def stablehlo(self, platform: str | None = None) -> str:
+        """The StableHLO module. Only where it decomposes matrices does it differ from platform to platform."""
+        return self.program_for(platform).text
+
+    def program_for(self, platform: str | None = None) -> Program:
+        """Its StableHLO for a platform; by default for the one that it was lowered for.
+
+        Raises CompileError where it decomposes matrices and the platform has no kernel for it.
+        """
+        if platform is None or self.program.kernel_platform in (None, platform):
+            return self.program
+        return make_program(self.graph, self.traced.constants, platform)
 
     def compile(self, platform: str | None = None) -> Compiled:
         """Hand the module to XLA; `platform` is cpu, cuda or tpu, by default what jax would take.
 
         Raises CompileError where the platform is not there or XLA refuses.
         """
-        artifact = Artifact(self.program, self._call.array_tree(), self.traced.out_tree)
-        return Compiled(artifact, compile_program(self.program, platform=platform), self)
+        program = self.program_for(platform)
+        artifact = Artifact(program, self._call.array_tree(), self.traced.out_tree)
+        return Compiled(artifact, compile_program(program, platform=platform), self)
 
 
 @dataclass(frozen=True)
@@ -164,6 +174,7 @@ def lower(
     *args: object,
     passes: str | None = None,
     after_each: Callable[[str, Graph], None] | None = None,
+    platform: str | None = None,
     **kwargs: object,
 ) -> Lowered:
     """Trace `fun` at these arguments, run the passes, print StableHLO.
@@ -173,6 +184,7 @@ def lower(
         args: example arguments: arrays, or `jax.ShapeDtypeStruct`s.
         passes: a pipeline instead of the default one, as text.
         after_each: called with a pass's text and its graph after each pass.
+        platform: where it is to run, by default where jax does. Only decompositions of matrices depend on it.
         kwargs: example keyword arguments.
 
     Raises:
@@ -181,12 +193,13 @@ def lower(
     call = CallArguments.of(fun, args, kwargs)
     traced = trace_call(fun, call)
     passed = run_passes(traced.graph, passes, after_each)
-    return Lowered(traced, passed.graph, make_program(passed.graph, traced.constants), passed.records, call)
+    program = make_program(passed.graph, traced.constants, platform)
+    return Lowered(traced, passed.graph, program, passed.records, call)
 
 
 def compile(fun: Function, *args: object, platform: str | None = None, **kwargs: object) -> Compiled:
     """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`."""
-    return lower(fun, *args, **kwargs).compile(platform)  # type: ignore[arg-type]  # passes and after_each go through
+    return lower(fun, *args, platform=platform, **kwargs).compile(platform)  # type: ignore[arg-type]  # passes and after_each go through
 
 
 def load(path: str | os.PathLike[str], platform: str | None = None) -> CompiledFunction:
