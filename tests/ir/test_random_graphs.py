@@ -10,7 +10,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import OPS, Graph
 from rematc.ir.types import TensorType
 from rematc.ir.verifier import verify
-from tests.support.drawing import Drawing, Row
+from tests.support.drawing import Drawing, Hypothesis, Row
 from tests.support.random_graphs import EXEMPT, PALETTES, ROWS, programs
 
 
@@ -42,7 +42,7 @@ def one_step(draw: st.DrawFn, row: Row) -> Graph:
     b = Builder()
     palette = draw(st.sampled_from(PALETTES))
     pool = [b.parameter(TensorType(dtype, shape)) for dtype in palette for shape in ((), (2,), (3,), (3, 3), (2, 3))]
-    row.step(Drawing(draw, b, pool, palette, 1))
+    row.step(Drawing(Hypothesis(draw), b, pool, palette, 1))
     return b.build()
 
 

@@ -1,4 +1,4 @@
-"""What a step of a random graph draws with: hypothesis, the values so far, and how to pick and combine them.
+"""What a step of a random graph draws with: a source of choices, the values so far, how to pick and combine them.
 
 A `Row` says which ops a step draws. Rows stand in tests/support/graph_rows/<family>.py; a new op is one row there:
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from random import Random
+from typing import Protocol, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -29,19 +30,59 @@ SHAPES = ((), (1,), (2,), (3,), (2, 3), (3, 2), (3, 3), (1, 3), (2, 1, 3), (0, 2
 MAX_ELEMENTS = 64
 
 
+class Source(Protocol):
+    """Where choices come from."""
+
+    def integer(self, low: int, high: int) -> int: ...
+    def one_of(self, choices: Sequence[T]) -> T: ...
+    def shuffled(self, items: Sequence[T]) -> list[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """Choices of hypothesis, which makes them simpler where a test fails."""
+
+    draw: st.DrawFn
+
+    def integer(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(choices))
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return self.draw(st.permutations(items))
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """Independent choices, many times faster."""
+
+    random: Random
+
+    def integer(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        return self.random.choice(choices)
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return self.random.sample(items, len(items))
+
+
 @dataclass(slots=True)
 class Drawing:
     """A graph that is being drawn.
 
     Attributes:
-        draw: hypothesis' function.
+        source: where choices come from.
         b: the builder.
         pool: the values so far; there is at least one.
         dtypes: element types that parameters, constants and conversions have.
         depth: how deep regions may still nest.
     """
 
-    draw: st.DrawFn
+    source: Source
     b: Builder
     pool: list[Value]
     dtypes: Sequence[DType]
@@ -50,20 +91,20 @@ class Drawing:
     # -- numbers and choices -------------------------------------------------------------------------------------------
 
     def integer(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.source.integer(low, high)
 
     def flip(self) -> bool:
-        return self.draw(st.booleans())
+        return self.source.integer(0, 1) == 1
 
     def one_of(self, choices: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(choices))
+        return self.source.one_of(choices)
 
     def some(self, choices: Sequence[T], least: int, most: int) -> list[T]:
         """`least` to `most` of the choices, with repetitions."""
-        return self.draw(st.lists(st.sampled_from(choices), min_size=least, max_size=most))
+        return [self.source.one_of(choices) for _ in range(self.source.integer(least, most))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        return self.draw(st.permutations(items))
+        return self.source.shuffled(items)
 
     def dimensions(self, x: Value) -> tuple[int, ...]:
         """Some dimensions of a value, none or all among them."""

@@ -11,6 +11,7 @@ new op joins by a row (tests/support/drawing.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ from rematc.ir.types import (
     TensorType,
 )
 from tests.support.arrays import arguments_for, same_bits
-from tests.support.drawing import SHAPES, Drawing, Row
+from tests.support.drawing import SHAPES, Drawing, Hypothesis, Row, Seeded, Source
 from tests.support.graph_rows import (
     complex_parts,
     elementwise,
@@ -50,9 +51,9 @@ from tests.support.graph_rows import (
     structural,
 )
 
-__all__ = ["arguments_for", "graphs", "graphs_of", "programs", "same_bits"]
+__all__ = ["arguments_for", "graphs", "graphs_of", "programs", "same_bits", "seeded_program"]
 
-Draw = st.DrawFn
+PROGRAM_EQUATIONS = 16
 DTYPES_DRAWN = (F32, F64, I32, BOOL)
 #: Element types that meet in one program.
 PALETTES: tuple[tuple[DType, ...], ...] = (
@@ -81,43 +82,59 @@ EXEMPT = {
 
 @st.composite
 def graphs(
-    draw: Draw,
+    draw: st.DrawFn,
     max_equations: int = 12,
     dtypes: Sequence[DType] = DTYPES_DRAWN,
     regions: int = 1,
     name: str = "main",
 ) -> Graph:
     """A graph of at most `max_equations` steps over values of `dtypes`; regions nest at most `regions` deep."""
-    count = draw(st.integers(1, 4))
-    params = [TensorType(draw(st.sampled_from(dtypes)), draw(st.sampled_from(SHAPES))) for _ in range(count)]
-    return draw(graphs_of(params, max_equations, regions, name, dtypes))
+    return draw_graph(Hypothesis(draw), max_equations, dtypes, regions, name)
 
 
 @st.composite
-def graphs_of(
-    draw: Draw,
-    params: Sequence[TensorType],
-    max_equations: int = 12,
-    regions: int = 1,
-    name: str = "main",
-    dtypes: Sequence[DType] = DTYPES_DRAWN,
-) -> Graph:
+def graphs_of(draw: st.DrawFn, params: Sequence[TensorType], max_equations: int = 12, regions: int = 1) -> Graph:
     """A graph with parameters of these types."""
-    b = Builder(name)
-    pool = [b.parameter(type, draw(st.sampled_from(NAMES))) for type in params]
-    drawing = Drawing(draw, b, pool, dtypes, regions)
-    steps = _STEPS if regions else _FLAT_STEPS
-    for _ in range(draw(st.integers(1, max_equations))):
-        b.loc = draw(st.sampled_from(LOCATIONS))
-        step = draw(st.sampled_from(steps))
-        pool.extend(step(drawing))
-    return b.build(*draw(st.lists(st.sampled_from(pool), max_size=4)), pool[-1])
+    return draw_graph_of(Hypothesis(draw), params, max_equations, DTYPES_DRAWN, regions)
 
 
 @st.composite
-def programs(draw: Draw, max_equations: int = 16, palettes: Sequence[Sequence[DType]] = PALETTES) -> Graph:
+def programs(draw: st.DrawFn, palettes: Sequence[Sequence[DType]] = PALETTES) -> Graph:
     """A graph of any element types, with regions in regions."""
-    return draw(graphs(max_equations, draw(st.sampled_from(palettes)), regions=2))
+    source = Hypothesis(draw)
+    return draw_graph(source, PROGRAM_EQUATIONS, source.one_of(palettes), regions=2)
+
+
+def seeded_program(seed: int) -> Graph:
+    """One of `programs`, of independent choices: as fast as it gets, but not made simpler where a test fails."""
+    source = Seeded(Random(seed))
+    return draw_graph(source, PROGRAM_EQUATIONS, source.one_of(PALETTES), regions=2)
+
+
+def draw_graph(source: Source, max_equations: int, dtypes: Sequence[DType], regions: int, name: str = "main") -> Graph:
+    """A graph of choices of this source."""
+    count = source.integer(1, 4)
+    params = [TensorType(source.one_of(dtypes), source.one_of(SHAPES)) for _ in range(count)]
+    return draw_graph_of(source, params, max_equations, dtypes, regions, name)
+
+
+def draw_graph_of(
+    source: Source,
+    params: Sequence[TensorType],
+    max_equations: int,
+    dtypes: Sequence[DType],
+    regions: int,
+    name: str = "main",
+) -> Graph:
+    """Likewise, with parameters of these types."""
+    b = Builder(name)
+    pool = [b.parameter(type, source.one_of(NAMES)) for type in params]
+    drawing = Drawing(source, b, pool, dtypes, regions)
+    steps = _STEPS if regions else _FLAT_STEPS
+    for _ in range(source.integer(1, max_equations)):
+        b.loc = source.one_of(LOCATIONS)
+        pool.extend(source.one_of(steps)(drawing))
+    return b.build(*drawing.some(pool, 0, 4), pool[-1])
 
 
 def _call(d: Drawing) -> tuple[Value, ...]:
@@ -133,7 +150,7 @@ def _checkpoint(d: Drawing) -> tuple[Value, ...]:
 
 def _body(d: Drawing, operands: Sequence[Value]) -> Graph:
     types = [value.type for value in operands]
-    return d.draw(graphs_of(types, 4, d.depth - 1, "body", d.dtypes))
+    return draw_graph_of(d.source, types, 4, d.dtypes, d.depth - 1, "body")
 
 
 FLAT_ROWS: tuple[Row, ...] = (
