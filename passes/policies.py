@@ -421,10 +421,7 @@ def _check_function(policy: PolicyFunction) -> None:
     name = getattr(policy, "__qualname__", type(policy).__qualname__)
     if str(getattr(policy, "__module__", "")).startswith("jax."):
         # It would answer for JAX's primitives, and say no to every op.
-        known = name.partition(".")[0]
-        raise CompileError(
-            f"'{known}' is a policy of JAX's primitives; use rematc.policies.{known}, which means the same"
-        )
+        raise CompileError(f"'{name}' is a policy of JAX's primitives; take the one of that name in rematc.policies")
     try:
         signature = inspect.signature(policy)
     except (TypeError, ValueError):

@@ -195,7 +195,9 @@ def test_a_function_of_other_arguments_is_an_error() -> None:
 
 def test_policies_of_jax_are_not_mistaken_for_functions() -> None:
     for theirs in (checkpoint_policies.dots_saveable, checkpoint_policies.save_only_these_names("a")):
-        with pytest.raises(CompileError, match=r"a policy of JAX's primitives; rematc\.policies\."):
+        with pytest.raises(
+            CompileError, match=r"a policy of JAX's primitives; take the one of that name in rematc\.policies"
+        ):
             as_policy(theirs)
 
 
