@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
-from rematc.ir.ops.regions import Call, Checkpoint, Region
+from rematc.ir.locations import Location
+from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
@@ -37,12 +38,17 @@ def inline_for_differentiation(graph: Graph) -> Graph:
     return _Inliner(_is_transparent).graph(graph)
 
 
-def copy_equations(graph: Graph, operands: tuple[Value, ...], into: list[Equation]) -> tuple[Value, ...]:
-    """Append fresh copies of the graph's equations, its parameters replaced by `operands`; its results."""
+def copy_equations(
+    graph: Graph, operands: tuple[Value, ...], into: list[Equation], loc: Location | None = None
+) -> tuple[Value, ...]:
+    """Append fresh copies of the graph's equations, its parameters replaced by `operands`; its results.
+
+    Equations without a location get `loc`.
+    """
     env: dict[Value, Value] = dict(zip(graph.params, operands, strict=True))
     for eqn in graph.equations:
         results = tuple([Value(value.type, value.name) for value in eqn.results])
-        into.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+        into.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc or loc))
         env.update(zip(eqn.results, results, strict=True))
     return tuple([env[value] for value in graph.results])
 
@@ -71,7 +77,7 @@ class _Inliner:
         has_changed = False
         for eqn in graph.equations:
             operands = tuple([env.get(value, value) for value in eqn.operands])
-            if isinstance(eqn.op, Region) and self._is_inlined(eqn.op):
+            if isinstance(eqn.op, (Call, Checkpoint)) and self._is_inlined(eqn.op):
                 # The body is inlined before it is copied: a function is gone through once, however often it is called.
                 results = copy_equations(self._regions.graph(eqn.op.body), operands, equations)
                 env.update(zip(eqn.results, results, strict=True))

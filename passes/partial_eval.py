@@ -75,7 +75,7 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
     """
     graph = inline_for_differentiation(graph)
     split = _classify(graph, is_unknown, policy)
-    staged = _live_staged(split, graph.results)
+    staged = _live_staged(split, split.resolve(graph.results))
     plan = _Planner(split, graph, policy)
     for eqn in staged:
         for value in eqn.operands:

@@ -14,6 +14,7 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Emitter,
+    Equation,
     Graph,
     LinearOperand,
     Op,
@@ -21,6 +22,7 @@ from rematc.ir.core import (
     Primals,
     Tangents,
     Types,
+    Value,
     register,
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
@@ -28,14 +30,27 @@ from rematc.ir.interpreter import evaluate
 from rematc.ir.policy import Policy, SaveNothing
 from rematc.ir.types import TensorType
 
-OF_REGION = "is a rule of its region: jvp_region, transpose_region, split (ir/ops/regions.py)"
+OF_REGION = "is a rule of its region: jvp_region, transpose_region, vmap_region, split (ir/ops/regions.py)"
 INLINED = "does not exist: differentiation inlines it"
+
+
+def graph_of(op: Op, operands: Types) -> Graph:
+    """The graph that applies one op to operands of these types."""
+    params = tuple([Value(type) for type in operands])
+    results = tuple([Value(type) for type in op.infer(operands)])
+    return Graph(op.name, params, (Equation(op, params, results),), results)
 
 
 class JvpOfGraph(Protocol):
     """The jvp pass: the graph of primals and present tangents, and which results have tangents."""
 
     def __call__(self, graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]: ...
+
+
+class VmapOfGraph(Protocol):
+    """The vmap pass: the graph of a batch, of which these parameters are batched, and which results are."""
+
+    def __call__(self, graph: Graph, is_batched: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]: ...
 
 
 class TransposeOfGraph(Protocol):
@@ -68,29 +83,56 @@ class PartialEvalOfGraph(Protocol):
 
     def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph: ...
 
+    def rematerialize(self, graph: Graph, policy: Policy) -> SplitGraph:
+        """Split a known graph into one that saves what the policy lets it, and a staged one of the same results."""
+
 
 @dataclass(frozen=True, slots=True)
 class SplitRegion:
-    """An op with a region in two.
+    """An op with regions in two.
 
     Attributes:
         known: a graph to inline now: known operands to known results, then residuals.
-        staged: an op for later: residuals, then unknown operands, to unknown results.
+        staged: a graph to inline later: residuals, then what `again` recomputes, then unknown operands, to unknown
+            results.
         is_unknown: for each result of the whole op, whether it is unknown.
+        again: how the staged side has known values: residuals to known results, then what `staged` needs beside the
+            residuals. None where the policy around the op is asked about each residual.
+        is_decided: with `again`: for each residual, whether the op has asked that policy, which lets it be saved.
     """
 
     known: Graph
-    staged: Op
+    staged: Graph
     is_unknown: tuple[bool, ...]
+    again: Graph | None = None
+    is_decided: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a result of an op with regions comes from.
+
+    Attributes:
+        eqn: the equation inside that computes it.
+        steps: how many of its results are stacked.
+    """
+
+    eqn: Equation
+    steps: int
 
 
 class Region(Op):
-    """Family base: the op's meaning is that of its body applied to the operands."""
+    """Family base of ops that own graphs, whose rules transform these.
+
+    `body` and what is said of it here hold for ops whose meaning is that of one graph applied to the operands; the
+    others say for themselves.
+    """
 
     __slots__ = ()
     body: Graph
     no_jvp = OF_REGION
     no_transpose = OF_REGION
+    no_vmap = OF_REGION
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         if tuple(operands) != self.body.param_types:
@@ -107,6 +149,10 @@ class Region(Op):
     def regions(self) -> tuple[Graph, ...]:
         return (self.body,)
 
+    def origin(self, result: int) -> Origin | None:
+        """The equation inside that computes a result, for reports; None where the op computes it itself."""
+        return None
+
     def jvp_region(
         self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
     ) -> tuple[Primals, Derivatives]:
@@ -120,6 +166,12 @@ class Region(Op):
         raise MissingRuleError(
             f"transpose of '{self.name}' needs {type(self).__name__}.transpose_region (ir/ops/regions.py)"
         )
+
+    def vmap_region(
+        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
+    ) -> tuple[Value, ...]:
+        """Emit the op on a batch, as `Op.vmap` says. It may be that no operand is batched, but a collective inside."""
+        raise MissingRuleError(f"vmap of '{self.name}' needs {type(self).__name__}.vmap_region (ir/ops/regions.py)")
 
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """Tell what the known operands determine from the rest; `policy` is that of the graph around the op."""
@@ -137,6 +189,11 @@ class Call(Region):
     body: Graph
     no_jvp = INLINED
     no_transpose = INLINED
+
+    def vmap_region(
+        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
+    ) -> tuple[Value, ...]:
+        return b.emit(Call(vmap(self.body, is_batched)[0]), *operands)
 
 
 @register
@@ -201,6 +258,11 @@ class Checkpoint(Region):
         outgoing, wanted = iter(b.emit(adjoint, *known, *present)), iter(gets_ct)
         return tuple([next(outgoing) if is_set and next(wanted) else None for is_set in is_linear])
 
+    def vmap_region(
+        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
+    ) -> tuple[Value, ...]:
+        return b.emit(replace(self, body=vmap(self.body, is_batched)[0]), *operands)
+
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """The region's own policy decides; its known part is no region any more."""
         part = partial_eval(self.body, is_unknown, self.policy or SaveNothing())
@@ -210,7 +272,7 @@ class Checkpoint(Region):
             residuals = [True if source is None else pinned[source] for source in part.sources]
             prevent_cse = (*residuals, *(True for is_set in is_unknown if is_set))
         staged = replace(self, body=part.staged, prevent_cse=prevent_cse, is_differentiated=True)
-        return SplitRegion(part.known, staged, part.is_unknown)
+        return SplitRegion(part.known, graph_of(staged, part.staged.param_types), part.is_unknown)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[Checkpoint, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
