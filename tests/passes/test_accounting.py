@@ -73,5 +73,6 @@ def test_every_equation_has_one_part_unless_it_follows_from_constants(graph: Gra
 
 @settings(max_examples=40, deadline=None)
 @given(smooth_graphs(regions=0))
-def test_without_a_policy_nothing_of_the_forward_graph_is_repeated(graph: Graph) -> None:
-    assert split(vjp(graph, is_float(graph))).recomputed == ()
+def test_without_a_policy_nothing_but_broadcasts_is_repeated(graph: Graph) -> None:
+    repeated = split(vjp(graph, is_float(graph))).recomputed
+    assert {eqn.op.name for eqn in repeated} <= {"broadcast_in_dim"}
