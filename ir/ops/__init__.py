@@ -16,6 +16,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     rounding,
     shape,
     solving,
+    sorting,
     special,
     spectral,
     structural,

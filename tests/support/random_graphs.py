@@ -48,6 +48,7 @@ from tests.support.graph_rows import (
     products,
     reductions,
     shape,
+    sorting,
     structural,
 )
 
@@ -157,6 +158,7 @@ FLAT_ROWS: tuple[Row, ...] = (
     *structural.ROWS,
     *elementwise.ROWS,
     *complex_parts.ROWS,
+    *sorting.ROWS,
     *shape.ROWS,
     *reductions.ROWS,
     *products.ROWS,
