@@ -116,7 +116,7 @@ class Emitter(Protocol):
 
 class Op:
     """A primitive with its parameters: a frozen dataclass whose fields are the parameters and whose methods are
-    its rules, in the order infer, reference, jvp, transpose, flops.
+    its rules, in the order infer, reference, jvp, transpose, vmap, flops.
 
     Rules take and return tuples, one entry per operand or result. None stands for a symbolic zero.
     """
@@ -125,9 +125,10 @@ class Op:
     name: ClassVar[str]
     #: A matrix product or convolution in the sense of the `dots` policies.
     is_product: ClassVar[bool] = False
-    #: Why this op has no jvp or transpose rule, where it has none: every op has the rule or the reason.
+    #: Why this op has no jvp, transpose or vmap rule, where it has none: every op has the rule or the reason.
     no_jvp: ClassVar[str] = ""
     no_transpose: ClassVar[str] = ""
+    no_vmap: ClassVar[str] = ""
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         """Result types for operand types. Raises TypeMismatchError where the operands do not fit."""
@@ -148,6 +149,15 @@ class Op:
             f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}"
         )
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        """The op applied to each element of a batch.
+
+        Operands for which `is_batched` is set, at least one, have a batch dimension of this size in front; the others
+        are the same for the whole batch. The results likewise: one that has its batch dimension is batched, one that
+        has the op's own type is not.
+        """
+        raise MissingRuleError(f"vmap of '{self.name}' {self.no_vmap or _needed(self, 'vmap')}")
+
     def flops(self, operands: Types, results: Types) -> int:
         """Floating-point operations of one application; an n-term sum counts n, a product and sum two."""
         return 0
@@ -155,6 +165,12 @@ class Op:
     def regions(self) -> tuple[Graph, ...]:
         """The graphs that this op owns, in field order."""
         return ()
+
+
+def _needed(op: Op, rule: str) -> str:
+    """Where to write a rule that an op lacks."""
+    cls = type(op)
+    return f"needs {cls.__name__}.{rule} ({cls.__module__.removeprefix('rematc.').replace('.', '/')}.py)"
 
 
 OPS: dict[str, type[Op]] = {}

@@ -27,6 +27,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import COMPLEX, Elementwise, Numeric, check_arity, check_same
 from rematc.ir.ops.shape import zeros_if_none
 from rematc.ir.types import C64, C128, F32, F64, DType, TensorType
@@ -78,6 +79,9 @@ class Complex(Op):
             b.emit1(Real(), ct) if isinstance(x, LinearOperand) else None,
             b.negate(b.emit1(Imag(), ct)) if isinstance(y, LinearOperand) else None,
         )
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
 
 class Part(Elementwise):

@@ -9,8 +9,21 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, LinearOperand, Op, Operands, Primals, Tangents, Types, register
+from rematc.ir.core import (
+    Array,
+    Derivatives,
+    Emitter,
+    LinearOperand,
+    Op,
+    Operands,
+    Primals,
+    Tangents,
+    Types,
+    Value,
+    register,
+)
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import FLOATS, NOT_LINEAR, Numeric, Unary, check_arity, check_kind, widened
 from rematc.ir.types import BOOL, DType, Kind, TensorType
 
@@ -47,6 +60,9 @@ class Convert(Op):
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         assert isinstance(operands[0], LinearOperand)
         return (None if cts[0] is None else b.convert(cts[0], operands[0].type.dtype),)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
 
 def _converted(x: Array, dtype: DType) -> Array:
@@ -116,6 +132,9 @@ class BitcastConvert(Op):
             return (x.view(self.dtype.numpy),)
         rows = np.ascontiguousarray(x if x.dtype.itemsize < wanted else x[..., np.newaxis]).view(self.dtype.numpy)
         return (rows[..., 0] if x.dtype.itemsize < wanted else rows,)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
 
 @register

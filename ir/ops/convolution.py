@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import to_front
 from rematc.ir.ops.dot import PRECISIONS, check_widening
 from rematc.ir.ops.elementwise import NUMBERS, check_arity, check_kind, widened
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, paddings, window_dimensions, windows_of
@@ -255,6 +256,25 @@ class Convolution(Op):
         turned = [d for d, is_reversed in zip(dimensions.kernel[2:], self.window_reversal, strict=True) if is_reversed]
         return b.convert(b.reverse(result, turned), kernel.dtype)
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        """The batch becomes part of the images, or of the kernel's output features; of two batched operands, groups."""
+        (x, kernel), (has_x, has_kernel) = operands, is_batched
+        of_input, of_kernel, of_output = self.dimensions.input, self.dimensions.kernel, self.dimensions.output
+        by_feature, by_batch = self.feature_group_count, self.batch_group_count
+        if not has_kernel:
+            op, inner, groups = self, of_output[0], 1
+            x = _merge(b, x, of_input[0], by_batch)
+        elif not has_x:
+            op, inner, groups = self, of_output[1], by_feature * by_batch
+            kernel = _merge(b, kernel, of_kernel[0], groups)
+        else:
+            inner, groups = of_output[1], 1
+            is_by_batch = by_batch > 1
+            x, kernel = _merge(b, x, of_input[0 if is_by_batch else 1], 1), _merge(b, kernel, of_kernel[0], 1)
+            counts = (by_feature, by_batch * size) if is_by_batch else (by_feature * size, by_batch)
+            op = replace(self, feature_group_count=counts[0], batch_group_count=counts[1])
+        return (_split(b, b.emit1(op, x, kernel), inner, groups, size),)
+
     def flops(self, operands: Types, results: Types) -> int:
         """Products with padding and with zeros between elements do not count, so the transposes cost as much."""
         x, kernel = operands
@@ -280,3 +300,21 @@ def _move_groups(b: Emitter, x: Value, groups: int, source: int, target: int) ->
     order.insert(target, source)
     shape[target] *= groups
     return b.reshape(b.transpose(split, order), shape)
+
+
+def _merge(b: Emitter, x: Value, dimension: int, groups: int) -> Value:
+    """`x` with its first dimension, the batch, merged into another: under the groups that this is cut into."""
+    size, *shape = x.type.shape
+    before, n, after = shape[:dimension], shape[dimension], shape[dimension + 1 :]
+    cut = b.reshape(x, [size, *before, groups, n // groups, *after])
+    place = dimension + 1
+    order = [*range(1, place + 1), 0, *range(place + 1, cut.type.rank)]
+    return b.reshape(b.transpose(cut, order), [*before, size * n, *after])
+
+
+def _split(b: Emitter, x: Value, dimension: int, groups: int, size: int) -> Value:
+    """What `_merge` merged, apart again: the batch is the first dimension."""
+    shape = x.type.shape
+    before, n, after = shape[:dimension], shape[dimension] // size, shape[dimension + 1 :]
+    cut = b.reshape(x, [*before, groups, size, n // groups, *after])
+    return b.reshape(to_front(b, cut, dimension + 1), [size, *before, n, *after])

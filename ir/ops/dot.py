@@ -23,6 +23,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import shifted, to_front
 from rematc.ir.ops.elementwise import check_arity, widened
 from rematc.ir.ops.shape import check_dimensions, inverse, others
 from rematc.ir.types import DType, TensorType
@@ -142,6 +143,24 @@ class DotGeneral(Op):
         # Its dimensions: batch, rest, and the contract dimensions in the order in which they stand in the other.
         by_other = [d for _, d in sorted(zip(other_contract, contract, strict=True))]
         return b.convert(b.transpose(product, inverse([*batch, *rest, *by_other])), operand.dtype)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        """Of two batched operands the batch dimensions are paired. Of one it is no batch dimension of the product, so
+        that policies still see one matrix product, only taller.
+        """
+        x, y = operands
+        contract, batch = list(self.contract), list(self.batch)
+        for side, is_set in enumerate(is_batched):
+            if is_set:
+                contract[side], batch[side] = shifted(contract[side]), shifted(batch[side])
+        if all(is_batched):
+            batch = [(0, *batch[0]), (0, *batch[1])]
+        op = DotGeneral((contract[0], contract[1]), (batch[0], batch[1]), self.result_dtype, self.precision)
+        product = b.emit1(op, x, y)
+        if all(is_batched):
+            return (product,)
+        place = len(self.batch[0]) + (0 if is_batched[0] else x.type.rank - len(self.batch[0] + self.contract[0]))
+        return (to_front(b, product, place),)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * math.prod([operands[0].shape[d] for d in self.contract[0]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import all_repeated
+from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
+from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions, clamped
 from rematc.ir.types import TensorType
 
 
@@ -46,6 +49,18 @@ def _given(starts: Operands) -> list[Value]:
     found = [start for start in starts if not isinstance(start, LinearOperand)]
     assert len(found) == len(starts), "integers have no cotangents"
     return found
+
+
+def _dimensions_of_window(rank: int) -> GatherDimensions:
+    """Those of one window at an index vector."""
+    every = tuple(range(rank))
+    return GatherDimensions(every, (), every, 0)
+
+
+def _index_vectors(b: Emitter, size: int, starts: Sequence[Value], is_batched: Sequence[bool]) -> Value:
+    """The starts as index vectors: [batch, dimensions]."""
+    columns = [b.reshape(start, (size, 1)) for start in all_repeated(b, size, starts, is_batched)]
+    return b.concatenate(columns, 1)
 
 
 @register
@@ -81,6 +96,16 @@ class DynamicSlice(Op):
         if ct is None:
             return (None, *none)
         return (b.emit1(DynamicUpdateSlice(), b.zeros(x.type), ct, *_given(starts)), *none)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        x, *starts = operands
+        if any(is_batched[1:]):
+            dims = _dimensions_of_window(len(starts))
+            indices = _index_vectors(b, size, starts, is_batched[1:])
+            return Gather(dims, self.slice_sizes).vmap(b, size, (x, indices), (is_batched[0], True))
+        if not starts:
+            return (x,)
+        return b.emit(DynamicSlice((size, *self.slice_sizes)), x, b.zeros(starts[0].type), *starts)
 
 
 @register
@@ -125,3 +150,17 @@ class DynamicUpdateSlice(Op):
         if not isinstance(update, LinearOperand):
             return (ct_x, None, *none)
         return (ct_x, b.emit1(DynamicSlice(update.type.shape), ct, *given), *none)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        x, update, *starts = operands
+        if any(is_batched[2:]):
+            dims = _dimensions_of_window(len(starts))
+            indices = _index_vectors(b, size, starts, is_batched[2:])
+            shape, window = x.type.shape[int(is_batched[0]) :], update.type.shape[int(is_batched[1]) :]
+            inside = clamped(b, replace(dims, index_vector_dim=1), shape, window, indices)
+            op = Scatter(ScatterDimensions.of(dims), unique_indices=True)
+            return op.vmap(b, size, (x, inside, update), (is_batched[0], True, is_batched[1]))
+        x, update = all_repeated(b, size, (x, update), is_batched[:2])
+        if not starts:
+            return (update,)
+        return b.emit(self, x, update, b.zeros(starts[0].type), *starts)

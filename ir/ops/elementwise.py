@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value
-from rematc.ir.ops.batching import batch_alike
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.types import DTYPES, Kind, TensorType
 
 #: Arrays as rules compute with them; NumPy's stubs give arithmetic to no array of `generic` elements.
@@ -91,7 +91,7 @@ class Elementwise(Op):
             result = self.evaluate(*[widened(x) for x in operands])
         return (np.asarray(result).astype(operands[0].dtype),)
 
-    def batch(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
+from rematc.ir.core import (
+    Array,
+    Derivatives,
+    Emitter,
+    Op,
+    Primals,
+    Tangents,
+    Types,
+    Value,
+    register,
+)
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.matrices import (
     adjoint,
@@ -74,6 +85,9 @@ class Lu(Op):
         from_lower = matmul(b, unit, lower_triangle(b, inner, -1))
         from_upper = matmul(b, upper_triangle(b, inner), upper_triangle(b, upper))
         return (b.add(from_lower, from_upper), None, None)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]
@@ -146,6 +160,9 @@ class Qr(Op):
             return _tall(b, q, r, t)
         dq, dr = _tall(b, columns(b, q, 0, n), rows(b, r, 0, n), t)
         return b.concatenate([dq, _added_columns(b, q, dq)], q.type.rank - 1), padded(b, dr, m, n)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

@@ -25,6 +25,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
+from rematc.ir.ops.batching import repeated, with_fields
 from rematc.ir.ops.elementwise import ANY, NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.shape import zeros_if_none
 from rematc.ir.ops.windows import (
@@ -90,6 +91,12 @@ class Gather(Op):
         adding = ScatterAdd(ScatterDimensions.of(dims), indices_are_sorted=is_sorted)
         return (b.emit1(adding, b.zeros(x.type), inside, ct), None)
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        x, indices = operands
+        dims = self.dimension_numbers.batched(*is_batched)
+        sizes = (1 if is_batched[1] else size, *self.slice_sizes) if is_batched[0] else self.slice_sizes
+        return b.emit(Gather(dims, sizes, self.indices_are_sorted and not is_batched[1]), x, indices)
+
 
 class Scattering(Op):
     """Family base: the first operand with the windows that the third holds combined into it where the second says.
@@ -145,6 +152,16 @@ class Scattering(Op):
         with np.errstate(all="ignore"):
             self.combine(result, places, chosen)
         return (result.astype(x.dtype),)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        x, indices, updates = operands
+        has_indices = is_batched[1]
+        op = with_fields(
+            self,
+            dimension_numbers=ScatterDimensions.of(self.dimension_numbers.of_gather().batched(True, has_indices)),
+            indices_are_sorted=self.indices_are_sorted and not has_indices,
+        )
+        return b.emit(op, repeated(b, size, x, is_batched[0]), indices, repeated(b, size, updates, is_batched[2]))
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[2].size if operands[2].dtype.is_inexact else 0

@@ -18,9 +18,11 @@ from rematc.ir.core import (
     Primals,
     Tangents,
     Types,
+    Value,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import all_repeated, batch_alike
 from rematc.ir.ops.elementwise import (
     INTEGERS,
     INTEGRAL,
@@ -126,6 +128,9 @@ class Compare(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
+
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if operands[0].dtype.is_inexact else 0
 
@@ -171,6 +176,14 @@ class Select(Op):
             b.select(predicate, ct, zero) if isinstance(on_true, LinearOperand) else None,
             b.select(predicate, zero, ct) if isinstance(on_false, LinearOperand) else None,
         )
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        predicate, *choices = all_repeated(b, size, operands, is_batched)
+        if not is_batched[0] and not operands[0].type.rank:
+            predicate = operands[0]
+        elif predicate.type.shape != choices[0].type.shape:
+            predicate = b.broadcast_in_dim(predicate, choices[0].type.shape, (0,))
+        return b.emit(self, predicate, *choices)
 
 
 def _bits(x: Array) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
     FLOATS,
     NOT_LINEAR,
@@ -135,6 +136,9 @@ class IsFinite(Op):
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size

@@ -24,6 +24,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import all_repeated, repeated, shifted
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.types import TensorType
 
@@ -128,6 +129,9 @@ class BroadcastInDim(Rearrangement):
         repeated = [d for d, size in enumerate(self.shape) if size != 1 and sizes.get(d, 1) == 1]
         return b.reshape(b.reduce_sum(ct, repeated), operand.shape)
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(BroadcastInDim((size, *self.shape), (0, *shifted(self.dimensions))), *operands)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,9 @@ class Reshape(Rearrangement):
 
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         return b.reshape(ct, operand.shape)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(Reshape((size, *self.shape)), *operands)
 
 
 @register
@@ -172,6 +179,9 @@ class Transpose(Rearrangement):
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         return b.transpose(ct, inverse(self.permutation))
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(Transpose((0, *shifted(self.permutation))), *operands)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -191,6 +201,9 @@ class Reverse(Rearrangement):
 
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         return b.reverse(ct, self.dimensions)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(Reverse(shifted(self.dimensions)), *operands)
 
 
 @register
@@ -232,6 +245,9 @@ class Slice(Rearrangement):
         ]
         high = [size - end for size, end in zip(operand.shape, ends, strict=True)]
         return b.pad(ct, b.zeros(ct.type.with_shape(())), self.start, high, gaps)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(Slice((0, *self.start), (size, *self.limit), (1, *self.strides)), *operands)
 
 
 @register
@@ -301,6 +317,17 @@ class Pad(Op):
             self._ct_of_fill(b, ct, x.type) if isinstance(fill, LinearOperand) else None,
         )
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        x, fill = operands
+        op = Pad((0, *self.low), (0, *self.high), (0, *self.interior))
+        if not is_batched[1]:
+            return b.emit(op, x, fill)
+        # Each element of the batch has a filling of its own: pad with anything, then choose.
+        padded = b.emit1(op, repeated(b, size, x, is_batched[0]), b.zeros(fill.type.with_shape(())))
+        mask = self._inside(b, x.type.with_shape(x.type.shape[int(is_batched[0]) :]))
+        fills = b.broadcast_in_dim(fill, padded.type.shape, (0,))
+        return (b.select(repeated(b, size, mask, False), padded, fills),)
+
     def _ct_of_operand(self, b: Emitter, ct: Value) -> Value:
         zero = b.zeros(ct.type.with_shape(()))
         spread = b.pad(ct, zero, [-low for low in self.low], [-high for high in self.high])
@@ -309,9 +336,12 @@ class Pad(Op):
 
     def _ct_of_fill(self, b: Emitter, ct: Value, x: TensorType) -> Value:
         # A mask and not the difference of two sums: that would cancel, and turn an infinity inside into a NaN.
-        ones, zero = b.full(x, 1), b.zeros(x.with_shape(()))
-        inside = b.compare(b.emit1(self, ones, zero), b.zeros(ct.type), "NE")
-        return b.reduce_sum(b.select(inside, b.zeros(ct.type), ct), range(ct.type.rank))
+        return b.reduce_sum(b.select(self._inside(b, x), b.zeros(ct.type), ct), range(ct.type.rank))
+
+    def _inside(self, b: Emitter, x: TensorType) -> Value:
+        """Which elements of the result are elements of the operand."""
+        padded = b.emit1(self, b.full(x, 1), b.zeros(x.with_shape(())))
+        return b.compare(padded, b.zeros(padded.type), "NE")
 
 
 @register
@@ -356,3 +386,6 @@ class Concatenate(Op):
             found.append(b.slice(ct, start, limit) if isinstance(operand, LinearOperand) else None)
             start[self.dimension] = limit[self.dimension]
         return tuple(found)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(Concatenate(self.dimension + 1), *all_repeated(b, size, operands, is_batched))

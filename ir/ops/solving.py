@@ -26,6 +26,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.matrices import (
     as_columns,
@@ -110,6 +111,9 @@ class LinearSolve(Op):
         assert not isinstance(permutation, LinearOperand), "linear_solve is not linear in the permutation"
         return (None, None, None, b.emit1(LinearSolve(not self.transpose_a), a, lu, permutation, ct))
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
+
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * operands[0].shape[-1]
 
@@ -141,6 +145,9 @@ class Determinant(Op):
         _, lu, pivots, permutation = primals
         cofactors = _cofactors(b, lu, pivots, permutation)
         return (b.reduce_sum(b.multiply(t, cofactors), (t.type.rank - 2, t.type.rank - 1)),)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return per_matrix(operands[0], operands[0].shape[-1])
@@ -214,6 +221,9 @@ class LogDeterminant(Op):
             return (None, trace)
         turn = b.scale(b.convert(imaginary_part(b, trace), t.type.dtype), 1j)
         return b.multiply(results[0], turn), real_part(b, trace)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return per_matrix(operands[0], 2 * operands[0].shape[-1])

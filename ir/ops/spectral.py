@@ -8,8 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
+from rematc.ir.core import (
+    Array,
+    Derivatives,
+    Emitter,
+    Op,
+    Primals,
+    Tangents,
+    Types,
+    Value,
+    register,
+)
 from rematc.ir.errors import MissingRuleError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.factorization import solve
 from rematc.ir.ops.matrices import (
@@ -98,6 +109,9 @@ class Eigh(Op):
         f = _reciprocal_off_diagonal(b, b.subtract(as_rows(b, w, n), as_columns(b, w, n)))
         return dw, matmul(b, v, b.multiply(inner, b.convert(f, v.type.dtype)))
 
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
+
     def flops(self, operands: Types, results: Types) -> int:
         n = operands[0].shape[-1]
         return per_matrix(operands[0], 9 * n**3 if self.vectors else 4 * n**3 // 3)
@@ -155,6 +169,9 @@ class Eig(Op):
         n = w.type.shape[-1]
         f = _reciprocal_off_diagonal(b, b.subtract(as_rows(b, w, n), as_columns(b, w, n)))
         return dw, _normalized(b, v, matmul(b, v, b.multiply(f, inner)))
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         n = operands[0].shape[-1]
@@ -250,6 +267,9 @@ class Svd(Op):
             return (ds,)
         du, dv = _tangents_of_vectors(b, (u, s, adjoint(b, vh)), t, inner)
         return du, ds, adjoint(b, dv)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]
@@ -350,6 +370,9 @@ class PseudoInverse(Op):
             left = b.subtract(from_left, matmul(b, from_left, matmul(b, a, p)))
             right = b.subtract(from_right, matmul(b, p, matmul(b, a, from_right)))
         return (b.subtract(b.add(left, right), moved),)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

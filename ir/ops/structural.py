@@ -16,9 +16,11 @@ from rematc.ir.core import (
     Primals,
     Tangents,
     Types,
+    Value,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.types import TensorType, dtype_of_numpy
 
@@ -40,6 +42,7 @@ class Constant(Op):
     data: bytes
     no_jvp = NO_OPERANDS
     no_transpose = NO_OPERANDS
+    no_vmap = NO_OPERANDS
 
     @staticmethod
     def of(array: Array) -> Constant:
@@ -71,6 +74,7 @@ class Iota(Op):
     dimension: int
     no_jvp = NO_OPERANDS
     no_transpose = NO_OPERANDS
+    no_vmap = NO_OPERANDS
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 0)
@@ -99,6 +103,9 @@ class Identity(Op):
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (tangents[0],)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
 
 @register
@@ -141,6 +148,9 @@ class OptimizationBarrier(Op):
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return _through_barrier(b, cts)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.emit(self, *operands)
 
 
 def _through_barrier(b: Emitter, values: Tangents) -> Derivatives:

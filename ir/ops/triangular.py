@@ -22,6 +22,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import INEXACT, NOT_LINEAR, Numeric, check_arity, check_kind
 from rematc.ir.ops.matrices import (
     adjoint,
@@ -93,6 +94,9 @@ class Cholesky(Op):
         inner = b.emit1(left.on_side(False, self.lower), factor, inner)
         halved = b.multiply(inner, _halved_diagonal(b, inner.type, self.lower))
         return (matmul(b, factor, halved) if self.lower else matmul(b, halved, factor),)
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size * operands[0].shape[-1] // 3
@@ -187,6 +191,9 @@ class TriangularSolve(Op):
         matrix = conjugate(b, a) if self.transpose_a == "ADJOINT" else a
         turned = "TRANSPOSE" if self.transpose_a == "NO_TRANSPOSE" else "NO_TRANSPOSE"
         return (None, b.emit1(TriangularSolve(self.left_side, self.lower, self.unit_diagonal, turned), matrix, ct))
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * operands[0].shape[-1]

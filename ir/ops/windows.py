@@ -17,6 +17,7 @@ import numpy as np
 
 from rematc.ir.core import Array, Emitter, Op, Value
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.batching import shifted
 from rematc.ir.ops.reduction import ReduceAnd
 from rematc.ir.ops.shape import check_dimensions, others
 from rematc.ir.ops.structural import Constant
@@ -50,6 +51,24 @@ class GatherDimensions:
     def window_dims(self, operand_rank: int) -> tuple[int, ...]:
         """The dimensions of the operand that `offset_dims` walk along, in order."""
         return others(self.collapsed_slice_dims + self.operand_batching_dims, operand_rank)
+
+    def batched(self, has_operand: bool, has_indices: bool) -> GatherDimensions:
+        """The dimensions where the operand, the indices or both have one more in front, and the windows too.
+
+        It is paired if both have it; if the operand alone has it, windows reach along all of it.
+        """
+        collapsed, index_map = self.collapsed_slice_dims, self.start_index_map
+        of_operand, of_indices = self.operand_batching_dims, self.start_indices_batching_dims
+        offset, vector = shifted(self.offset_dims), self.index_vector_dim
+        if has_operand:
+            collapsed, index_map, of_operand = shifted(collapsed), shifted(index_map), shifted(of_operand)
+        if has_indices:
+            vector, of_indices = vector + 1, shifted(of_indices)
+        if not has_indices:
+            offset = (0, *offset)
+        elif has_operand:
+            of_operand, of_indices = (0, *of_operand), (0, *of_indices)
+        return GatherDimensions(offset, collapsed, index_map, vector, of_operand, of_indices)
 
     def batch_shape(self, indices_shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of the indices without the index vectors."""

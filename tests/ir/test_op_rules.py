@@ -5,6 +5,7 @@ Rows stand in tests/support/op_samples/<family>.py.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import OPS, Array, Graph, Op
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.collective import Collective
 from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph
 from rematc.ir.types import F64
@@ -21,6 +23,7 @@ from rematc.ir.verifier import verify
 from rematc.lowering.writer import RULES
 from rematc.passes.jvp import Jvp, jvp
 from rematc.passes.transpose import Transposed, transpose
+from rematc.passes.vmap import vmap
 from tests.support.batched import jax_results, random_like, tangents_of, xla_results
 from tests.support.samples import (
     Sample,
@@ -51,6 +54,11 @@ WITH_JAX = [key for key in ROWS if sample_of(key).jax is not None]
 
 #: Ops whose operands no row can make, and where they are tested.
 WITHOUT_ROWS = {
+    "axis_gather": "has a meaning inside vmap alone: tests/passes",
+    "axis_index": "has a meaning inside vmap alone: tests/passes",
+    "axis_max": "has a meaning inside vmap alone: tests/passes",
+    "axis_min": "has a meaning inside vmap alone: tests/passes",
+    "axis_sum": "has a meaning inside vmap alone: tests/passes",
     "call": "owns a graph: tests/passes",
     "checkpoint": "owns a graph: tests/passes",
     "to_memory": "its operand or result lies in the host's memory: tests/passes",
@@ -226,6 +234,37 @@ def test_derivatives_are_differentiable(key: str) -> None:
     verify(transpose(outermost, is_linear).graph)
 
 
+@pytest.mark.parametrize("key", [key for key in ROWS if type(sample_of(key).op).vmap is not Op.vmap])
+def test_vmap_is_a_loop(key: str) -> None:
+    """The op on a batch, in which each operand is batched or not, against the op on each element."""
+    sample = sample_of(key)
+    elements = [sample.arrays(), [make(np.random.default_rng(18)) for make in sample.operands], sample.arrays()]
+    for is_batched in batchings(len(sample.operands)):
+        given = [
+            np.stack(arrays) if is_set else arrays[0]
+            for arrays, is_set in zip(zip(*elements, strict=True), is_batched, strict=True)
+        ]
+        batched = vmap(graph_of(sample.op, sample.types), is_batched, len(elements))
+        verify(batched.graph)
+        for index, element in enumerate(elements):
+            operands = [
+                own if is_set else elements[0][i]
+                for i, (own, is_set) in enumerate(zip(element, is_batched, strict=True))
+            ]
+            expected = sample.op.reference(operands)
+            found = evaluate(batched.graph, given)
+            for result, wanted, has_batch in zip(found, expected, batched.is_batched, strict=True):
+                assert_close(result[index] if has_batch else result, wanted, tolerance_of(sample, wanted))
+
+
+def batchings(count: int) -> list[tuple[bool, ...]]:
+    """Ways to batch so many operands: all ways of up to three, of more those with one or all but one."""
+    if count <= 3:
+        return [way for way in itertools.product((True, False), repeat=count) if any(way)]
+    one = [tuple(index == chosen for index in range(count)) for chosen in range(count)]
+    return [(True,) * count, *one, *[tuple(not is_set for is_set in way) for way in one]]
+
+
 @pytest.mark.parametrize("key", ROWS)
 def test_text_reads_back(key: str) -> None:
     sample = sample_of(key)
@@ -268,7 +307,8 @@ def test_every_op_has_rows() -> None:
 
 
 def test_every_op_is_lowered() -> None:
-    assert [name for name in ops() if OPS[name] not in RULES] == []
+    lowered = [name for name in ops() if not issubclass(OPS[name], Collective)]
+    assert [name for name in lowered if OPS[name] not in RULES] == []
 
 
 def test_every_op_is_differentiated_or_says_why_not() -> None:
@@ -282,6 +322,11 @@ def test_every_op_is_transposed_or_says_why_not() -> None:
     ruled = {name for name in ops() if OPS[name].transpose is not Op.transpose}
     assert [name for name in ops() if name not in ruled and not OPS[name].no_transpose] == []
     assert sorted(ruled - linear_ops() - set(WITHOUT_ROWS)) == []
+
+
+def test_every_op_is_batched_or_says_why_not() -> None:
+    ruled = {name for name in ops() if OPS[name].vmap is not Op.vmap}
+    assert [name for name in ops() if name not in ruled and not OPS[name].no_vmap] == []
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(sampled()) if OPS[name].no_jvp])

@@ -1,0 +1,51 @@
+"""What vmap rules have in common. The batch dimension of a batched operand, and of every result, is the first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeVar
+
+from rematc.ir.core import Emitter, Op, Primals, Value
+
+_O = TypeVar("_O", bound=Op)
+
+NO_OPERANDS = "does not exist: without operands there is nothing to batch"
+
+
+def with_fields(op: _O, **fields: object) -> _O:
+    """`op` with other parameters. Every op is a dataclass; the bases of families, for which this is, need not be."""
+    changed: _O = dataclasses.replace(op, **fields)  # type: ignore[type-var]  # see above
+    return changed
+
+
+def shifted(dimensions: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions, counted with one more in front."""
+    return tuple([d + 1 for d in dimensions])
+
+
+def repeated(b: Emitter, size: int, x: Value, is_batched: bool) -> Value:
+    """`x` with a batch dimension of this size, whether it had one or not."""
+    if is_batched:
+        return x
+    return b.broadcast_in_dim(x, (size, *x.type.shape), range(1, x.type.rank + 1))
+
+
+def all_repeated(b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> list[Value]:
+    """The operands, all of them with a batch dimension."""
+    return [repeated(b, size, x, is_set) for x, is_set in zip(operands, is_batched, strict=True)]
+
+
+def element_rank(x: Value, is_batched: bool) -> int:
+    """The rank of one element of the batch."""
+    return x.type.rank - int(is_batched)
+
+
+def to_front(b: Emitter, x: Value, dimension: int) -> Value:
+    """`x` with this dimension made the first, the others in their order."""
+    return b.transpose(x, (dimension, *[d for d in range(x.type.rank) if d != dimension]))
+
+
+def batch_alike(op: Op, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    """The vmap rule of an op that works at each index alone, or on last dimensions: the op, on all of the batch."""
+    return b.emit(op, *all_repeated(b, size, operands, is_batched))
