@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from rematc.compiler.numpy import (
+    calculus,
     creation,
     cumulative,
     einsum,
@@ -16,6 +17,7 @@ from rematc.compiler.numpy import (
     joining,
     linear_algebra,
     padding,
+    polynomials,
     products,
     reductions,
     selection,
@@ -38,6 +40,8 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **selection.FUNCTIONS,
     **indexing.FUNCTIONS,
     **creation.FUNCTIONS,
+    **calculus.FUNCTIONS,
+    **polynomials.FUNCTIONS,
 }
 _SORTING = "sorting is not supported on traced arrays yet; use np.max, np.argmax or np.where where they do"
 _DATA_SHAPE = "its result has a shape that depends on data; use np.where(condition, x, y) or a mask that multiplies"

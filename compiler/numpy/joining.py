@@ -36,7 +36,7 @@ def _items(arrays: object, what: str) -> list[ArrayLike]:
     return list(arrays)
 
 
-def concatenate(arrays: object, /, axis: object = 0, *, dtype: object = None) -> Tracer:
+def concatenate(arrays: object, /, axis: object = 0, *, dtype: object = None, casting: str = "same_kind") -> Tracer:
     """As np.concatenate."""
     items = _items(arrays, "np.concatenate")
     if axis is None:
@@ -52,6 +52,8 @@ def concatenate(arrays: object, /, axis: object = 0, *, dtype: object = None) ->
             shapes = ", ".join(str(value.type.shape) for value in values)
             fail(f"np.concatenate of shapes {shapes} along axis {along}: the other dimensions must be equal")
     target = common if dtype is None else as_ir_dtype(dtype)
+    if not np.can_cast(common.numpy, target.numpy, casting):  # type: ignore[arg-type]  # NumPy checks the word
+        fail(f"np.concatenate does not cast {common.numpy} to {target.numpy} with casting={casting!r}")
     return wrap(b.concatenate([b.convert(value, target) for value in values], along))
 
 
@@ -59,7 +61,7 @@ def _without(x: Value, axis: int) -> tuple[int, ...]:
     return (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
 
 
-def stack(arrays: object, axis: object = 0, *, dtype: object = None) -> Tracer:
+def stack(arrays: object, axis: object = 0, *, dtype: object = None, casting: str = "same_kind") -> Tracer:
     """As np.stack."""
     items = _items(arrays, "np.stack")
     values, _ = promote(*items)
@@ -67,13 +69,13 @@ def stack(arrays: object, axis: object = 0, *, dtype: object = None) -> Tracer:
         shapes = ", ".join(str(value.type.shape) for value in values)
         fail(f"np.stack takes arrays of one shape, got {shapes}")
     place = normalize_axis(axis, values[0].type.rank + 1, "np.stack")
-    return concatenate([expand_dims(wrap(value), place) for value in values], place, dtype=dtype)
+    return concatenate([expand_dims(wrap(value), place) for value in values], place, dtype=dtype, casting=casting)
 
 
 def _stacked_along(axis: int, prepare: Callable[..., object]) -> Callable[..., Tracer]:
-    def apply(tup: object, *, dtype: object = None) -> Tracer:
+    def apply(tup: object, *, dtype: object = None, casting: str = "same_kind") -> Tracer:
         items = [prepare(item) for item in _items(tup, "stacking")]
-        return concatenate(items, 0 if len(shape_of(items[0])) == 1 else axis, dtype=dtype)
+        return concatenate(items, 0 if len(shape_of(items[0])) == 1 else axis, dtype=dtype, casting=casting)
 
     return apply
 

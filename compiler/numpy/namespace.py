@@ -6,25 +6,78 @@ arrays. A few do not ask their arguments (np.asarray, np.full); those have a fun
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from rematc.compiler.numpy import creation, updates
-from rematc.compiler.numpy.dispatch import FUNCTIONS, qualified_name
-from rematc.compiler.numpy.operands import ArrayLike, enter, is_traced, static_shape
+from rematc.compiler.numpy import creation, joining, shaping, updates
+from rematc.compiler.numpy.dispatch import FUNCTIONS, call_function, qualified_name
+from rematc.compiler.numpy.operands import ArrayLike, enter, fail, is_traced, static_shape
 from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS
 from rematc.ir.core import Array
 
 
-def asarray(x: ArrayLike, dtype: object = None) -> object:
+def asarray(
+    x: ArrayLike, /, dtype: object = None, order: Any = None, *, device: Any = None, copy: Any = None
+) -> object:
     """`x` as an array: as np.asarray, but lists may hold traced arrays."""
     if is_traced(x):
         enter(x)
         return creation.array(x, dtype)
-    return np.asarray(x, dtype)  # type: ignore[call-overload]  # whatever NumPy takes
+    return np.array(x, dtype, order=order or "K", copy=copy)  # type: ignore[call-overload]  # whatever NumPy takes
+
+
+def array(
+    x: ArrayLike, /, dtype: object = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
+) -> object:
+    """`x` as an array: as np.array, but lists may hold traced arrays."""
+    if is_traced(x):
+        enter(x)
+        made = creation.array(x, dtype)
+        return made.reshape((1,) * (ndmin - made.ndim) + made.shape)  # type: ignore[attr-defined]  # a NumPy tracer
+    return np.array(x, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)  # type: ignore[call-overload]  # as above
+
+
+def _asking_lists(function: Callable[..., object]) -> Callable[..., object]:
+    """NumPy's function, asked to trace where lists hold traced arrays, into which NumPy does not look."""
+
+    @functools.wraps(function)
+    def apply(*arguments: object, **options: object) -> object:
+        if any(isinstance(x, (list, tuple)) and is_traced(x) for x in arguments):
+            enter(*arguments)
+            return call_function(function, arguments, options)
+        return function(*arguments, **options)
+
+    return apply
+
+
+class _Concatenator:
+    """Of `r_` and `c_`: arrays, scalars and slices joined; NumPy's own where nothing is traced."""
+
+    def __init__(self, own: Any, is_columns: bool) -> None:
+        self._own = own
+        self._is_columns = is_columns
+
+    def __getitem__(self, key: object) -> object:
+        items = key if isinstance(key, tuple) else (key,)
+        if not is_traced(items):
+            return self._own[key]
+        enter(*items)
+        if any(isinstance(item, str) for item in items):
+            fail("directives in strings are not supported by r_ and c_ of traced arrays; use np.concatenate")
+        parts: list[Any] = [self._part(item) for item in items]
+        if self._is_columns:
+            parts = [part[:, None] if part.ndim == 1 else part for part in parts]
+            return joining.concatenate(parts, -1)
+        return joining.concatenate(parts, 0)
+
+    def _part(self, item: object) -> object:
+        if isinstance(item, slice):
+            return self._own[item] if not self._is_columns else np.r_[item]
+        return shaping.atleast_1d(item)
 
 
 def full(shape: object, fill_value: ArrayLike, dtype: object = None) -> object:
@@ -57,8 +110,8 @@ at_max = updates.updated(updates.at_max, _through(np.maximum.at))
 
 # Names that need no tracing: they make concrete arrays, or are types and constants.
 _CONCRETE = (
-    *("arange", "zeros", "ones", "empty", "eye", "identity", "tri", "indices", "ix_", "ogrid", "mgrid", "s_", "c_"),
-    *("r_", "newaxis", "pi", "e", "inf", "nan", "euler_gamma", "dtype", "finfo", "iinfo", "ndarray", "generic"),
+    *("arange", "zeros", "ones", "empty", "eye", "identity", "tri", "indices", "ix_", "ogrid", "mgrid", "s_"),
+    *("newaxis", "pi", "e", "inf", "nan", "euler_gamma", "dtype", "finfo", "iinfo", "ndarray", "generic"),
     *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"),
     *("float64", "complex64", "complex128", "floating", "integer", "inexact", "number", "issubdtype", "isscalar"),
     *("promote_types", "broadcast_shapes", "tril_indices", "triu_indices", "diag_indices", "geomspace", "logspace"),
@@ -71,10 +124,11 @@ def _namespace() -> dict[str, object]:
     for name in dir(np):
         found = getattr(np, name)
         if _is_supported(found):
-            names[name] = found
+            names[name] = found if isinstance(found, np.ufunc) else _asking_lists(found)
     linear = {f.__name__: f for f in FUNCTIONS if getattr(f, "__module__", "") == "numpy.linalg"}
     names["linalg"] = SimpleNamespace(**linear)
-    own = {"asarray": asarray, "array": asarray, "full": full, "supported": supported}
+    joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
+    own = {"asarray": asarray, "array": array, "full": full, "supported": supported, **joined}
     changes = {"at_set": at_set, "at_add": at_add, "at_multiply": at_multiply, "at_min": at_min, "at_max": at_max}
     return {**names, **own, **changes}
 

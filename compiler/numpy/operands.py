@@ -76,6 +76,8 @@ def shape_of(x: ArrayLike) -> tuple[int, ...]:
         return ()
     if isinstance(x, (Tracer, np.ndarray)):
         return x.shape
+    if is_traced(x):
+        return shape_of(as_operand(x))
     return np.asarray(x).shape
 
 
@@ -186,7 +188,7 @@ def normalize_axes(axis: object, ndim: int, what: str) -> tuple[int, ...]:
     """The axes that `axis` names: all for None, else one or several, counted from the front."""
     if axis is None:
         return tuple(range(ndim))
-    if not isinstance(axis, (tuple, list)):
+    if not isinstance(axis, (tuple, list, range)):
         return (normalize_axis(axis, ndim, what),)
     axes = tuple([normalize_axis(item, ndim, what) for item in axis])
     if len(set(axes)) != len(axes):

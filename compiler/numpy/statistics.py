@@ -57,6 +57,9 @@ def _variance(
     x: Value, axes: tuple[int, ...], ddof: float, keepdims: object, *, where: ArrayLike, center: ArrayLike
 ) -> Value:
     b = here()
+    if where is True and center is None and ddof == 0 and count(x.type.shape, axes) == 1:
+        # One element has no variance whatever it is. So its deviation needs no root, whose derivative is infinite at 0.
+        return reduce_value(reduction.ReduceSum, b.subtract(x, x), axes, keepdims)
     middle = (
         mean_value(x, axes, True, where)
         if center is None
@@ -94,8 +97,11 @@ def var(  # NumPy's signature
 def std(a: ArrayLike, axis: Axis = None, dtype: object = None, ddof: float = 0, **options: object) -> Tracer:
     """As np.std."""
     x, result = _working(value_of(a), dtype)
-    squared = var(wrap(x), axis, None, ddof, **options)  # type: ignore[arg-type]  # var's own options
-    return wrap(here().convert(here().sqrt(squared.value), result))
+    squared = var(wrap(x), axis, None, ddof, **options).value  # type: ignore[arg-type]  # var's own options
+    is_of_one = count(x.type.shape, normalize_axes(axis, x.type.rank, "np.std")) == 1
+    if is_of_one and ddof == 0 and not options.keys() - {"keepdims"}:
+        return wrap(here().convert(squared, result))
+    return wrap(here().convert(here().sqrt(squared), result))
 
 
 def average(

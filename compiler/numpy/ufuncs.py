@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 
 from rematc.compiler.numpy import cumulative, products, reductions
-from rematc.compiler.numpy.elementwise import RULES, Rule, fmod, reciprocal, truncate
+from rematc.compiler.numpy.elementwise import RULES as ELEMENTWISE_RULES
+from rematc.compiler.numpy.elementwise import Rule, fmod, reciprocal, truncate
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_operand,
@@ -22,11 +23,13 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.promotion import Kind, ir_dtype, kind_of, resolve
+from rematc.compiler.numpy.special_functions import SPECIAL_RULES
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
 from rematc.ir.types import DType
 
+RULES = {**ELEMENTWISE_RULES, **SPECIAL_RULES}
 TracerOrPair = Tracer | tuple[Tracer, ...]
 
 

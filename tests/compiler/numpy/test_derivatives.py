@@ -27,6 +27,11 @@ NAMED: list[tuple[Callable[[Any], Any], Any]] = [
     *[(getattr(scipy.special, name), P) for name in ("gammaln", "digamma", "entr", "erf", "expit", "ndtr")],
     (scipy.special.log_expit, A),
     (scipy.special.logit, np.abs(S)),
+    *[(getattr(scipy.special, name), P) for name in ("gamma", "rgamma", "log_ndtr")],
+    (scipy.special.gamma, np.array([-1.5, -0.3, -2.7])),
+    (scipy.special.log_ndtr, np.array([-50.0, -21, -3, 0.1, 4])),
+    (scipy.special.erfcinv, np.abs(S)),
+    (scipy.special.ndtri, np.abs(S)),
     (np.linalg.norm, A),
 ]
 OTHERS: list[tuple[Callable[[Any], Any], Any]] = [
@@ -62,6 +67,14 @@ OTHERS: list[tuple[Callable[[Any], Any], Any]] = [
     (lambda x: np.nanmean(np.where(A > 0.5, np.nan, x) * 2), A),
     (lambda x: np.average(x, axis=1, weights=np.abs(x)), A),
     (lambda x: np.maximum.accumulate(x, axis=1), A),
+    (lambda x: scipy.special.beta(x, x[::-1]) + scipy.special.betaln(x, 2.0), P),
+    (lambda x: np.std(x[:1], axis=0) + x, A),  # sqrt(0)
+    (lambda x: np.gradient(x, 0.5, axis=1, edge_order=2) ** 2, A),
+    (lambda x: np.gradient(x, np.cumsum(x[0] ** 2 + 1), axis=1), A),
+    (lambda x: np.unwrap(x * 5), A),
+    (lambda x: np.insert(x, [1, 2], x[0, :2], axis=1) ** 2, np.array(A[:2, :2])),
+    (lambda x: np.polyint(np.polymul(np.polyder(x), np.poly(x[:2]))), V),
+    (lambda x: np.piecewise(x, [x < 0, x > 1], [np.exp, lambda t: t**2, 3.0]), A),
     (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 1) ** 2, A),
 ]
 

@@ -47,3 +47,30 @@ def test_updates_of_concrete_arrays_leave_them_alone() -> None:
     np.testing.assert_array_equal(rnp.at_set(x, 1, 5.0), [0, 5, 0])
     np.testing.assert_array_equal(rnp.at_add(x, [0, 0], 1.0), [2, 0, 0])
     np.testing.assert_array_equal(x, [0, 0, 0])
+
+
+def test_lists_of_tracers_are_arrays_to_every_function() -> None:
+    def function(x: Any) -> Any:
+        return rnp.mean([x[0], x[1] * 2]), rnp.sum([[x[0], 1.0], [2.0, x[1]]], axis=0), rnp.append([x[0]], x[1])
+
+    mean, total, both = run(function, np.array([5.0, 7.0]))
+    assert mean == 9.5
+    np.testing.assert_array_equal(total, [7, 8])
+    np.testing.assert_array_equal(both, [5, 7])
+
+
+def test_concatenators_take_traced_parts() -> None:
+    def function(x: Any) -> Any:
+        return rnp.r_[x, 1.0, 0:3], rnp.c_[x, x * 2, [1.0, 2.0]]
+
+    row, columns = run(function, np.array([5.0, 7.0]))
+    np.testing.assert_array_equal(row, [5, 7, 1, 0, 1, 2])
+    np.testing.assert_array_equal(columns, [[5, 10, 1], [7, 14, 2]])
+    np.testing.assert_array_equal(rnp.r_[1, 2:4], [1, 2, 3])
+
+
+def test_arrays_keep_numpy_s_options() -> None:
+    assert run(lambda x: rnp.array(x, ndmin=2), np.ones(3)).shape == (1, 3)
+    assert rnp.array([1], ndmin=3, dtype=float).shape == (1, 1, 1)
+    x = np.ones(2)
+    assert rnp.asarray(x) is x
