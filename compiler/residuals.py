@@ -96,8 +96,12 @@ def print_saved_residuals(fun: Function, *args: object, **kwargs: object) -> Non
     for row in rows:
         print(f"{row.type!s:{width}}  {format_bytes(row.bytes):>10}  {row.provenance}")
     computed = [row for row in rows if not row.is_argument]
-    total = format_bytes(sum(row.bytes for row in computed))
-    print(f"{len(computed)} values saved, {total}; {len(rows) - len(computed)} arguments kept")
+    values, arguments = _counted(len(computed), "value"), _counted(len(rows) - len(computed), "argument")
+    print(f"{values} saved, {format_bytes(sum(row.bytes for row in computed))}; {arguments} kept")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_bytes(count: int) -> str:

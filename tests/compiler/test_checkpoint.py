@@ -739,7 +739,7 @@ def test_residuals_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
     assert re.fullmatch(r"f32\[5\] +20 B +named 'a' from .*:\d+ \(f4\)", lines[4])
-    assert lines[5] == "1 values saved, 20 B; 4 arguments kept"
+    assert lines[5] == "1 value saved, 20 B; 4 arguments kept"
 
 
 def test_residuals_of_arguments_in_trees_have_their_path() -> None:
