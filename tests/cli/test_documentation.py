@@ -26,6 +26,8 @@ def lasting(text: str) -> list[str]:
             steady = re.sub(r"\d[\d.]* ?([KM]i)?(B|FLOP|x)?", "AMOUNT", steady)
         if compared := re.match(r"((?:none|dots|nothing) +\d+ B) +\d", steady):
             steady = compared[1]
+        if re.fullmatch(r"remat-compile: .* \.\.\.", steady):
+            continue  # progress, which shows only where a step takes over a second
         lines.append(" ".join(steady.replace("median of 30", "median of N").split()))
     return lines
 
