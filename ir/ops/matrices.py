@@ -13,11 +13,12 @@ import numpy as np
 
 from rematc.ir.core import Array, Emitter, Op, Value
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.ops.complex_parts import Conj, Real
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import Numeric, widened
 from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
-from rematc.ir.types import BOOL, C64, C128, F32, F64, I32, DType, TensorType, dtype_of_numpy
+from rematc.ir.types import BOOL, C64, C128, F32, F64, I32, TensorType, dtype_of_numpy
 
 #: The element types that LAPACK computes in.
 LAPACK_TYPES = (F32, F64, C64, C128)
@@ -46,16 +47,6 @@ def batch_of(x: TensorType) -> tuple[int, ...]:
     return x.shape[:-2]
 
 
-def real_of(dtype: DType) -> DType:
-    """The element type of magnitudes: that of the parts of a complex number."""
-    return {C64: F32, C128: F64}.get(dtype, dtype)
-
-
-def complex_of(dtype: DType) -> DType:
-    """The complex element type whose parts are as precise."""
-    return {F32: C64, F64: C128}.get(dtype, dtype)
-
-
 def per_matrix(x: TensorType, flops: int) -> int:
     """The work on all matrices of the batch."""
     return math.prod(batch_of(x)) * flops
@@ -79,33 +70,17 @@ def transposed(b: Emitter, x: Value) -> Value:
 
 def real_part(b: Emitter, x: Value) -> Value:
     """The real part."""
-    return b.convert(x, real_of(x.type.dtype))
-
-
-def imaginary_part(b: Emitter, x: Value) -> Value:
-    """The imaginary part of complex numbers."""
-    return real_part(b, b.scale(x, -1j))
-
-
-def from_parts(b: Emitter, real: Value, imaginary: Value) -> Value:
-    """Complex numbers from their parts."""
-    dtype = complex_of(real.type.dtype)
-    return b.add(b.convert(real, dtype), b.scale(b.convert(imaginary, dtype), 1j))
+    return b.emit1(Real(), x) if x.type.dtype.is_complex else x
 
 
 def conjugate(b: Emitter, x: Value) -> Value:
-    """The complex conjugate: twice the real part less the number."""
-    if not x.type.dtype.is_complex:
-        return x
-    return b.subtract(b.convert(b.scale(real_part(b, x), 2), x.type.dtype), x)
+    """The complex conjugate."""
+    return b.emit1(Conj(), x) if x.type.dtype.is_complex else x
 
 
-def magnitude(b: Emitter, x: Value) -> Value:
-    """The absolute value."""
-    if not x.type.dtype.is_complex:
-        return b.abs(x)
-    parts = real_part(b, x), imaginary_part(b, x)
-    return b.sqrt(b.add(b.multiply(parts[0], parts[0]), b.multiply(parts[1], parts[1])))
+def square_magnitude(b: Emitter, x: Value) -> Value:
+    """The square of the absolute value."""
+    return real_part(b, b.multiply(conjugate(b, x), x))
 
 
 def adjoint(b: Emitter, x: Value) -> Value:

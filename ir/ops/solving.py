@@ -27,6 +27,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
+from rematc.ir.ops.complex_parts import Complex, Imag, part_dtype
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.matrices import (
     as_columns,
@@ -37,12 +38,10 @@ from rematc.ir.ops.matrices import (
     check_square,
     diagonal,
     identity,
-    imaginary_part,
     matmul,
     one_by_one,
     per_matrix,
     put_rows,
-    real_of,
     real_part,
     transposed,
     where_all,
@@ -202,7 +201,7 @@ class LogDeterminant(Op):
         (a, *_) = operands
         _check_factored(self, a, operands[1], operands[2:])
         sign = a.with_shape(batch_of(a))
-        return (sign, sign.with_dtype(real_of(a.dtype)))
+        return (sign, sign.with_dtype(part_dtype(a.dtype)))
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         a: Numeric = operands[0]
@@ -219,7 +218,8 @@ class LogDeterminant(Op):
         trace = b.reduce_sum(b.multiply(t, inverse), (t.type.rank - 2, t.type.rank - 1))
         if not t.type.dtype.is_complex:
             return (None, trace)
-        turn = b.scale(b.convert(imaginary_part(b, trace), t.type.dtype), 1j)
+        imaginary = b.emit1(Imag(), trace)
+        turn = b.emit1(Complex(), b.zeros(imaginary.type), imaginary)
         return b.multiply(results[0], turn), real_part(b, trace)
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:

@@ -21,6 +21,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.ops.batching import batch_alike
+from rematc.ir.ops.complex_parts import Complex, Imag, part_dtype, whole_dtype
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.factorization import solve
 from rematc.ir.ops.matrices import (
@@ -30,18 +31,13 @@ from rematc.ir.ops.matrices import (
     batch_of,
     check_matrices,
     check_square,
-    complex_of,
     conjugate,
     diagonal,
-    from_parts,
     hermitian_part,
     identity,
-    imaginary_part,
-    magnitude,
     matmul,
     one_by_one,
     per_matrix,
-    real_of,
     real_part,
 )
 from rematc.ir.ops.reduction import Argmax
@@ -83,7 +79,7 @@ class Eigh(Op):
         (a,) = operands
         check_matrices(self, a)
         check_square(self, a)
-        values = a.with_shape(a.shape[:-1]).with_dtype(real_of(a.dtype))
+        values = a.with_shape(a.shape[:-1]).with_dtype(part_dtype(a.dtype))
         return (values, a) if self.vectors else (values,)
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -141,7 +137,9 @@ class Eig(Op):
         (a,) = operands
         check_matrices(self, a)
         check_square(self, a)
-        vectors = a.with_dtype(complex_of(a.dtype))
+        dtype = whole_dtype(a.dtype)
+        assert dtype is not None, "LAPACK's element types have complex ones"
+        vectors = a.with_dtype(dtype)
         values = vectors.with_shape(a.shape[:-1])
         return (values, vectors) if self.vectors else (values,)
 
@@ -181,16 +179,15 @@ class Eig(Op):
 def _normalized(b: Emitter, v: Value, u: Value) -> Value:
     """u + v diag(c): tangents of vectors that keep their length, and their largest component real."""
     rank, n = v.type.rank, v.type.shape[-1]
-    lengths = magnitude(b, v)
-    largest = b.emit1(Argmax(rank - 2, I32), lengths)
+    largest = b.emit1(Argmax(rank - 2, I32), b.abs(v))
     there = b.compare(b.iota(v.type.with_dtype(I32), rank - 2), as_rows(b, largest, n), "EQ")
 
     def component(x: Value) -> Value:
         return b.reduce_sum(b.select(there, x, b.zeros(x.type)), (rank - 2,))
 
     along = real_part(b, b.reduce_sum(b.multiply(conjugate(b, v), u), (rank - 2,)))
-    turn = b.divide(imaginary_part(b, component(u)), real_part(b, component(v)))
-    shift = from_parts(b, b.negate(along), b.negate(turn))
+    turn = b.divide(b.emit1(Imag(), component(u)), real_part(b, component(v)))
+    shift = b.emit1(Complex(), b.negate(along), b.negate(turn))
     return b.add(u, b.multiply(v, as_rows(b, shift, n)))
 
 
@@ -231,7 +228,7 @@ class Svd(Op):
         check_matrices(self, a)
         batch, (m, n) = batch_of(a), a.shape[-2:]
         k = min(m, n)
-        values = a.with_shape((*batch, k)).with_dtype(real_of(a.dtype))
+        values = a.with_shape((*batch, k)).with_dtype(part_dtype(a.dtype))
         if not self.vectors:
             return (values,)
         left, right = (m, n) if self.full_matrices else (k, k)

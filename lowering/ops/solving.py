@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Value
-from rematc.ir.ops.matrices import magnitude, put_rows, take_rows
+from rematc.ir.ops.matrices import put_rows, take_rows
 from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, signed_diagonal
 from rematc.ir.ops.triangular import TriangularSolve
 from rematc.lowering.ops.kernels import expand
@@ -46,13 +46,6 @@ def log_determinant(w: Writer, eqn: Equation) -> None:
 
     def parts(b: Builder, a: Value, lu: Value, pivots: Value, permutation: Value) -> Sequence[Value]:
         entries, last = signed_diagonal(b, lu, pivots), (lu.type.rank - 2,)
-        lengths = magnitude(b, entries)
-        if entries.type.dtype.is_complex:
-            is_zero = b.compare(lengths, b.zeros(lengths.type), "EQ")
-            divisor = b.convert(b.select(is_zero, b.full(lengths.type, 1), lengths), entries.type.dtype)
-            signs = b.divide(entries, divisor)
-        else:
-            signs = b.sign(entries)
-        return b.reduce_prod(signs, last), b.reduce_sum(b.log(lengths), last)
+        return b.reduce_prod(b.sign(entries), last), b.reduce_sum(b.log(b.abs(entries)), last)
 
     expand(w, eqn, parts)

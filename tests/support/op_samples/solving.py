@@ -65,7 +65,7 @@ SAMPLES = (
     determining(Determinant(), F64, np.zeros((2, 0, 0)), label="empty"),
     determining(LogDeterminant(), F64, matrices(F64, 3, 3), differentiable=(0,)),
     determining(LogDeterminant(), F64, matrices(F64, 2, 4, 4), differentiable=(0,)),
-    determining(LogDeterminant(), C128, matrices(C128, 3, 3)),
+    determining(LogDeterminant(), C128, matrices(C128, 3, 3), differentiable=(0,)),
     determining(LogDeterminant(), F32, -matrices(F32, 3, 3)),
     determining(LogDeterminant(), F64, FLAT, label="singular"),
     determining(LogDeterminant(), F64, np.zeros((0, 0)), label="empty"),
