@@ -94,6 +94,26 @@ def _check_statics(function: Function, positions: set[int], names: set[str]) -> 
             )
 
 
+def argument_positions(function: Function, argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """What `argnums` names among `count` positional arguments, counted from the start."""
+    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for index in given:
+        if not -count <= index < count:
+            raise CompileError(
+                f"argnums names argument {index}, but '{function_name(function)}' was called with {count} "
+                "positional arguments; pass what is differentiated by position",
+                user_location(),
+            )
+    return tuple(index % count for index in given)
+
+
+def chosen(argnums: int | Sequence[int], positional: tuple[object, ...]) -> object:
+    """What belongs to the arguments that `argnums` names: of one argument alone, or a tuple."""
+    if isinstance(argnums, int):
+        return positional[argnums]
+    return tuple(positional[index] for index in argnums)
+
+
 def policy_argument(policy: object) -> Policy:
     """A policy from what users pass; what is wrong with it is an error at their line."""
     try:

@@ -16,7 +16,14 @@ from typing import SupportsIndex
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, function_name, policy_argument
+from rematc.compiler.arguments import (
+    CallArguments,
+    Function,
+    argument_positions,
+    chosen,
+    function_name,
+    policy_argument,
+)
 from rematc.compiler.execution import Eager, run_graph
 from rematc.compiler.residuals import log_residuals
 from rematc.compiler.trace import current_trace, require_trace
@@ -60,7 +67,8 @@ def run(graph: Graph, operands: Sequence[object], traced: TracedFunction) -> lis
     return list(apply_graph(graph, (*operands, *closure), (False,) * len(graph.results)))
 
 
-def _require_float(names: Sequence[str], types: Sequence[TensorType], what: str) -> None:
+def require_float(names: Sequence[str], types: Sequence[TensorType], what: str) -> None:
+    """Raise CompileError unless all these arguments are real floating-point arrays."""
     for name, type in zip(names, types, strict=True):
         if not type.dtype.is_float:
             raise CompileError(
@@ -96,9 +104,9 @@ class ValueAndGrad:
 
     def _record(self, *args: object, **kwargs: object) -> tuple[object, object]:
         """(value or (value, aux), gradients), recorded in the open trace."""
-        positions = self._positions(len(args))
+        positions = argument_positions(self.function, self._argnums, len(args))
         call = CallArguments.of(self.function, args, kwargs).only(positions)
-        _require_float(call.names, call.types, "the gradient with respect to")
+        require_float(call.names, call.types, "the gradient with respect to")
         traced = trace_call(self.function, call)
         self._check_value(traced)
         graph = traced.graph
@@ -121,23 +129,7 @@ class ValueAndGrad:
             next(given) if is_set else np.zeros(type.shape, type.dtype.numpy)
             for is_set, type in zip(vjp.has_ct, call.types, strict=True)
         ]
-        return jax.tree_util.tree_unflatten(traced.out_tree, results), self._arrange(call.positional(gradients))
-
-    def _positions(self, count: int) -> tuple[int, ...]:
-        argnums = (self._argnums,) if isinstance(self._argnums, int) else tuple(self._argnums)
-        for index in argnums:
-            if not -count <= index < count:
-                raise CompileError(
-                    f"argnums names argument {index}, but '{function_name(self.function)}' was called with {count} "
-                    "positional arguments; pass what is differentiated by position",
-                    user_location(),
-                )
-        return tuple(index % count for index in argnums)
-
-    def _arrange(self, positional: tuple[object, ...]) -> object:
-        if isinstance(self._argnums, int):
-            return positional[self._argnums]
-        return tuple(positional[index] for index in self._argnums)
+        return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
 
     def _check_value(self, traced: TracedFunction) -> None:
         name = function_name(self.function)

@@ -2,6 +2,7 @@
 
 from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     arithmetic,
+    collective,
     complex_parts,
     conversion,
     convolution,

@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import rematc.numpy
     import rematc.policies  # noqa: F401  # makes `rematc.numpy` and `rematc.policies` known to type checkers
+    from rematc.compiler.batching import all_gather as all_gather
+    from rematc.compiler.batching import axis_index as axis_index
+    from rematc.compiler.batching import pmax as pmax
+    from rematc.compiler.batching import pmean as pmean
+    from rematc.compiler.batching import pmin as pmin
+    from rematc.compiler.batching import psum as psum
+    from rematc.compiler.batching import vmap as vmap
     from rematc.compiler.checkpointing import checkpoint as checkpoint
     from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
     from rematc.compiler.checkpointing import remat as remat
@@ -30,6 +37,9 @@ if TYPE_CHECKING:
     from rematc.compiler.driver import lower as lower
     from rematc.compiler.driver import trace as trace
     from rematc.compiler.execution import jit as jit
+    from rematc.compiler.jacobians import hessian as hessian
+    from rematc.compiler.jacobians import jacfwd as jacfwd
+    from rematc.compiler.jacobians import jacrev as jacrev
     from rematc.compiler.residuals import print_saved_residuals as print_saved_residuals
     from rematc.compiler.residuals import saved_residuals as saved_residuals
     from rematc.compiler.side_by_side import print_fwd_bwd as print_fwd_bwd
@@ -42,6 +52,13 @@ __version__ = "0.1.0"
 # Where each public name lives. They are imported on first use, so that `remat-compile --help` waits for neither NumPy
 # nor JAX.
 _HOMES = {
+    "all_gather": "rematc.compiler.batching",
+    "axis_index": "rematc.compiler.batching",
+    "pmax": "rematc.compiler.batching",
+    "pmean": "rematc.compiler.batching",
+    "pmin": "rematc.compiler.batching",
+    "psum": "rematc.compiler.batching",
+    "vmap": "rematc.compiler.batching",
     "checkpoint": "rematc.compiler.checkpointing",
     "remat": "rematc.compiler.checkpointing",
     "checkpoint_name": "rematc.compiler.checkpointing",
@@ -58,6 +75,9 @@ _HOMES = {
     "lower": "rematc.compiler.driver",
     "trace": "rematc.compiler.driver",
     "jit": "rematc.compiler.execution",
+    "hessian": "rematc.compiler.jacobians",
+    "jacfwd": "rematc.compiler.jacobians",
+    "jacrev": "rematc.compiler.jacobians",
     "print_saved_residuals": "rematc.compiler.residuals",
     "saved_residuals": "rematc.compiler.residuals",
     "print_fwd_bwd": "rematc.compiler.side_by_side",
