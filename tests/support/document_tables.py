@@ -1,0 +1,65 @@
+"""Tables of the documentation that follow from the code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import rematc.ir.ops  # noqa: F401  # registers the ops
+from rematc.ir.core import OPS, Op
+from rematc.ir.types import DTYPES
+from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS
+from rematc.passes.policies import describe_policies
+
+
+def ops_table() -> str:
+    """A table for each family of ops: name, parameters, what it computes."""
+    families: dict[str, list[type[Op]]] = {}
+    for op in OPS.values():
+        families.setdefault(op.__module__.rpartition(".")[2], []).append(op)
+    parts = []
+    for family, ops in sorted(families.items()):
+        rows = [(f"`{op.name}`", _parameters(op), _summary(op)) for op in ops]
+        parts.append(f"### {family}\n\n{_table(('op', 'parameters', 'result'), rows)}")
+    return "\n" + "\n".join(parts) + "\n"
+
+
+def types_table() -> str:
+    """The element types: in the IR, in StableHLO, in NumPy."""
+    rows = [(f"`{one.name}`", f"`{one.mlir}`", f"`{one.numpy}`", one.kind.value) for one in DTYPES.values()]
+    return "\n" + _table(("IR", "StableHLO", "NumPy", "kind"), rows) + "\n"
+
+
+def laws_list() -> str:
+    """What the verifier checks."""
+    laws = [UNIQUE_PARAMS, *(law.text for law in LAWS), DEFINED_RESULTS]
+    return "\n" + "".join(f"{number}. {law[0].upper()}{law[1:]}.\n" for number, law in enumerate(laws, 1)) + "\n"
+
+
+def policies_table() -> str:
+    """The built-in policies."""
+    rows = [(f"`{short}`", f"`{jax}`", what) for short, jax, what in describe_policies()]
+    return "\n" + _table(("as text", "in `rematc.policies` and in JAX", "meaning"), rows) + "\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "ops": ops_table,
+    "types": types_table,
+    "laws": laws_list,
+    "policies": policies_table,
+}
+
+
+def _parameters(op: type[Op]) -> str:
+    fields = dataclasses.fields(op)  # type: ignore[arg-type]  # every op is a dataclass
+    return ", ".join(f"`{field.name}`" for field in fields if field.init)
+
+
+def _summary(op: type[Op]) -> str:
+    """The first paragraph of the docstring, with bars escaped for the table."""
+    return " ".join((op.__doc__ or "").split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
