@@ -23,7 +23,8 @@ class SavedResidual:
 
     Attributes:
         type: element type and shape.
-        provenance: where it comes from: `output of dot_general from model.py:41 (attention)`.
+        provenance: where it comes from: `output of dot_general from model.py:41 (attention)`, and of how many steps
+            where it is stacked in a loop.
         is_argument: whether it is an argument of the function, which costs no copy.
         label: its `checkpoint_name`, if any.
         loc: the user's line that computes it; None for an argument.
@@ -60,7 +61,8 @@ def describe_residual(residual: Residual, forward: Graph) -> SavedResidual:
     assert source is not None, "a residual is a parameter or the result of an equation"
     place = f" from {_relative(source.loc)}" if source.loc else ""
     what = f"named '{residual.label}'" if residual.label else f"output of {source.op.name}"
-    return SavedResidual(value.type, f"{what}{place}", False, residual.label, source.loc)
+    steps = f", {residual.steps} steps" if residual.steps > 1 else ""
+    return SavedResidual(value.type, f"{what}{place}{steps}", False, residual.label, source.loc)
 
 
 def describe_residuals(residuals: Sequence[Residual], forward: Graph) -> list[SavedResidual]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
 
 
@@ -25,32 +26,67 @@ class Work:
         return Work(self.equations + other.equations, self.flops + other.flops)
 
 
-def total_work(equations: Iterable[Equation]) -> Work:
-    """All equations together."""
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """An equation inside loops.
+
+    Attributes:
+        eqn: the equation.
+        times: how often it is evaluated.
+    """
+
+    eqn: Equation
+    times: int
+
+    @property
+    def op(self) -> Op:
+        return self.eqn.op
+
+    @property
+    def flops(self) -> int:
+        return self.eqn.flops * self.times
+
+
+Counted = Equation | Repeated
+
+
+def total_work(equations: Iterable[Counted]) -> Work:
+    """All equations together, those in loops as often as they are evaluated."""
     count = flops = 0
     for eqn in equations:
-        count += 1
+        count += eqn.times if isinstance(eqn, Repeated) else 1
         flops += eqn.flops
     return Work(count, flops)
 
 
-def work_by_op(equations: Iterable[Equation]) -> dict[str, Work]:
+def work_by_op(equations: Iterable[Counted]) -> dict[str, Work]:
     """Work of each op, most FLOPs first, then by name."""
     table: dict[str, Work] = {}
     for eqn in equations:
-        table[eqn.op.name] = table.get(eqn.op.name, Work()) + Work(1, eqn.flops)
+        times = eqn.times if isinstance(eqn, Repeated) else 1
+        table[eqn.op.name] = table.get(eqn.op.name, Work()) + Work(times, eqn.flops)
     return dict(sorted(table.items(), key=lambda row: (-row[1].flops, row[0])))
 
 
-def flat_equations(graph: Graph) -> list[Equation]:
-    """The equations of a graph and of its checkpoint regions, in program order; calls count as one equation."""
-    found: list[Equation] = []
+def flat_equations(graph: Graph, times: int = 1) -> list[Counted]:
+    """The equations of a graph, of its checkpoint regions and its loops, in program order.
+
+    Calls and branches count as one equation. `times` is how often the graph is evaluated.
+    """
+    found: list[Counted] = []
     for eqn in graph.equations:
-        if isinstance(eqn.op, Checkpoint):
-            found.extend(flat_equations(eqn.op.body))
-        else:
-            found.append(eqn)
+        match eqn.op:
+            case Checkpoint(body=body):
+                found.extend(flat_equations(body, times))
+            case Scan(body=body, length=length):
+                found.extend(flat_equations(body, times * length))
+            case _:
+                found.append(_counted(eqn, times))
     return found
+
+
+def _counted(eqn: Equation, times: int) -> Counted:
+    return eqn if times == 1 else Repeated(eqn, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +98,8 @@ class BackwardWork:
         adjoint: equations that cotangents reach.
     """
 
-    recomputed: tuple[Equation, ...]
-    adjoint: tuple[Equation, ...]
+    recomputed: tuple[Counted, ...]
+    adjoint: tuple[Counted, ...]
 
 
 def split_backward(graph: Graph, is_ct: Sequence[bool]) -> BackwardWork:
@@ -71,31 +107,52 @@ def split_backward(graph: Graph, is_ct: Sequence[bool]) -> BackwardWork:
 
     What follows from constants alone is neither.
     """
-    recomputed: list[Equation] = []
-    adjoint: list[Equation] = []
-    _split(graph, is_ct, (True,) * len(graph.params), recomputed, adjoint)
-    return BackwardWork(tuple(recomputed), tuple(adjoint))
+    parts = _Parts([], [])
+    parts.split(graph, is_ct, (True,) * len(graph.params), 1)
+    return BackwardWork(tuple(parts.recomputed), tuple(parts.adjoint))
 
 
-def _split(
-    graph: Graph,
-    is_ct: Sequence[bool],
-    is_variable: Sequence[bool],
-    recomputed: list[Equation],
-    adjoint: list[Equation],
-) -> None:
-    reached: set[Value] = {value for value, is_set in zip(graph.params, is_ct, strict=True) if is_set}
-    variable: set[Value] = {value for value, is_set in zip(graph.params, is_variable, strict=True) if is_set}
-    for eqn in graph.equations:
-        cts = [value in reached for value in eqn.operands]
-        variables = [value in variable for value in eqn.operands]
-        if any(cts):
-            reached.update(eqn.results)
-        if any(variables):
-            variable.update(eqn.results)
-        if isinstance(eqn.op, Checkpoint):
-            _split(eqn.op.body, cts, variables, recomputed, adjoint)
-        elif any(cts):
-            adjoint.append(eqn)
-        elif any(variables):
-            recomputed.append(eqn)
+@dataclass(slots=True)
+class _Parts:
+    recomputed: list[Counted]
+    adjoint: list[Counted]
+
+    def split(self, graph: Graph, is_ct: Sequence[bool], is_variable: Sequence[bool], times: int) -> None:
+        reached: set[Value] = {value for value, is_set in zip(graph.params, is_ct, strict=True) if is_set}
+        variable: set[Value] = {value for value, is_set in zip(graph.params, is_variable, strict=True) if is_set}
+        for eqn in graph.equations:
+            cts = [value in reached for value in eqn.operands]
+            variables = [value in variable for value in eqn.operands]
+            if any(cts):
+                reached.update(eqn.results)
+            if any(variables):
+                variable.update(eqn.results)
+            match eqn.op:
+                case Checkpoint(body=body):
+                    self.split(body, cts, variables, times)
+                case Scan() as loop:
+                    self._split_loop(loop, cts, variables, times)
+                case _ if any(cts):
+                    self.adjoint.append(_counted(eqn, times))
+                case _ if any(variables):
+                    self.recomputed.append(_counted(eqn, times))
+
+    def _split_loop(self, loop: Scan, cts: list[bool], variables: list[bool], times: int) -> None:
+        for flags in (cts, variables):
+            _close_over_steps(loop, flags)
+        self.split(loop.body, cts, variables, times * loop.length)
+
+
+def _close_over_steps(loop: Scan, flags: list[bool]) -> None:
+    """Flag the carries that a flagged operand reaches in some step."""
+    begin, end = loop.consts, loop.consts + loop.carry
+    while True:
+        reached = {value for value, is_set in zip(loop.body.params, flags, strict=True) if is_set}
+        for eqn in loop.body.equations:
+            if not reached.isdisjoint(eqn.operands):
+                reached.update(eqn.results)
+        pairs = zip(flags[begin:end], loop.body.results, strict=False)
+        grown = [is_set or value in reached for is_set, value in pairs]
+        if grown == flags[begin:end]:
+            return
+        flags[begin:end] = grown

@@ -22,6 +22,7 @@ from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
+from rematc.passes.regions import RegionRewriter
 
 STRATEGIES = ("optimization_barrier", "none")
 
@@ -65,6 +66,10 @@ class Barriers(Pass):
                     env.update(zip(eqn.results, [env.get(value, value) for value in results], strict=True))
                 case Call() as op:
                     into.append(Equation(Call(self.run(op.body)), operands, eqn.results, eqn.loc))
+                case op if op.regions():
+                    # Between the steps of two loops XLA merges nothing: recomputation in a step needs no barrier.
+                    inside = RegionRewriter(Barriers("none").run).op(op)
+                    into.append(Equation(inside, operands, eqn.results, eqn.loc))
                 case op:
                     into.append(eqn if operands == eqn.operands else Equation(op, operands, eqn.results, eqn.loc))
 

@@ -17,7 +17,7 @@ region. So a value crosses two regions only if both policies let it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 
@@ -41,14 +41,16 @@ class Residual:
     Attributes:
         value: the value, in the known graph.
         param: index of the known graph's parameter that it is; None for a computed value.
-        source: the equation that computes it; None for a parameter.
+        source: the equation that computes it, inside its region if it has one; None for a parameter.
         label: the name that `checkpoint_name` gave it, if any.
+        steps: how many results of `source` it holds: one for each step of the loops that `source` stands in.
     """
 
     value: Value
     param: int | None = None
     source: Equation | None = None
     label: str | None = None
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +306,13 @@ class _Planner:
 
     def _computed(self, root: Value) -> Residual:
         names, labels = self._names(root), self._labels(root)
-        source = names[0] if names else self.producer[self._origin(root)][1]
-        return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None)
+        value = self._origin(root)
+        source, steps = names[0] if names else self.producer[value][1], 1
+        origin = source.op.origin(source.results.index(value)) if isinstance(source.op, Region) else None
+        if origin is not None:
+            source, steps = origin.eqn, origin.steps
+            labels = (source.op.label,) if isinstance(source.op, Name) else ()
+        return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None, steps)
 
 
 def _is_enlarged(eqn: Equation) -> bool:
@@ -403,7 +410,7 @@ def _offload(known: list[Equation], residual: Residual, decision: Offload) -> tu
     copy = Value(to_host.infer([residual.value.type])[0], residual.value.name)
     known.append(Equation(to_host, (residual.value,), (copy,), loc))
     back = Value(residual.value.type, residual.value.name)
-    moved = Residual(copy, None, residual.source, residual.label)
+    moved = replace(residual, value=copy, param=None)
     return moved, Equation(to_device, (copy,), (back,), loc)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rematc.compiler.checkpointing import checkpoint as checkpoint
     from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
     from rematc.compiler.checkpointing import remat as remat
+    from rematc.compiler.control_flow import scan as scan
     from rematc.compiler.differentiation import grad as grad
     from rematc.compiler.differentiation import jvp as jvp
     from rematc.compiler.differentiation import linearize as linearize
@@ -62,6 +63,7 @@ _HOMES = {
     "checkpoint": "rematc.compiler.checkpointing",
     "remat": "rematc.compiler.checkpointing",
     "checkpoint_name": "rematc.compiler.checkpointing",
+    "scan": "rematc.compiler.control_flow",
     "grad": "rematc.compiler.differentiation",
     "jvp": "rematc.compiler.differentiation",
     "linearize": "rematc.compiler.differentiation",

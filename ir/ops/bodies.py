@@ -1,0 +1,79 @@
+"""What the rules of loops and branches write into graphs: rules of regions have no builder for the inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.ops.arithmetic import Add
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.structural import Constant
+from rematc.ir.types import TensorType
+
+T = TypeVar("T")
+
+
+class Equations:
+    """Equations in the making.
+
+    Attributes:
+        all: in order.
+    """
+
+    def __init__(self, equations: Iterable[Equation] = ()) -> None:
+        self.all = list(equations)
+
+    def emit(self, op: Op, *operands: Value) -> tuple[Value, ...]:
+        """Apply `op`; its results."""
+        results = tuple([Value(type) for type in op.infer([value.type for value in operands])])
+        self.all.append(Equation(op, operands, results))
+        return results
+
+    def zeros(self, type: TensorType) -> Value:
+        """An array of zeros."""
+        (scalar,) = self.emit(Constant.of(np.zeros((), type.dtype.numpy)))
+        return self.emit(BroadcastInDim(type.shape, ()), scalar)[0] if type.shape else scalar
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.emit(Add(), x, y)[0]
+
+    def copy(self, eqn: Equation, env: dict[Value, Value]) -> None:
+        """Append an equation with its operands renamed by `env`, which learns the new results."""
+        results = tuple([Value(value.type, value.name) for value in eqn.results])
+        self.all.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+        env.update(zip(eqn.results, results, strict=True))
+
+
+def chosen(values: Sequence[T], flags: Sequence[bool]) -> tuple[T, ...]:
+    """The values whose flag is set."""
+    return tuple([value for value, is_set in zip(values, flags, strict=True) if is_set])
+
+
+def others(values: Sequence[T], flags: Sequence[bool]) -> tuple[T, ...]:
+    """The values whose flag is not set."""
+    return tuple([value for value, is_set in zip(values, flags, strict=True) if not is_set])
+
+
+def spread(values: Iterable[T], flags: Iterable[bool]) -> tuple[T | None, ...]:
+    """The values one after another where the flag is set, None elsewhere."""
+    given = iter(values)
+    return tuple([next(given) if is_set else None for is_set in flags])
+
+
+def live_equations(graph: Graph, live: set[Value]) -> tuple[Equation, ...]:
+    """The equations that the values in `live` need; `live` gains what these read."""
+    kept = []
+    for eqn in reversed(graph.equations):
+        if not live.isdisjoint(eqn.results):
+            live.update(eqn.operands)
+            kept.append(eqn)
+    kept.reverse()
+    return tuple(kept)
+
+
+def types_text(types: Iterable[TensorType]) -> str:
+    """`(f32[4], i32[])`."""
+    return f"({', '.join(map(str, types))})"

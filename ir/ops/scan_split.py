@@ -1,0 +1,277 @@
+"""Partial evaluation of loops: a scan in the loop of what is known and the loop of the rest.
+
+Three loops come out. The known one runs in the forward graph and stacks what the later ones need. The staged one runs
+in the backward graph. Where a policy lets only some values be saved, a third one stands before it: it computes again,
+from the values that the known loop stacked, what the staged loop reads.
+
+What is the same in all steps crosses as it is: consts, xs, and what consts alone determine, which is computed once,
+before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.ops.bodies import Equations, chosen, others, spread
+from rematc.ir.ops.regions import PartialEvalOfGraph, SplitGraph, SplitRegion
+from rematc.ir.policy import Policy
+
+if TYPE_CHECKING:
+    from rematc.ir.ops.loops import Scan
+
+
+def split_scan(
+    op: Scan, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None
+) -> SplitRegion:
+    """`Scan.split`."""
+    part, flags = _fixpoint(op, partial_eval, list(is_unknown))
+    body = _StagedBody.of(op, part, flags)
+    operands = tuple([Value(type) for type in op.infer_operands()])
+    loop = _KnownLoop.of(op, part, flags, operands)
+    loop.hoist([value for value, _ in body.pairs])
+    wanted = (*loop.ys, *[value for value, _ in body.pairs if not loop.is_passed(value)])
+    if policy is None:
+        finals, stacks = loop.run(loop.equations, loop.finals, wanted)
+        values = dict(zip(wanted, stacks, strict=True))
+        residuals = loop.residuals(operands, is_unknown, stacks[len(loop.ys) :])
+        known = Graph(
+            op.body.name, others(operands, is_unknown), loop.outside(), (*loop.results(finals, stacks), *residuals)
+        )
+        staged = body.graph(loop, values, (*residuals, *chosen(operands, is_unknown)), operands)
+        return SplitRegion(known, staged, body.is_unknown)
+
+    split = partial_eval.rematerialize(loop.graph(wanted), policy)
+    carries, count = len(loop.finals), len(loop.finals) + len(wanted)
+    results = split.known.results
+    saved = tuple([value for value, source in zip(results[count:], split.sources, strict=True) if source is None])
+    finals, stacks = loop.run(split.known.equations, results[:carries], (*results[carries:count], *saved))
+    residuals = loop.residuals(operands, is_unknown, stacks[len(wanted) :])
+    known = Graph(
+        op.body.name, others(operands, is_unknown), loop.outside(), (*loop.results(finals, stacks), *residuals)
+    )
+    is_decided = tuple([value in stacks[len(wanted) :] for value in residuals])
+
+    loop.outer.update(zip(saved, stacks[len(wanted) :], strict=True))
+    finals, stacks = loop.run(
+        split.staged.equations, split.staged.results[:carries], split.staged.results[carries:], saved
+    )
+    values = dict(zip(wanted, stacks, strict=True))
+    held = set(residuals)
+    recomputed = tuple(dict.fromkeys(value for value in stacks[len(loop.ys) :] if value not in held))
+    again = Graph(op.body.name, residuals, loop.outside(), (*loop.results(finals, stacks), *recomputed))
+    staged = body.graph(loop, values, (*residuals, *recomputed, *chosen(operands, is_unknown)), operands)
+    return SplitRegion(known, staged, body.is_unknown, again, is_decided)
+
+
+def _fixpoint(op: Scan, partial_eval: PartialEvalOfGraph, flags: list[bool]) -> tuple[SplitGraph, list[bool]]:
+    """The split of a step. A carry is unknown if its first value is, or if a step makes it so."""
+    begin, end = op.consts, op.consts + op.carry
+    while True:
+        part = partial_eval(op.body, flags, None)
+        grown = [old or new for old, new in zip(flags[begin:end], part.is_unknown, strict=False)]
+        if grown == flags[begin:end]:
+            return part, flags
+        flags[begin:end] = grown
+
+
+def _known_results(part: SplitGraph) -> tuple[Value | None, ...]:
+    """For each result of the step its value in the known graph; None for an unknown one."""
+    return spread(part.known.results, [not is_set for is_set in part.is_unknown])
+
+
+@dataclass(slots=True)
+class _StagedBody:
+    """A step of the staged loop.
+
+    Attributes:
+        op: the whole loop.
+        flags: which parameters of the step are unknown.
+        params: the unknown ones.
+        equations: of the step.
+        results: unknown carries, then unknown ys.
+        pairs: what crosses: its value in the known step, and the parameter that it is here.
+        is_unknown: which results of the loop are.
+    """
+
+    op: Scan
+    flags: Sequence[bool]
+    params: tuple[Value, ...]
+    equations: tuple[Equation, ...]
+    results: tuple[Value, ...]
+    pairs: list[tuple[Value, Value]]
+    is_unknown: tuple[bool, ...]
+
+    @staticmethod
+    def of(op: Scan, part: SplitGraph, flags: Sequence[bool]) -> _StagedBody:
+        count = len(part.sources)
+        residuals = part.known.results[len(part.known.results) - count :]
+        pairs = list(zip(residuals, part.staged.params[:count], strict=True))
+        carries = op.parts(flags)[1]
+        unknown = spread(part.staged.results, part.is_unknown)
+        results = []
+        for index, known in enumerate(_known_results(part)):
+            staged = unknown[index]
+            if index < op.carry and carries[index] and known is not None:
+                # A step gives a known value for a carry that starts unknown.
+                staged = Value(known.type)
+                pairs.append((known, staged))
+            if staged is not None:
+                results.append(staged)
+        is_unknown = (*carries, *part.is_unknown[op.carry :])
+        return _StagedBody(
+            op, flags, part.staged.params[count:], part.staged.equations, tuple(results), pairs, is_unknown
+        )
+
+    def graph(
+        self, loop: _KnownLoop, stacks: dict[Value, Value], params: tuple[Value, ...], operands: Sequence[Value]
+    ) -> Graph:
+        """The staged loop over `params`: what crosses and the unknown operands."""
+        passed = [(loop.outer[value], param) for value, param in self.pairs if value in loop.constant]
+        sliced = [
+            (stacks[value] if value in stacks else loop.outer[value], param)
+            for value, param in self.pairs
+            if value not in loop.constant
+        ]
+        unknown = spread(self.params, self.flags)
+        rows = [(operand, param) for operand, param in zip(operands, unknown, strict=True)]
+        consts, carry, xs = (
+            [(operand, param) for operand, param in part if param is not None] for part in self.op.parts(rows)
+        )
+        inputs = [*passed, *consts, *carry, *sliced, *xs]
+        body = Graph(self.op.body.name, tuple([param for _, param in inputs]), self.equations, self.results)
+        op = replace(self.op, body=body, consts=len(passed) + len(consts), carry=len(carry))
+        outside = Equations()
+        results = outside.emit(op, *[operand for operand, _ in inputs])
+        return Graph(self.op.body.name, params, tuple(outside.all), results)
+
+
+@dataclass(slots=True)
+class _KnownLoop:
+    """The loop of what is known, in the making.
+
+    Attributes:
+        op: the whole loop.
+        outer: for a parameter of the step, the operand of the loop.
+        constant: parameters that are the same in all steps.
+        consts: those that come as consts.
+        carry: parameters that are carried.
+        finals: for each of them what a step gives.
+        xs: parameters that are slices.
+        ys: known results of a step.
+        equations: of the step.
+        before: equations around the loop.
+        result_places: for each known result of the loop its place among carry or ys, or the operand that it is.
+    """
+
+    op: Scan
+    outer: dict[Value, Value]
+    consts: list[Value]
+    carry: list[Value]
+    finals: list[Value]
+    xs: list[Value]
+    ys: list[Value]
+    equations: Sequence[Equation]
+    unchanged: dict[int, Value]
+    constant: set[Value] = field(default_factory=set)
+    hoisted: list[Value] = field(default_factory=list)
+    before: Equations = field(default_factory=Equations)
+
+    @staticmethod
+    def of(op: Scan, part: SplitGraph, flags: Sequence[bool], operands: Sequence[Value]) -> _KnownLoop:
+        outer = dict(zip(part.known.params, others(operands, flags), strict=True))
+        consts, carry, xs = op.parts(spread(part.known.params, [not is_set for is_set in flags]))
+        results = _known_results(part)
+        loop = _KnownLoop(
+            op,
+            outer,
+            [value for value in consts if value is not None],
+            [],
+            [],
+            [value for value in xs if value is not None],
+            [value for value in results[op.carry :] if value is not None],
+            part.known.equations,
+            {},
+        )
+        for param, result in zip(carry, results, strict=False):
+            if param is None or result is None:
+                continue
+            if param is result:
+                # A carry that never changes is a const.
+                loop.unchanged[len(loop.carry) + len(loop.unchanged)] = outer[param]
+                loop.consts.append(param)
+            else:
+                loop.carry.append(param)
+                loop.finals.append(result)
+        loop.constant.update(loop.consts)
+        return loop
+
+    def hoist(self, crossing: Sequence[Value]) -> None:
+        """Compute what crosses, and follows from consts alone, before the loop."""
+        fixed, literal = set(self.constant), set[Value]()
+        for eqn in self.equations:
+            if literal.issuperset(eqn.operands):
+                literal.update(eqn.results)
+            elif all(value in fixed or value in literal for value in eqn.operands):
+                fixed.update(eqn.results)
+        needed = {value for value in crossing if value in fixed}
+        moved: list[Equation] = []
+        for eqn in reversed(self.equations):
+            if not needed.isdisjoint(eqn.results):
+                needed.update(eqn.operands)
+                moved.append(eqn)
+        for eqn in reversed(moved):
+            self.before.copy(eqn, self.outer)
+        gone = {eqn for eqn in moved if literal.isdisjoint(eqn.results)}
+        self.equations = [eqn for eqn in self.equations if eqn not in gone]
+        self.hoisted = [value for eqn in reversed(moved) if eqn in gone for value in eqn.results]
+        self.consts.extend(self.hoisted)
+        self.constant.update(self.hoisted)
+
+    def is_passed(self, value: Value) -> bool:
+        """Whether a value crosses as the operand that it is, or as an equation before the loop."""
+        return value in self.constant or value in self.xs
+
+    def graph(self, wanted: Sequence[Value]) -> Graph:
+        """A step."""
+        params = (*self.consts, *self.carry, *self.xs)
+        return Graph(self.op.body.name, params, tuple(self.equations), (*self.finals, *wanted))
+
+    def run(
+        self,
+        equations: Sequence[Equation],
+        finals: Sequence[Value],
+        wanted: Sequence[Value],
+        slices: Sequence[Value] = (),
+    ) -> tuple[tuple[Value, ...], list[Value]]:
+        """Emit a loop of these equations: its last carries, and for each wanted value the stack of it."""
+        xs = (*self.xs, *slices)
+        found = {value: self.outer[value] for value in xs}
+        stacked = [value for value in dict.fromkeys(wanted) if value not in found]
+        params = (*self.consts, *self.carry, *xs)
+        body = Graph(self.op.body.name, params, tuple(equations), (*finals, *stacked))
+        op = replace(self.op, body=body, consts=len(self.consts), carry=len(self.carry))
+        results = self.before.emit(op, *[self.outer[value] for value in params])
+        found.update(zip(stacked, results[len(self.carry) :], strict=True))
+        return results[: len(self.carry)], [found[value] for value in wanted]
+
+    def outside(self) -> tuple[Equation, ...]:
+        """The equations around the loop; those to come are others."""
+        equations, self.before = tuple(self.before.all), Equations()
+        return equations
+
+    def results(self, finals: Sequence[Value], stacks: Sequence[Value]) -> tuple[Value, ...]:
+        """The known results of the loop."""
+        given = iter(finals)
+        count = len(finals) + len(self.unchanged)
+        carries = [self.unchanged[index] if index in self.unchanged else next(given) for index in range(count)]
+        return (*carries, *stacks[: len(self.ys)])
+
+    def residuals(
+        self, operands: Sequence[Value], is_unknown: Sequence[bool], stacks: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """All that may cross: known operands, what was computed before the loop, stacks."""
+        hoisted = [self.outer[value] for value in self.hoisted]
+        return tuple(dict.fromkeys((*others(operands, is_unknown), *hoisted, *stacks)))
