@@ -112,12 +112,12 @@ def jax_text(layers: int) -> str:
 
 
 def seconds_of(function: Callable[[int], str], layers: int) -> float:
-    """Seconds for one text, from cold caches."""
+    """Seconds that the process computes for one text, from cold caches; less distorted by a busy machine."""
     jax.clear_caches()  # type: ignore[no-untyped-call]  # jax
     gc.collect()
-    start = time.perf_counter()
+    start = time.process_time()
     function(layers)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def peak_mebibytes(function: Callable[[int], str], layers: int) -> float:
@@ -154,7 +154,7 @@ def scale(depths: list[int], with_jax: bool, with_memory: bool) -> None:
     for name, function in functions:
         before: tuple[int, float] | None = None
         for layers in depths:
-            seconds = min(seconds_of(function, layers) for _ in range(3 if layers <= 48 else 1))
+            seconds = min(seconds_of(function, layers) for _ in range(3 if layers <= 192 else 2))
             factor = ""
             if before is not None:
                 factor = f"{(seconds / before[1]) ** (1 / math.log2(layers / before[0])):.2f}"
