@@ -12,6 +12,7 @@ from rematc.compiler.numpy import (
     calculus,
     creation,
     cumulative,
+    decompositions,
     einsum,
     indexing,
     joining,
@@ -22,6 +23,7 @@ from rematc.compiler.numpy import (
     reductions,
     selection,
     shaping,
+    solving,
     statistics,
 )
 from rematc.compiler.numpy.operands import fail
@@ -34,6 +36,8 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **products.FUNCTIONS,
     **einsum.FUNCTIONS,
     **linear_algebra.FUNCTIONS,
+    **decompositions.FUNCTIONS,
+    **solving.FUNCTIONS,
     **shaping.FUNCTIONS,
     **joining.FUNCTIONS,
     **padding.FUNCTIONS,

@@ -15,7 +15,6 @@ from rematc.compiler.numpy.operands import (
     normalize_axes,
     normalize_axis,
     promote,
-    value_of,
     wrap,
 )
 from rematc.compiler.trace import Tracer
@@ -217,33 +216,6 @@ def _turned(x: Value, steps: int) -> Value:
     return b.concatenate([tail, head], x.type.rank - 1)
 
 
-def multi_dot(arrays: Sequence[ArrayLike]) -> Tracer:
-    """As np.linalg.multi_dot, from left to right."""
-    result = dot(arrays[0], arrays[1])
-    for array in arrays[2:]:
-        result = dot(result, array)
-    return result
-
-
-def matrix_power(a: ArrayLike, n: int) -> Tracer:
-    """As np.linalg.matrix_power for n >= 0, by squaring."""
-    b, x = here(), value_of(a)
-    if x.type.rank < 2 or x.type.shape[-1] != x.type.shape[-2] or n < 0:
-        fail(f"np.linalg.matrix_power takes square matrices and n >= 0, got shape {x.type.shape} and n = {n}")
-    size = x.type.shape[-1]
-    identity = b.broadcast_in_dim(
-        value_of(np.eye(size), x.type.dtype), x.type.shape, (x.type.rank - 2, x.type.rank - 1)
-    )
-    result: Value | None = None
-    while n > 0:
-        if n % 2:
-            result = x if result is None else matmul_values(result, x, "np.linalg.matrix_power")
-        n //= 2
-        if n:
-            x = matmul_values(x, x, "np.linalg.matrix_power")
-    return wrap(identity if result is None else result)
-
-
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.dot: dot,
     np.vdot: vdot,
@@ -252,8 +224,6 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.tensordot: tensordot,
     np.kron: kron,
     np.cross: cross,
-    np.linalg.multi_dot: multi_dot,
-    np.linalg.matrix_power: matrix_power,
     np.linalg.matmul: matmul,
     np.linalg.tensordot: tensordot,
     np.linalg.outer: outer,
