@@ -84,8 +84,8 @@ class Writer:
         self._locs: dict[Location | None, str] = {None: UNKNOWN}
         self._count = 0
         self._symbols: dict[Graph, str] = {}
-        # By identity first: hashing a graph costs its size. The graphs are kept alive by `_symbols` or by the caller.
-        self._symbol_of_id: dict[int, str] = {}
+        # By identity first: hashing a graph costs its size. The graphs are held so that no other one gets their id.
+        self._symbol_of_id: dict[int, tuple[Graph, str]] = {}
         self._taken = {"main"}
         self._pending: deque[tuple[str, Graph]] = deque()
 
@@ -140,14 +140,14 @@ class Writer:
 
     def function(self, body: Graph) -> str:
         """The symbol of the private function with this body; equal bodies share one."""
-        symbol = self._symbol_of_id.get(id(body))
-        if symbol is not None:
-            return symbol
+        known = self._symbol_of_id.get(id(body))
+        if known is not None:
+            return known[1]
         symbol = self._symbols.get(body)
         if symbol is None:
             symbol = self._symbols[body] = self._fresh_symbol(body.name)
             self._pending.append((symbol, body))
-        self._symbol_of_id[id(body)] = symbol
+        self._symbol_of_id[id(body)] = (body, symbol)
         return symbol
 
     def pending_functions(self) -> Iterator[tuple[str, Graph]]:

@@ -6,6 +6,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     complex_parts,
     conversion,
     convolution,
+    cumulative,
     dot,
     dynamic,
     factorization,

@@ -42,6 +42,7 @@ from tests.support.arrays import arguments_for, same_bits
 from tests.support.drawing import SHAPES, Drawing, Hypothesis, Row, Seeded, Source
 from tests.support.graph_rows import (
     complex_parts,
+    cumulative,
     elementwise,
     indexing,
     linear_algebra,
@@ -163,6 +164,7 @@ FLAT_ROWS: tuple[Row, ...] = (
     *structural.ROWS,
     *elementwise.ROWS,
     *complex_parts.ROWS,
+    *cumulative.ROWS,
     *sorting.ROWS,
     *shape.ROWS,
     *reductions.ROWS,
