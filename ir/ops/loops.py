@@ -25,6 +25,7 @@ from rematc.ir.errors import InternalError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import Equations, chosen, live_equations, spread, types_text
 from rematc.ir.ops.conversion import ReducePrecision
+from rematc.ir.ops.loop_batching import vmap_scan
 from rematc.ir.ops.regions import (
     OF_REGION,
     JvpOfGraph,
@@ -33,6 +34,7 @@ from rematc.ir.ops.regions import (
     Region,
     SplitRegion,
     TransposeOfGraph,
+    VmapOfGraph,
 )
 from rematc.ir.ops.scan_split import split_scan
 from rematc.ir.ops.structural import ToMemory
@@ -239,6 +241,11 @@ class Scan(Region):
         out_carry = spread(results, has_ct[: self.carry])
         out_xs = spread(results, [ct is not None for ct in of_xs])
         return (*out_consts, *out_carry, *out_xs)
+
+    def vmap_region(
+        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
+    ) -> tuple[Value, ...]:
+        return vmap_scan(self, b, vmap, size, operands, is_batched)
 
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         return split_scan(self, partial_eval, is_unknown, policy)
