@@ -86,7 +86,13 @@ class TrainingStep:
     def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None) -> Lowered:
         function = self._value_and_grad(policy)
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
-            return driver.lower(function, *self.args, passes=self.options.passes, after_each=dump)
+            return driver.lower(
+                function,
+                *self.args,
+                passes=self.options.passes,
+                after_each=dump,
+                platform=self.options.platform,
+            )
 
     def _value_and_grad(self, policy: str) -> Callable[..., object]:
         argnums = self.options.argnums
