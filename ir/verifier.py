@@ -5,7 +5,7 @@ A graph that breaks one is a fault of whoever made it: the pass that ran last, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from rematc.ir.core import OPS, Equation, Graph, Value
@@ -21,10 +21,12 @@ class Law:
     Attributes:
         text: what holds.
         breach: says how an equation breaks it, given the values defined before it; "" if it does not.
+        is_local: whether it concerns the equation alone: then it holds wherever the equation stands.
     """
 
     text: str
     breach: Callable[[Equation, set[Value]], str]
+    is_local: bool
 
 
 def _unregistered(eqn: Equation, defined: set[Value]) -> str:
@@ -55,11 +57,16 @@ def _mistyped(eqn: Equation, defined: set[Value]) -> str:
 
 
 LAWS = (
-    Law("an op is the one registered under its name", _unregistered),
-    Law("an operand is defined before it is used, in its own graph: a region reads nothing around it", _undefined),
-    Law("a value is defined once", _redefined),
-    Law("an op takes its operands, and its results have the types that it infers", _mistyped),
+    Law("an op is the one registered under its name", _unregistered, is_local=True),
+    Law(
+        "an operand is defined before it is used, in its own graph: a region reads nothing around it",
+        _undefined,
+        is_local=False,
+    ),
+    Law("a value is defined once", _redefined, is_local=False),
+    Law("an op takes its operands, and its results have the types that it infers", _mistyped, is_local=True),
 )
+CONTEXTUAL_LAWS = tuple(law for law in LAWS if not law.is_local)
 UNIQUE_PARAMS = "the parameters of a graph are distinct"
 DEFINED_RESULTS = "the results of a graph are defined in it"
 
@@ -75,17 +82,23 @@ def check_types(eqn: Equation) -> None:
         raise VerifierError(f"'{eqn.op.name}' gives ({expected}), its results are of type ({given})")
 
 
-def verify(graph: Graph) -> None:
+def verify(graph: Graph, checked: Collection[Equation] = frozenset()) -> None:
     """Check every law on a graph and, one by one, on the regions in it.
+
+    Args:
+        graph: what to check.
+        checked: equations that obeyed the laws in another graph. They never change, so that only their place in this
+            graph is checked; a pass leaves most equations as they are.
 
     Raises:
         VerifierError: the first breach, at the user's line, with the equations around it.
     """
-    _Verifier().graph(graph, None)
+    _Verifier(checked).graph(graph, None)
 
 
 @dataclass(slots=True)
 class _Verifier:
+    checked: Collection[Equation]
     # Graphs that hold, by identity: a function that is called often is one graph, checked once.
     holding: dict[int, Graph] = field(default_factory=dict)
 
@@ -97,12 +110,14 @@ class _Verifier:
         if len(defined) != len(graph.params):
             raise VerifierError(f"in graph '{graph.name}': {UNIQUE_PARAMS}, but one occurs twice", loc)
         for index, eqn in enumerate(graph.equations):
-            for law in LAWS:
+            is_checked = eqn in self.checked
+            for law in CONTEXTUAL_LAWS if is_checked else LAWS:
                 breach = law.breach(eqn, defined)
                 if breach:
                     raise VerifierError(_report(graph, index, law, breach), eqn.loc or loc)
-            for region in eqn.op.regions():
-                self.graph(region, eqn.loc or loc)
+            if not is_checked:
+                for region in eqn.op.regions():
+                    self.graph(region, eqn.loc or loc)
             defined.update(eqn.results)
         if not defined.issuperset(graph.results):
             missing = [str(index) for index, value in enumerate(graph.results) if value not in defined]

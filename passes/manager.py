@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from rematc.ir.core import Graph
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError, InternalError, VerifierError
 from rematc.ir.literals import FLOAT, INTEGER, quoted, unquoted
 from rematc.ir.verifier import verify
@@ -99,8 +99,10 @@ class PassManager:
             VerifierError: `graph` breaks a law of the IR before any pass has run.
             InternalError: a pass broke one; it names the pass and the user's line.
         """
+        checked: frozenset[Equation] = frozenset()
         if self.verify:
             verify(graph)
+            checked = frozenset(graph.equations)
         records = []
         before = count_equations(graph)
         for each in self.passes:
@@ -109,7 +111,8 @@ class PassManager:
             graph = each.run(graph)
             seconds = time.perf_counter() - start
             if self.verify:
-                _verify_after(text, graph)
+                _verify_after(text, graph, checked)
+                checked = frozenset(graph.equations)
             after = count_equations(graph)
             records.append(PassRecord(text, seconds, before, after))
             before = after
@@ -118,9 +121,9 @@ class PassManager:
         return PipelineResult(graph, tuple(records))
 
 
-def _verify_after(text: str, graph: Graph) -> None:
+def _verify_after(text: str, graph: Graph, checked: frozenset[Equation]) -> None:
     try:
-        verify(graph)
+        verify(graph, checked)
     except VerifierError as error:
         raise InternalError(f"the pass '{text}' broke the graph: {error}") from error
 
