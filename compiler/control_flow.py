@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
 import jax.tree_util
-import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, function_name, is_array_like, leaf_type
-from rematc.compiler.execution import run_graph
-from rematc.compiler.trace import Tracer, current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, emit_op, trace_call, trace_function
+from rematc.compiler.arguments import Function, function_name
+from rematc.compiler.leaves import Leaves, executed, line_of
+from rematc.compiler.trace import current_trace, require_trace
+from rematc.compiler.tracing import TracedFunction, emit_op, trace_function
 from rematc.compiler.user_location import user_location
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.locations import Location
 from rematc.ir.ops.loops import Scan
 from rematc.ir.types import TensorType
-
-
-@dataclass(frozen=True, slots=True)
-class Leaves:
-    """A pytree of arrays, taken apart.
-
-    Attributes:
-        values: its leaves.
-        tree: how they make it up.
-        paths: where each stands: `['h']`, `[0]`, nothing for a lone leaf.
-        types: type of each.
-        weak: for each, whether it is a Python number.
-    """
-
-    values: tuple[object, ...]
-    tree: jax.tree_util.PyTreeDef
-    paths: tuple[str, ...]
-    types: tuple[TensorType, ...]
-    weak: tuple[bool, ...]
-
-    @staticmethod
-    def of(what: str, tree: object) -> Leaves:
-        """Take a tree apart. Raises CompileError, which calls it `what`, for a leaf that is no array."""
-        rows, structure = jax.tree_util.tree_flatten_with_path(tree)
-        paths = tuple([jax.tree_util.keystr(path) for path, _ in rows])
-        values = tuple([np.asarray(leaf) if isinstance(leaf, bool) else leaf for _, leaf in rows])
-        for path, value in zip(paths, values, strict=True):
-            if not is_array_like(value):
-                raise CompileError(
-                    f"{what}{path} is a {type(value).__name__}, expected an array or a number", user_location()
-                )
-        types = [leaf_type(value) for value in values]
-        return Leaves(
-            values, structure, paths, tuple([one for one, _ in types]), tuple([is_weak for _, is_weak in types])
-        )
 
 
 def scan(
@@ -88,29 +51,21 @@ def scan(
         CompileError: at the user's line, where a step gives another carry than it takes, or lengths disagree.
     """
     if current_trace() is None:
-        return _executed(lambda init, xs: scan(f, init, xs, length, reverse, unroll), init, xs)  # type: ignore[return-value]  # a pair
+        return executed(lambda init, xs: scan(f, init, xs, length, reverse, unroll), init, xs)  # type: ignore[return-value]  # a pair
     carry, slices = Leaves.of("init", init), Leaves.of("xs", xs)
     steps = _length(slices, length)
-    traced, carry = _traced_step(f, carry, slices)
+    traced, carry = carried(lambda carry: _trace(f, carry, slices), carry)
     y_tree = _checked_y_tree(f, traced, carry)
     count = len(carry.values)
     graph = _consts_first(traced.graph, count + len(slices.values))
     at_once = max(steps, 1) if unroll is True else max(int(unroll), 1)
     op = Scan(graph, steps, len(traced.captures), count, reverse, min(at_once, max(steps, 1)))
     require_trace().records.extend(traced.records)
-    results = emit_op(op, *traced.captures, *_converted(carry), *slices.values)
+    results = emit_op(op, *traced.captures, *carry.converted(), *slices.values)
     for tracer, is_weak in zip(results, traced.out_weak, strict=True):
         tracer.weak = is_weak and tracer.ndim == 0
     last = jax.tree_util.tree_unflatten(carry.tree, results[:count])
     return last, jax.tree_util.tree_unflatten(y_tree, results[count:])
-
-
-def _executed(record: Function, *operands: object) -> object:
-    """Record and run, outside all traces; equal graphs are compiled once."""
-    call = CallArguments.of(None, operands, {})
-    traced = trace_call(record, call)
-    results = run_graph(traced.graph, (*call.arrays, *traced.constants))
-    return jax.tree_util.tree_unflatten(traced.out_tree, results)
 
 
 def _length(slices: Leaves, length: int | None) -> int:
@@ -131,12 +86,12 @@ def _length(slices: Leaves, length: int | None) -> int:
     return next(iter(found))
 
 
-def _traced_step(f: Function, carry: Leaves, slices: Leaves) -> tuple[TracedFunction, Leaves]:
-    """One step as a graph; the carry with the types that it has in the loop.
+def carried(trace: Callable[[Leaves], TracedFunction], carry: Leaves) -> tuple[TracedFunction, Leaves]:
+    """One step as a graph, and the carry with the types that it has in the loop.
 
     Python numbers in the first carry yield to the type of what a step makes of them.
     """
-    traced = _trace(f, carry, slices)
+    traced = trace(carry)
     count = len(carry.values)
     given = traced.graph.result_types[:count]
     promoted = [
@@ -144,11 +99,10 @@ def _traced_step(f: Function, carry: Leaves, slices: Leaves) -> tuple[TracedFunc
         for found, type, is_weak in zip(given, carry.types, carry.weak, strict=False)
     ]
     if len(given) == count and promoted != list(carry.types):
-        weak = tuple(
-            is_weak and new == old for is_weak, new, old in zip(carry.weak, promoted, carry.types, strict=True)
-        )
-        carry = Leaves(carry.values, carry.tree, carry.paths, tuple(promoted), weak)
-        traced = _trace(f, carry, slices)
+        rows = zip(carry.weak, promoted, carry.types, strict=True)
+        weak = tuple([is_weak and new == old for is_weak, new, old in rows])
+        carry = replace(carry, types=tuple(promoted), weak=weak)
+        traced = trace(carry)
     return traced, carry
 
 
@@ -158,7 +112,7 @@ def _trace(f: Function, carry: Leaves, slices: Leaves) -> TracedFunction:
     return trace_function(
         f,
         [*carry.types, *rows],
-        [*carry.weak, *[False] * len(rows)],
+        [*carry.weak, *[is_weak and not type.shape for is_weak, type in zip(slices.weak, rows, strict=True)]],
         names,
         jax.tree_util.treedef_tuple((carry.tree, slices.tree)),
         name=function_name(f),
@@ -171,18 +125,22 @@ def _checked_y_tree(f: Function, traced: TracedFunction, carry: Leaves) -> jax.t
     children = tree.children()
     if tree.node_data() is None or tree.node_data()[0] is not tuple or len(children) != 2:
         raise CompileError(f"a step of scan returns (carry, y), '{name}' returns {tree}", user_location())
-    given = children[0]
-    if given != carry.tree:
+    check_carry(name, traced, children[0], carry)
+    return children[1]
+
+
+def check_carry(name: str, traced: TracedFunction, tree: jax.tree_util.PyTreeDef, carry: Leaves) -> None:
+    """Raise CompileError where the carry that a step gives, of this tree, is not what it takes."""
+    if tree != carry.tree:
         raise CompileError(
-            f"'{name}' takes a carry of the structure {carry.tree} and returns one of {given}; "
-            "return what has the structure of init",
+            f"'{name}' takes a carry of the structure {carry.tree} and returns one of {tree}; "
+            "return what has the structure of the first carry",
             user_location(),
         )
     for index, (path, type) in enumerate(zip(carry.paths, carry.types, strict=True)):
         value = traced.graph.results[index]
         if value.type != type:
-            raise CompileError(_carry_mismatch(name, path, type, value.type), _line_of(value, traced.graph))
-    return children[1]
+            raise CompileError(_carry_mismatch(name, path, type, value.type), line_of(value, traced.graph))
 
 
 def _carry_mismatch(name: str, path: str, before: TensorType, after: TensorType) -> str:
@@ -194,22 +152,7 @@ def _carry_mismatch(name: str, path: str, before: TensorType, after: TensorType)
     return f"carry{path} of '{name}' is {before} before a step{place}, but {after} after it; {way}"
 
 
-def _line_of(value: Value, graph: Graph) -> Location | None:
-    for eqn in graph.equations:
-        if value in eqn.results:
-            return eqn.loc or user_location()
-    return user_location()
-
-
 def _consts_first(graph: Graph, count: int) -> Graph:
     """The graph with what it closes over before its arguments."""
     params = (*graph.params[count:], *graph.params[:count])
     return Graph(graph.name, params, graph.equations, graph.results)
-
-
-def _converted(carry: Leaves) -> Sequence[object]:
-    """The first carries, Python numbers as arrays of the type that they have in the loop."""
-    return [
-        value if isinstance(value, Tracer) or leaf_type(value)[0] == type else np.asarray(value, type.dtype.numpy)
-        for value, type in zip(carry.values, carry.types, strict=True)
-    ]

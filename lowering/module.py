@@ -21,6 +21,7 @@ from rematc.ir.core import Graph, Value
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
+    branches,
     complex_parts,
     conversion,
     convolution,
@@ -50,6 +51,7 @@ from rematc.lowering.writer import UNKNOWN, Writer, quoted
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
     arithmetic,
+    branches,
     complex_parts,
     conversion,
     convolution,

@@ -2,6 +2,7 @@
 
 from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     arithmetic,
+    branches,
     collective,
     complex_parts,
     conversion,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rematc.compiler.batching import pmin as pmin
     from rematc.compiler.batching import psum as psum
     from rematc.compiler.batching import vmap as vmap
+    from rematc.compiler.branching import cond as cond
+    from rematc.compiler.branching import switch as switch
     from rematc.compiler.checkpointing import checkpoint as checkpoint
     from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
     from rematc.compiler.checkpointing import remat as remat
@@ -41,6 +43,11 @@ if TYPE_CHECKING:
     from rematc.compiler.jacobians import hessian as hessian
     from rematc.compiler.jacobians import jacfwd as jacfwd
     from rematc.compiler.jacobians import jacrev as jacrev
+    from rematc.compiler.loops import associative_scan as associative_scan
+    from rematc.compiler.loops import bounded_while_loop as bounded_while_loop
+    from rematc.compiler.loops import fori_loop as fori_loop
+    from rematc.compiler.loops import map as map
+    from rematc.compiler.loops import while_loop as while_loop
     from rematc.compiler.residuals import print_saved_residuals as print_saved_residuals
     from rematc.compiler.residuals import saved_residuals as saved_residuals
     from rematc.compiler.side_by_side import print_fwd_bwd as print_fwd_bwd
@@ -63,7 +70,14 @@ _HOMES = {
     "checkpoint": "rematc.compiler.checkpointing",
     "remat": "rematc.compiler.checkpointing",
     "checkpoint_name": "rematc.compiler.checkpointing",
+    "cond": "rematc.compiler.branching",
+    "switch": "rematc.compiler.branching",
     "scan": "rematc.compiler.control_flow",
+    "associative_scan": "rematc.compiler.loops",
+    "bounded_while_loop": "rematc.compiler.loops",
+    "fori_loop": "rematc.compiler.loops",
+    "map": "rematc.compiler.loops",
+    "while_loop": "rematc.compiler.loops",
     "grad": "rematc.compiler.differentiation",
     "jvp": "rematc.compiler.differentiation",
     "linearize": "rematc.compiler.differentiation",

@@ -61,7 +61,9 @@ WITHOUT_ROWS = {
     "axis_sum": "has a meaning inside vmap alone: tests/passes",
     "call": "owns a graph: tests/passes",
     "checkpoint": "owns a graph: tests/passes",
+    "case": "owns graphs: tests/compiler/test_branches.py",
     "scan": "owns a graph: tests/ir/test_loops.py, tests/compiler/test_scan.py",
+    "while": "owns graphs: tests/compiler/test_branches.py",
     "to_memory": "its operand or result lies in the host's memory: tests/passes",
 }
 
