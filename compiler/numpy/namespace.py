@@ -115,7 +115,9 @@ _CONCRETE = (
     *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"),
     *("float64", "complex64", "complex128", "floating", "integer", "inexact", "number", "issubdtype", "isscalar"),
     *("promote_types", "broadcast_shapes", "tril_indices", "triu_indices", "diag_indices", "geomspace", "logspace"),
-    *("hanning", "hamming", "blackman", "bartlett", "kaiser", "errstate", "allclose"),
+    *("hanning", "hamming", "blackman", "bartlett", "kaiser", "errstate", "allclose", "bool", "isdtype", "from_dlpack"),
+    # Their results have shapes that depend on data: they compute on concrete arrays, and refuse traced ones.
+    *("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values", "__array_namespace_info__"),
 )
 
 
@@ -125,12 +127,16 @@ def _namespace() -> dict[str, object]:
         found = getattr(np, name)
         if _is_supported(found):
             names[name] = found if isinstance(found, np.ufunc) else _asking_lists(found)
-    linear = {f.__name__: f for f in FUNCTIONS if getattr(f, "__module__", "") == "numpy.linalg"}
-    names["linalg"] = SimpleNamespace(**linear)
+    names["linalg"] = SimpleNamespace(**_of_module("numpy.linalg"))
+    names["fft"] = SimpleNamespace(**_of_module("numpy.fft"), fftfreq=np.fft.fftfreq, rfftfreq=np.fft.rfftfreq)
     joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
     own = {"asarray": asarray, "array": array, "full": full, "supported": supported, **joined}
     changes = {"at_set": at_set, "at_add": at_add, "at_multiply": at_multiply, "at_min": at_min, "at_max": at_max}
     return {**names, **own, **changes}
+
+
+def _of_module(module: str) -> dict[str, object]:
+    return {f.__name__: _asking_lists(f) for f in FUNCTIONS if getattr(f, "__module__", "") == module}
 
 
 def _is_supported(found: object) -> bool:
