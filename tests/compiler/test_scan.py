@@ -324,6 +324,26 @@ def test_offloaded_values_of_a_loop_wait_stacked_on_the_host() -> None:
     assert [str(row.value.type) for row in residuals if row.param is None] == ["f64<host>[3,16]"]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("levels", [(6,), (2, 3), (3, 2, 1)])
+def test_nested_levels_are_the_same_loop(levels: tuple[int, ...], reverse: bool) -> None:
+    found = rematc.value_and_grad(recurrence(rematc.scan, np, levels=levels, reverse=reverse), (0, 1, 2))(W, X0, XS)
+    close(found, rematc.value_and_grad(recurrence(rematc.scan, np, reverse=reverse), (0, 1, 2))(W, X0, XS))
+
+
+def test_nested_levels_keep_the_carries_of_one_level() -> None:
+    def loss(x: Any) -> Any:
+        return rematc.scan(lambda c, _: (np.sin(np.sin(c)), None), x, length=1000, levels=(10, 100))[0]
+
+    rows = [row for row in rematc.saved_residuals(loss, 1.0) if not row.is_argument]
+    assert [row.type.shape for row in rows] == [(10,)]
+
+
+def test_levels_have_to_make_up_the_steps() -> None:
+    with pytest.raises(CompileError, match="whose product is the number of steps, 6; got 2 x 4"):
+        rematc.scan(lambda c, x: (c, None), X0, XS, levels=(2, 4))
+
+
 # -- errors --------------------------------------------------------------------------------------------------------
 
 
