@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -146,7 +146,8 @@ class DotGeneral(Op):
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         """Of two batched operands the batch dimensions are paired. Of one it is no batch dimension of the product, so
-        that policies still see one matrix product, only taller.
+        that policies still see one matrix product, only taller; that operand goes first, so that a matrix times vectors
+        needs no transpose.
         """
         x, y = operands
         contract, batch = list(self.contract), list(self.batch)
@@ -155,12 +156,15 @@ class DotGeneral(Op):
                 contract[side], batch[side] = shifted(contract[side]), shifted(batch[side])
         if all(is_batched):
             batch = [(0, *batch[0]), (0, *batch[1])]
-        op = DotGeneral((contract[0], contract[1]), (batch[0], batch[1]), self.result_dtype, self.precision)
-        product = b.emit1(op, x, y)
-        if all(is_batched):
-            return (product,)
-        place = len(self.batch[0]) + (0 if is_batched[0] else x.type.rank - len(self.batch[0] + self.contract[0]))
-        return (to_front(b, product, place),)
+        if is_batched[0]:
+            op = replace(self, contract=(contract[0], contract[1]), batch=(batch[0], batch[1]))
+            return (to_front(b, b.emit1(op, x, y), 0 if is_batched[1] else len(self.batch[0])),)
+        op = replace(self, contract=(contract[1], contract[0]), batch=(batch[1], batch[0]))
+        product = b.emit1(op, y, x)
+        # Its dimensions: batch of the product, the batch, the rest of y, the rest of x.
+        place, end = len(self.batch[0]), product.type.rank
+        middle = end - (x.type.rank - place - len(self.contract[0]))
+        return (b.transpose(product, (place, *range(place), *range(middle, end), *range(place + 1, middle))),)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * math.prod([operands[0].shape[d] for d in self.contract[0]])
