@@ -1,15 +1,13 @@
-"""Cumulative sums, products and extrema, and differences.
-
-A running combination is computed by doubling: after step k each element combines the 2^k elements up to it. That is
-log2(n) shifts and additions, all of which XLA fuses and every derivative passes through.
-"""
+"""Cumulative sums, products and extrema, and differences."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
+from rematc.compiler.numpy.elementwise import truth
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
@@ -22,52 +20,79 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
+from rematc.compiler.numpy.promotion import ir_dtype, resolve
 from rematc.compiler.numpy.reductions import accumulator
 from rematc.compiler.trace import Tracer
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
-from rematc.ir.ops import reduction
+from rematc.ir.core import Op, Value
+from rematc.ir.ops.cumulative import (
+    CumulativeLogsumexp,
+    CumulativeMax,
+    CumulativeMin,
+    CumulativeProduct,
+    CumulativeSum,
+)
 from rematc.ir.types import DType
 
-Combine = Callable[[Builder, Value, Value], Value]
+CumulativeOp = Callable[[int], Op]
 
 
-def _accumulate(x: Value, axis: int, combine: Combine, neutral: complex) -> Value:
-    b, size = here(), x.type.shape[axis]
-    fill = b.full(x.type.with_shape(()), neutral)
-    step = 1
-    while step < size:
-        low = [step if d == axis else 0 for d in range(x.type.rank)]
-        high = [-step if d == axis else 0 for d in range(x.type.rank)]
-        x = combine(b, x, b.pad(x, fill, low, high))
-        step *= 2
-    return x
+def _run_along(what: str, make: CumulativeOp, x: Value, axis: object) -> Value:
+    """The op along an axis; None is all elements in one line."""
+    b = here()
+    line = b.reshape(x, (x.type.size,)) if axis is None else x
+    return b.emit1(make(0 if axis is None else normalize_axis(axis, x.type.rank, what)), line)
 
 
-def _accumulation(
-    what: str, combine: Combine, neutral: Callable[[DType], complex], widen: Callable[[DType], DType]
-) -> Callable[..., Tracer]:
+def _accumulation(what: str, make: CumulativeOp, of_booleans: CumulativeOp) -> Callable[..., Tracer]:
+    """Sums and products, in 64 bits for integers; of booleans they are logic."""
+
     def apply(a: ArrayLike, axis: object = None, dtype: object = None) -> Tracer:
-        x, b = value_of(a), here()
-        x = b.convert(x, widen(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
-        if axis is None:
-            x = b.reshape(x, (x.type.size,))
-        along = 0 if axis is None else normalize_axis(axis, x.type.rank, what)
-        return wrap(_accumulate(x, along, combine, neutral(x.type.dtype)))
+        x = value_of(a)
+        x = here().convert(x, accumulator(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
+        return wrap(_run_along(what, of_booleans if x.type.dtype.is_bool else make, x, axis))
 
     return apply
 
 
-def _same(dtype: DType) -> DType:
-    return dtype
+def _extremum(what: str, make: CumulativeOp, prepare: Callable[[Builder, Value], Value]) -> Callable[..., Tracer]:
+    def apply(a: ArrayLike, axis: object = None, dtype: object = None) -> Tracer:
+        x, b = prepare(here(), value_of(a)), here()
+        return wrap(_run_along(what, make, x if dtype is None else b.convert(x, as_ir_dtype(dtype)), axis))
+
+    return apply
 
 
-cumsum = _accumulation("np.cumsum", Builder.add, lambda _: 0, accumulator)
-cumprod = _accumulation("np.cumprod", Builder.multiply, lambda _: 1, accumulator)
-_cummax = _accumulation("np.maximum.accumulate", Builder.maximum, reduction.lowest, _same)
-_cummin = _accumulation("np.minimum.accumulate", Builder.minimum, reduction.highest, _same)
+def _as_it_is(b: Builder, x: Value) -> Value:
+    return x
+
+
+def _log_sum(ufunc: np.ufunc, scale: float) -> Callable[..., Tracer]:
+    """Running log-sums of e^(scale x), divided by the scale."""
+
+    def apply(a: ArrayLike, axis: object = None, dtype: object = None) -> Tracer:
+        x, b = value_of(a), here()
+        kind = x.type.dtype.numpy
+        found: DType = ir_dtype(resolve(ufunc, (kind, kind))[1][0]) if dtype is None else as_ir_dtype(dtype)
+        lines = b.scale(b.convert(x, found), scale)
+        return wrap(b.scale(_run_along(f"np.{ufunc.__name__}.accumulate", CumulativeLogsumexp, lines, axis), 1 / scale))
+
+    return apply
+
+
+cumsum = _accumulation("np.cumsum", CumulativeSum, CumulativeMax)
+cumprod = _accumulation("np.cumprod", CumulativeProduct, CumulativeMin)
 #: By the name of the ufunc.
-ACCUMULATIONS = {"add": cumsum, "multiply": cumprod, "maximum": _cummax, "minimum": _cummin}
+ACCUMULATIONS = {
+    "add": cumsum,
+    "multiply": cumprod,
+    "maximum": _extremum("np.maximum.accumulate", CumulativeMax, _as_it_is),
+    "minimum": _extremum("np.minimum.accumulate", CumulativeMin, _as_it_is),
+    "logical_or": _extremum("np.logical_or.accumulate", CumulativeMax, truth),
+    "logical_and": _extremum("np.logical_and.accumulate", CumulativeMin, truth),
+    "logaddexp": _log_sum(np.logaddexp, 1),
+    "logaddexp2": _log_sum(np.logaddexp2, math.log(2)),
+}
 
 
 def _cumulative(function: Callable[..., Tracer], start: int) -> Callable[..., Tracer]:

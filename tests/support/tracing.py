@@ -69,9 +69,8 @@ def assert_as_numpy(function: Callable[..., Any], *arguments: Any, tolerance: fl
             np.testing.assert_array_equal(got, wanted)
         else:
             slack = tolerance or {8: 1e-12, 4: 2e-6, 2: 1e-2}[wanted.dtype.itemsize // (1 + (wanted.dtype.kind == "c"))]
-            np.testing.assert_allclose(
-                got.astype(np.float64), wanted.astype(np.float64), rtol=slack, atol=slack, equal_nan=True
-            )
+            wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=slack, atol=slack, equal_nan=True)
 
 
 def _as_lists(tree: Any) -> Any:
