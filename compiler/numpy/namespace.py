@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from rematc.compiler.numpy import creation, joining, shaping, updates
 from rematc.compiler.numpy.dispatch import FUNCTIONS, call_function, qualified_name
 from rematc.compiler.numpy.operands import ArrayLike, enter, fail, is_traced, static_shape
-from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS
+from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS, special_ufuncs
 from rematc.ir.core import Array
 
 
@@ -128,6 +128,8 @@ def _namespace() -> dict[str, object]:
         if _is_supported(found):
             names[name] = found if isinstance(found, np.ufunc) else _asking_lists(found)
     names["linalg"] = SimpleNamespace(**_of_module("numpy.linalg"))
+    # SciPy looks here for an array namespace's own special functions.
+    names["special"] = SimpleNamespace(**special_ufuncs())
     names["fft"] = SimpleNamespace(**_of_module("numpy.fft"), fftfreq=np.fft.fftfreq, rfftfreq=np.fft.rfftfreq)
     joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
     own = {"asarray": asarray, "array": array, "full": full, "supported": supported, **joined}
@@ -153,3 +155,13 @@ def supported() -> tuple[str, ...]:
 
 
 NAMESPACE: Mapping[str, object] = _namespace()
+
+
+def _module() -> ModuleType:
+    module = ModuleType("rematc.numpy", "What __array_namespace__ of a traced array returns.")
+    module.__dict__.update(NAMESPACE)
+    return module
+
+
+#: The namespace as a module, which the array API's helpers expect.
+MODULE = _module()

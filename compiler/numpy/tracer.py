@@ -22,6 +22,7 @@ from rematc.compiler.numpy import (
     statistics,
 )
 from rematc.compiler.numpy.dispatch import call_function
+from rematc.compiler.numpy.namespace import MODULE
 from rematc.compiler.numpy.operands import enter
 from rematc.compiler.numpy.operators import (
     in_place,
@@ -78,7 +79,8 @@ class NumpyTracer(Tracer):
             self,
             f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by np.array, "
             "np.asarray or np.full, a library that is not NumPy, or an assignment into a NumPy array; use "
-            "rematc.numpy.asarray or full, or make the array from its parts (np.stack, np.concatenate, np.where)",
+            "rematc.numpy.asarray or full, make the array from its parts (np.stack, np.concatenate, np.where), or for a "
+            "function of SciPy set SCIPY_ARRAY_API=1 before importing it",
         )
 
     # -- operators -----------------------------------------------------------------------------------------------
@@ -218,6 +220,17 @@ class NumpyTracer(Tracer):
         return iter(joining.unstack(shaping.ravel(self)))
 
     @property
+    def device(self) -> str:
+        """Where NumPy's arrays are; the compiled program's device is chosen when it is called."""
+        return "cpu"
+
+    def to_device(self, device: str, /, *, stream: object = None) -> Tracer:
+        """The array itself: there is no other device while tracing."""
+        if device != "cpu":
+            refuse(self, f"a traced array has the device 'cpu', got {device!r}; devices are chosen when compiling")
+        return self
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return self.dtype.itemsize
@@ -287,8 +300,11 @@ class NumpyTracer(Tracer):
     view = refused("x.view is not supported on traced arrays; use x.astype or x.reshape")
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        """The namespace of the Python array API: NumPy, whose functions trace."""
-        return np
+        """The namespace of the Python array API: rematc.numpy.
+
+        With SCIPY_ARRAY_API=1, SciPy's functions that support the standard compute in it.
+        """
+        return MODULE
 
     def __copy__(self) -> Tracer:
         return self

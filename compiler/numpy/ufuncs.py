@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
+import scipy.special
 
 from rematc.compiler.numpy import cumulative, products, reductions
 from rematc.compiler.numpy.elementwise import RULES as ELEMENTWISE_RULES
@@ -120,8 +120,18 @@ def _resolved(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[tuple[DType, ..
 @cache
 def _is_known(ufunc: np.ufunc) -> bool:
     """Whether the ufunc is NumPy's or SciPy's of that name, and not somebody's own of the same name."""
-    special = sys.modules.get("scipy.special")
-    return getattr(np, ufunc.__name__, None) is ufunc or getattr(special, ufunc.__name__, None) is ufunc
+    return getattr(np, ufunc.__name__, None) is ufunc or _special_ufunc(ufunc.__name__) is ufunc
+
+
+def _special_ufunc(name: str) -> object:
+    """scipy.special's ufunc; with SCIPY_ARRAY_API=1 it is wrapped in a function that looks for a namespace's own."""
+    found = getattr(scipy.special, name, None)
+    return getattr(found, "__wrapped__", found)
+
+
+def special_ufuncs() -> dict[str, object]:
+    """The ufuncs of scipy.special that can be traced, by name."""
+    return {name: _special_ufunc(name) for name in SPECIAL_RULES if hasattr(scipy.special, name)}
 
 
 # -- ufuncs that are no plain rule over converted operands -----------------------------------------------------------

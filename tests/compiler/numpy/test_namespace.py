@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,3 +78,28 @@ def test_arrays_keep_numpy_s_options() -> None:
     assert rnp.array([1], ndmin=3, dtype=float).shape == (1, 1, 1)
     x = np.ones(2)
     assert rnp.asarray(x) is x
+
+
+def test_the_array_api_namespace_of_a_traced_array_is_rematc_numpy() -> None:
+    def function(x: Any) -> Any:
+        xp = x.__array_namespace__(api_version="2024.12")
+        assert x.device == "cpu" and x.to_device("cpu") is x
+        return xp.asarray([x[0], 1.0]), xp.permute_dims(xp.stack([x, x]), (1, 0)), xp.special.erf(x)
+
+    made, stacked, _ = run(function, np.array([5.0, 7.0]))
+    np.testing.assert_array_equal(made, [5, 1])
+    assert stacked.shape == (2, 2)
+
+
+SCIPY_MODEL = """
+import numpy as np, scipy.optimize, scipy.special, scipy.stats
+import rematc
+x = np.linspace(0.1, 0.9, 4)
+for f in (scipy.special.softmax, scipy.optimize.rosen, scipy.special.erf, scipy.stats.skew):
+    np.testing.assert_allclose(rematc.jit(f)(x), f(x), rtol=1e-12)
+"""
+
+
+def test_functions_of_scipy_that_support_the_array_api_trace() -> None:
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    subprocess.run([sys.executable, "-c", SCIPY_MODEL], env=environment, check=True, timeout=120)
