@@ -38,7 +38,9 @@ def cond(pred: object, true_fun: Callable[..., object], false_fun: Callable[...,
 
 
 def switch(index: object, branches: Sequence[Callable[..., object]], *operands: object) -> object:
-    """`branches[index](*operands)`; an index outside takes the nearest branch. The meaning is `jax.lax.switch`'s.
+    """Branch number `index`, applied to the operands; an index outside takes the nearest.
+
+    The meaning is `jax.lax.switch`'s.
 
     Args:
         index: an integer scalar.

@@ -44,7 +44,9 @@ INDEX = TensorType(I32, ())
 @register
 @dataclass(frozen=True, slots=True)
 class Case(Region):
-    """`branches[index](operands)`; the first operand is the index, an i32 scalar. One outside takes the last branch.
+    """Branch number `index`, applied to the rest of the operands; an index outside takes the last branch.
+
+    The first operand is the index, an i32 scalar.
 
     Attributes:
         branches: at least one; all take and give the same types.
