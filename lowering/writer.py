@@ -88,6 +88,7 @@ class Writer:
         self._symbol_of_id: dict[int, tuple[Graph, str]] = {}
         self._taken = {"main"}
         self._pending: deque[tuple[str, Graph]] = deque()
+        self._variable: set[Value] = set()
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -131,10 +132,11 @@ class Writer:
         Graphs may share their values (partial evaluation splits one into two), so names hold for one graph only.
         """
         outer, self._names = self._names, {}
+        variable, self._variable = self._variable, set()
         try:
             yield
         finally:
-            self._names = outer
+            self._names, self._variable = outer, variable
 
     # -- functions -----------------------------------------------------------------------------------------------
 
@@ -206,4 +208,16 @@ class Writer:
     def body(self, graph: Graph) -> None:
         """Lower all equations of a graph whose parameters are bound."""
         for eqn in graph.equations:
+            if not self._variable.isdisjoint(eqn.operands):
+                self._variable.update(eqn.results)
             self.equation(eqn)
+
+    # -- what XLA may know -----------------------------------------------------------------------------------------
+
+    def mark_variable(self, values: Iterable[Value]) -> None:
+        """Say that XLA does not know these values when it compiles: the program's arguments."""
+        self._variable.update(values)
+
+    def may_fold(self, eqn: Equation) -> bool:
+        """Whether XLA may evaluate an equation when it compiles: nothing that is known to vary reaches it."""
+        return self._variable.isdisjoint(eqn.operands)

@@ -1,4 +1,4 @@
-"""Lowering of arithmetic: but for `integer_power`, each op is one StableHLO op of the same name."""
+"""Lowering of arithmetic: one StableHLO op of the op's name, but for `integer_power`, constant quotients, booleans."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from rematc.lowering.writer import Writer, lowers
 
 lowers(
     arithmetic.Negate,
-    arithmetic.Add,
     arithmetic.Subtract,
-    arithmetic.Multiply,
-    arithmetic.Divide,
     arithmetic.Power,
     arithmetic.Maximum,
     arithmetic.Minimum,
     arithmetic.Sign,
 )(elementwise.one_type)
+lowers(arithmetic.Add, arithmetic.Multiply)(elementwise.arithmetic)
+lowers(arithmetic.Divide)(elementwise.quotient)
 lowers(arithmetic.Abs)(elementwise.signature)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rematc.ir.core import Equation
 from rematc.ir.ops import indexing
 from rematc.ir.types import TensorType
+from rematc.lowering.ops.elementwise import name_for
 from rematc.lowering.writer import Writer, array, ints, lowers
 
 _COMBINED_BY = {
@@ -70,7 +71,8 @@ def scatter(w: Writer, eqn: Equation) -> None:
     combined = new
     if type(op) in _COMBINED_BY:
         combined = w.fresh()
-        w.line(f"  {combined} = stablehlo.{_COMBINED_BY[type(op)]} {old}, {new} : {element}", eqn.loc)
+        name = name_for(_COMBINED_BY[type(op)], result.type.dtype)
+        w.line(f"  {combined} = stablehlo.{name} {old}, {new} : {element}", eqn.loc)
     w.line(f"  stablehlo.return {combined} : {element}", eqn.loc)
     w.line(f"}}) : ({types}) -> {w.type(result.type)}", eqn.loc)
 

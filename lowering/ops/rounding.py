@@ -11,7 +11,7 @@ lowers(
     rounding.Ceil,
     rounding.RoundNearestEven,
     rounding.RoundNearestAfz,
-    rounding.Remainder,
 )(elementwise.one_type)
+lowers(rounding.Remainder)(elementwise.quotient)
 lowers(rounding.IsFinite)(elementwise.signature)
 lowers(rounding.NextAfter)(elementwise.chlo)

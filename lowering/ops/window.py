@@ -11,7 +11,7 @@ from rematc.ir.locations import Location
 from rematc.ir.ops import window
 from rematc.ir.types import BOOL, F32, DType, TensorType
 from rematc.lowering.ops.values import COMPARE_TYPES, converted, literal
-from rematc.lowering.writer import Writer, array, lowers
+from rematc.lowering.writer import Writer, array, ints, lowers
 
 _COMBINED_BY = {
     window.ReduceWindowSum: "add",
@@ -48,18 +48,38 @@ def reduce_window(w: Writer, eqn: Equation) -> None:
     is_sum = isinstance(op, window.ReduceWindowSum)
     wide = F32 if is_sum and dtype.is_float and dtype.bits < F32.bits else dtype
     x = converted(w, w.name(operand), operand.type, wide, eqn.loc)
+    read = operand.type.with_dtype(wide)
     neutral = literal(w, op.reduction(()).neutral(wide), eqn.loc)
+    padding, dilations = op.padding, op.base_dilations
+    if set(op.window_dimensions) <= {1} and any(edge < 0 for pair in padding for edge in pair):
+        # Of windows of one element, XLA's simplifier forgets what is cut off, and the process dies.
+        x, read = _padded(w, x, read, neutral, op, eqn.loc)
+        padding, dilations = ((0, 0),) * read.rank, (1,) * read.rank
     attributes = (
-        f"base_dilations = {array(op.base_dilations)}, padding = {_padding(op.padding)}, "
+        f"base_dilations = {array(dilations)}, padding = {_padding(padding)}, "
         f"window_dilations = {array(op.window_dilations)}, window_dimensions = {array(op.window_dimensions)}, "
         f"window_strides = {array(op.window_strides)}"
     )
     y, wide_result = w.fresh(), result.type.with_dtype(wide)
     w.raw(f'{y} = "stablehlo.reduce_window"({x}, {neutral}) <{{{attributes}}}> ({{')
     _body_of(w, _COMBINED_BY[type(op)], wide, eqn.loc)
-    signature = f"({w.type(operand.type.with_dtype(wide))}, {w.type(TensorType(wide, ()))}) -> {w.type(wide_result)}"
+    signature = f"({w.type(read)}, {w.type(TensorType(wide, ()))}) -> {w.type(wide_result)}"
     w.line(f"}}) : {signature}", eqn.loc)
     w.bind(result, converted(w, y, wide_result, dtype, eqn.loc))
+
+
+def _padded(
+    w: Writer, x: str, type: TensorType, neutral: str, op: window.ReduceWindow, loc: Location | None
+) -> tuple[str, TensorType]:
+    """What the windows lie on: the operand with its padding and gaps written out."""
+    low, high = zip(*op.padding, strict=True)
+    gaps = [dilation - 1 for dilation in op.base_dilations]
+    shape = [max(n + (n - 1) * gap, 0) + a + b for n, a, b, gap in zip(type.shape, low, high, gaps, strict=True)]
+    padded, name = type.with_shape(tuple(shape)), w.fresh()
+    edges = f"low = {ints(low)}, high = {ints(high)}, interior = {ints(gaps)}"
+    signature = f"({w.type(type)}, {w.type(type.with_shape(()))}) -> {w.type(padded)}"
+    w.line(f"{name} = stablehlo.pad {x}, {neutral}, {edges} : {signature}", loc)
+    return name, padded
 
 
 @lowers(window.SelectAndScatter)
