@@ -204,7 +204,7 @@ class Shift(Elementwise):
         """x shifted by y, 0 <= y < bits."""
         raise NotImplementedError
 
-    def beyond(self, x: Numeric) -> Numeric:
+    def beyond(self, x: Numeric, bits: int) -> Numeric:
         """What is left of x when all its bits are shifted out."""
         return np.zeros_like(x)
 
@@ -213,7 +213,7 @@ class Shift(Elementwise):
         x, y = (widened(operand) for operand in operands)
         is_inside = (y >= 0) & (y < bits)
         inside = self.shifted(x, np.where(is_inside, y, 0).astype(x.dtype), bits)
-        return (np.where(is_inside, inside, self.beyond(x)).astype(operands[0].dtype),)
+        return (np.where(is_inside, inside, self.beyond(x, bits)).astype(operands[0].dtype),)
 
 
 @register
@@ -235,10 +235,11 @@ class ShiftRightArithmetic(Shift):
     name = "shift_right_arithmetic"
 
     def shifted(self, x: Numeric, y: Numeric, bits: int) -> Numeric:
-        return np.right_shift(_signed(x), _signed(y)).view(x.dtype)
+        shifted: Numeric = np.right_shift(_signed(x, bits), y.view(f"i{x.dtype.itemsize}"))
+        return shifted.view(x.dtype)
 
-    def beyond(self, x: Numeric) -> Numeric:
-        return np.right_shift(_signed(x), x.dtype.itemsize * 8 - 1).view(x.dtype)
+    def beyond(self, x: Numeric, bits: int) -> Numeric:
+        return np.right_shift(_signed(x, bits), x.dtype.itemsize * 8 - 1).view(x.dtype)
 
 
 @register
@@ -252,8 +253,11 @@ class ShiftRightLogical(Shift):
         return np.right_shift(_unsigned(x, bits), _unsigned(y, bits)).view(x.dtype)
 
 
-def _signed(x: Numeric) -> Numeric:
-    return x.view(f"i{x.dtype.itemsize}")
+def _signed(x: Numeric, bits: int) -> Numeric:
+    """The bits of x as a signed number."""
+    unused = x.dtype.itemsize * 8 - bits
+    signed: Numeric = x.view(f"i{x.dtype.itemsize}")
+    return np.right_shift(np.left_shift(signed, unused), unused)
 
 
 def _unsigned(x: Numeric, bits: int) -> Numeric:

@@ -26,6 +26,8 @@ def take_along(b: Emitter, x: Value, indices: Value, dimension: int) -> Value:
 
     x: any shape; indices, result: the same shape but for the size of `dimension`.
     """
+    if not indices.type.size:
+        return b.zeros(x.type.with_shape(indices.type.shape))  # gather takes no windows of an array without elements
     rest = others((dimension,), x.type.rank)
     dims = GatherDimensions((), (dimension,), (dimension,), x.type.rank, rest, rest)
     return b.emit1(Gather(dims, (1,) * x.type.rank), x, indices)
