@@ -1,0 +1,113 @@
+"""Programs drawn, judged, and made small where something is wrong.
+
+    python -m tests.support.fuzzing.finds START COUNT [--laws text,xla]
+
+prints a line of JSON for each find. XLA may take its process along, so benchmarks/fuzz.py runs this in a process of its
+own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from rematc.compiler.text import parse
+from rematc.ir.core import Graph
+from rematc.ir.printer import print_graph
+from tests.support.fuzzing.judges import JUDGES, verdicts
+from tests.support.fuzzing.laws import LAWS, Case
+from tests.support.fuzzing.reduction import reduced
+from tests.support.random_graphs import seeded_program
+
+#: How many programs XLA and JAX compile together.
+BATCH = 50
+ALL = (*LAWS, *JUDGES)
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """A law that does not hold for a program.
+
+    Attributes:
+        law: its name.
+        seed: of the program and of its arguments.
+        error: what is wrong.
+        text: the smallest program found for which something of the kind is.
+    """
+
+    law: str
+    seed: int
+    error: str
+    text: str
+
+
+def broken(case: Case, law: str) -> Exception | None:
+    """What is wrong with a program by this law."""
+    if law in JUDGES:
+        return verdicts([case], JUDGES[law])[0]
+    try:
+        LAWS[law](case)
+    except Exception as error:  # noqa: BLE001, RUF100  # whatever the compiler raises is a find
+        return error
+    return None
+
+
+def finds(seeds: Sequence[int], laws: Sequence[str] = ALL) -> Iterator[Find]:
+    """All that is wrong with the programs of these seeds."""
+    cases = [Case(seeded_program(seed), seed) for seed in seeds]
+    for law in laws:
+        if law in JUDGES:
+            for at in range(0, len(cases), BATCH):
+                batch = cases[at : at + BATCH]
+                for case, error in zip(batch, verdicts(batch, JUDGES[law]), strict=True):
+                    if error is not None:
+                        yield minimal(case, law, error)
+            continue
+        for case in cases:
+            error = broken(case, law)
+            if error is not None:
+                yield minimal(case, law, error)
+
+
+def minimal(case: Case, law: str, error: Exception) -> Find:
+    """The find with the smallest program that fails in the same way: with an exception of the same type."""
+
+    def fails(graph: Graph) -> bool:
+        return type(broken(Case(graph, case.seed), law)) is type(error)
+
+    return find(case, law, error, fails)
+
+
+def find(case: Case, law: str, error: Exception, fails: Callable[[Graph], bool]) -> Find:
+    """The find of a program, made as small as it still fails."""
+    graph = reduced(case.graph, fails) if fails(case.graph) else case.graph
+    last = broken(Case(graph, case.seed), law) or error
+    return Find(law, case.seed, f"{type(last).__name__}: {last}", print_graph(graph, locations=False))
+
+
+def header(found: Find) -> str:
+    """The first lines of a regression test (tests/regressions)."""
+    return f"// law: {found.law}\n// seed: {found.seed}\n"
+
+
+def read(text: str) -> tuple[Case, str]:
+    """The case and the law of a regression test."""
+    said = dict(line[3:].split(": ", 1) for line in text.splitlines() if line.startswith("// ") and ": " in line)
+    return Case(parse(text), int(said["seed"])), said["law"]
+
+
+def main() -> None:
+    """Print the finds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("start", type=int)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--laws", default=",".join(ALL))
+    options = parser.parse_args()
+    for found in finds(range(options.start, options.start + options.count), options.laws.split(",")):
+        print(json.dumps(asdict(found)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""A graph in JAX, op by op: a second opinion on values and derivatives, written from JAX's documentation alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+
+from rematc.ir.core import Graph, Op, Value
+from rematc.ir.ops import (
+    arithmetic,
+    conversion,
+    convolution,
+    dot,
+    dynamic,
+    indexing,
+    inverse,
+    logical,
+    reduction,
+    regions,
+    rounding,
+    shape,
+    special,
+    structural,
+    transcendental,
+    window,
+)
+from tests.support.op_samples.indexing import gathered_by_jax, scattered_by_jax
+
+Function = Callable[..., Any]
+
+#: Ops whose fields JAX's function does not need.
+_PLAIN: dict[type[Op], Function] = {
+    arithmetic.Negate: lax.neg,
+    arithmetic.Add: lax.add,
+    arithmetic.Subtract: lax.sub,
+    arithmetic.Multiply: lax.mul,
+    arithmetic.Divide: lax.div,
+    arithmetic.Power: lax.pow,
+    arithmetic.Maximum: lax.max,
+    arithmetic.Minimum: lax.min,
+    arithmetic.Sign: lax.sign,
+    arithmetic.Abs: lax.abs,
+    arithmetic.Clamp: lambda low, x, high: lax.clamp(
+        jnp.broadcast_to(low, x.shape), x, jnp.broadcast_to(high, x.shape)
+    ),
+    dynamic.DynamicUpdateSlice: lambda x, update, *start: lax.dynamic_update_slice(
+        x, update, start, allow_negative_indices=False
+    ),
+    inverse.Asin: lax.asin,
+    inverse.Acos: lax.acos,
+    inverse.Atan: lax.atan,
+    inverse.Atan2: lax.atan2,
+    inverse.Sinh: lax.sinh,
+    inverse.Cosh: lax.cosh,
+    inverse.Asinh: lax.asinh,
+    # JAX's derivative is a number where the function is NaN.
+    inverse.Acosh: lambda x: lax.acosh(x * jnp.where(jnp.real(x) < 1, jnp.nan, 1) if x.dtype.kind == "f" else x),
+    inverse.Atanh: lax.atanh,
+    logical.And: lax.bitwise_and,
+    logical.Or: lax.bitwise_or,
+    logical.Xor: lax.bitwise_xor,
+    logical.Not: lax.bitwise_not,
+    logical.Select: lambda predicate, x, y: lax.select(jnp.broadcast_to(predicate, x.shape), x, y),
+    logical.ShiftLeft: lax.shift_left,
+    logical.ShiftRightArithmetic: lax.shift_right_arithmetic,
+    logical.ShiftRightLogical: lax.shift_right_logical,
+    logical.Popcnt: lax.population_count,
+    logical.CountLeadingZeros: lax.clz,
+    rounding.Floor: lax.floor,
+    rounding.Ceil: lax.ceil,
+    rounding.RoundNearestEven: lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    rounding.RoundNearestAfz: lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    rounding.Remainder: lax.rem,
+    rounding.NextAfter: lax.nextafter,
+    rounding.IsFinite: lax.is_finite,
+    special.Erf: lax.erf,
+    special.Erfc: lax.erfc,
+    special.ErfInv: lax.erf_inv,
+    special.Lgamma: lax.lgamma,
+    special.Digamma: lax.digamma,
+    special.Polygamma: lax.polygamma,
+    structural.Name: lambda x: x,
+    structural.StopGradient: lax.stop_gradient,
+    structural.OptimizationBarrier: lambda *xs: xs,
+    transcendental.Exponential: lax.exp,
+    transcendental.ExponentialMinusOne: lax.expm1,
+    transcendental.Log: lax.log,
+    transcendental.LogPlusOne: lax.log1p,
+    transcendental.Logistic: lax.logistic,
+    transcendental.Sine: lax.sin,
+    transcendental.Cosine: lax.cos,
+    transcendental.Tan: lax.tan,
+    transcendental.Tanh: lax.tanh,
+    transcendental.Sqrt: lax.sqrt,
+    transcendental.Rsqrt: lax.rsqrt,
+    transcendental.Cbrt: lax.cbrt,
+}
+
+#: Ops whose fields are among the function's arguments.
+_WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
+    arithmetic.IntegerPower: lambda op: lambda x: lax.integer_pow(x, op.exponent),
+    conversion.Convert: lambda op: lambda x: _converted(x, op.dtype.numpy),
+    conversion.BitcastConvert: lambda op: lambda x: lax.bitcast_convert_type(x, op.dtype.numpy),
+    conversion.ReducePrecision: lambda op: lambda x: lax.reduce_precision(x, op.exponent_bits, op.mantissa_bits),
+    convolution.Convolution: lambda op: lambda x, kernel: _convolved(op, x, kernel),
+    dot.DotGeneral: lambda op: lambda x, y: lax.dot_general(x, y, (op.contract, op.batch)),
+    dynamic.DynamicSlice: lambda op: (
+        lambda x, *start: lax.dynamic_slice(x, start, op.slice_sizes, allow_negative_indices=False)
+    ),
+    indexing.Gather: gathered_by_jax,
+    **dict.fromkeys(
+        (
+            indexing.Scatter,
+            indexing.ScatterAdd,
+            indexing.ScatterMultiply,
+            indexing.ScatterMinimum,
+            indexing.ScatterMaximum,
+        ),
+        scattered_by_jax,
+    ),
+    logical.Compare: lambda op: getattr(lax, op.direction.lower()),
+    reduction.ReduceSum: lambda op: lambda x: lax.reduce_sum(x, op.dimensions),
+    reduction.ReduceProd: lambda op: lambda x: lax.reduce_prod(x, op.dimensions),
+    reduction.ReduceMax: lambda op: lambda x: lax.reduce_max(x, op.dimensions),
+    reduction.ReduceMin: lambda op: lambda x: lax.reduce_min(x, op.dimensions),
+    reduction.ReduceAnd: lambda op: lambda x: lax.reduce_and(x, op.dimensions),
+    reduction.ReduceOr: lambda op: lambda x: lax.reduce_or(x, op.dimensions),
+    reduction.Argmax: lambda op: lambda x: lax.argmax(x, op.dimension, op.index_dtype.numpy),
+    reduction.Argmin: lambda op: lambda x: lax.argmin(x, op.dimension, op.index_dtype.numpy),
+    regions.Call: lambda op: lambda *xs: tuple(evaluate(op.body, xs)),
+    regions.Checkpoint: lambda op: jax.checkpoint(lambda *xs: tuple(evaluate(op.body, xs))),
+    shape.BroadcastInDim: lambda op: lambda x: lax.broadcast_in_dim(x, op.shape, op.dimensions),
+    shape.Reshape: lambda op: lambda x: lax.reshape(x, op.shape),
+    shape.Transpose: lambda op: lambda x: lax.transpose(x, op.permutation),
+    shape.Reverse: lambda op: lambda x: lax.rev(x, op.dimensions),
+    shape.Slice: lambda op: lambda x: lax.slice(x, op.start, op.limit, op.strides),
+    shape.Pad: lambda op: lambda x, fill: lax.pad(x, fill, tuple(zip(op.low, op.high, op.interior, strict=True))),
+    shape.Concatenate: lambda op: lambda *xs: lax.concatenate(xs, op.dimension),
+    structural.Constant: lambda op: lambda: jnp.asarray(op.array),
+    structural.Iota: lambda op: lambda: lax.broadcasted_iota(op.type.dtype.numpy, op.type.shape, op.dimension),
+    window.ReduceWindowSum: lambda op: lambda x: _windowed(op, x, lax.add, 0),
+    window.ReduceWindowMax: lambda op: lambda x: _windowed(op, x, lax.max, _lowest(x.dtype)),
+    window.ReduceWindowMin: lambda op: lambda x: _windowed(op, x, lax.min, _highest(x.dtype)),
+}
+
+#: Ops that JAX has no public function for.
+INEXPRESSIBLE: dict[type[Op], str] = {
+    structural.ToMemory: "no fuzzed program has it",
+    window.SelectAndGather: "JAX has it only inside the derivative of reduce_window",
+    window.SelectAndScatter: "JAX has it only inside the derivative of reduce_window",
+}
+
+
+def is_expressible(graph: Graph) -> bool:
+    """Whether JAX has every op of the graph."""
+    return all(
+        (type(eqn.op) in _PLAIN or type(eqn.op) in _WITH_FIELDS) and all(map(is_expressible, eqn.op.regions()))
+        for eqn in graph.equations
+    )
+
+
+def known() -> frozenset[type[Op]]:
+    """The ops that are evaluated."""
+    return frozenset(_PLAIN) | frozenset(_WITH_FIELDS)
+
+
+def evaluate(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
+    """The graph's results, by JAX."""
+    env: dict[Value, Any] = dict(zip(graph.params, arguments, strict=True))
+    for eqn in graph.equations:
+        plain = _PLAIN.get(type(eqn.op))
+        function = plain or _WITH_FIELDS[type(eqn.op)](eqn.op)
+        results = function(*[env[value] for value in eqn.operands])
+        if not isinstance(results, (tuple, list)):
+            results = (results,)
+        env.update(zip(eqn.results, results, strict=True))
+    return [env[value] for value in graph.results]
+
+
+def _converted(x: Any, dtype: Any) -> Any:
+    if np.dtype(dtype) == np.bool_:
+        return lax.ne(x, jnp.zeros((), x.dtype))
+    if jnp.iscomplexobj(x) and np.dtype(dtype).kind != "c":
+        x = lax.real(x)
+    return lax.convert_element_type(x, dtype)
+
+
+def _convolved(op: convolution.Convolution, x: Any, kernel: Any) -> Any:
+    numbers = lax.ConvDimensionNumbers(op.dimensions.input, op.dimensions.kernel, op.dimensions.output)
+    turned = [d for d, is_set in zip(op.dimensions.kernel[2:], op.window_reversal, strict=True) if is_set]
+    return lax.conv_general_dilated(
+        x,
+        lax.rev(kernel, turned),
+        op.window_strides,
+        op.padding,
+        op.lhs_dilation,
+        op.rhs_dilation,
+        numbers,
+        op.feature_group_count,
+        op.batch_group_count,
+    )
+
+
+def _windowed(op: window.ReduceWindow, x: Any, function: Function, initial: Any) -> Any:
+    return lax.reduce_window(
+        x,
+        np.asarray(initial, x.dtype)[()],
+        function,
+        op.window_dimensions,
+        op.window_strides,
+        op.padding,
+        op.base_dilations,
+        op.window_dilations,
+    )
+
+
+def _lowest(dtype: Any) -> Any:
+    return _bounds(dtype)[0]
+
+
+def _highest(dtype: Any) -> Any:
+    return _bounds(dtype)[1]
+
+
+def _bounds(dtype: Any) -> tuple[Any, Any]:
+    if jnp.issubdtype(dtype, np.floating):
+        return -np.inf, np.inf
+    limits: Any = ml_dtypes.iinfo
+    return int(limits(dtype).min), int(limits(dtype).max)

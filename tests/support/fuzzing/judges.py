@@ -1,0 +1,157 @@
+"""XLA and JAX as judges of many programs at once: a compilation each for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Array, Graph
+from rematc.lowering.module import stablehlo_text
+from rematc.lowering.program import Program
+from rematc.lowering.runtime import compile_program
+from rematc.passes.barriers import Barriers
+from tests.support.fuzzing import jax_evaluator
+from tests.support.fuzzing.derivatives import cotangents, gradient
+from tests.support.fuzzing.laws import BrokenLawError, Case
+from tests.support.fuzzing.noise import Uncertain
+
+#: XLA spends most of its time in LLVM; programs this small need none of it.
+OPTIONS: dict[str, str | bool] = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A program together with its gradient, if it has one.
+
+    Attributes:
+        case: the program.
+        graph: parameters: those of the program, then cotangents; results: those of the program, then the gradient.
+        arguments: of the graph.
+        of: which results have cotangents.
+    """
+
+    case: Case
+    graph: Graph
+    arguments: list[Array]
+    of: tuple[int, ...]
+    has_ct: tuple[bool, ...]
+
+    @staticmethod
+    def of_case(case: Case) -> Joint:
+        pulled = gradient(case.graph, with_values=True)
+        if pulled is None:
+            return Joint(case, case.graph, case.arguments(), (), ())
+        cts = cotangents(case.graph, pulled.of, case.seed)
+        return Joint(case, pulled.graph, [*case.arguments(), *cts], pulled.of, pulled.has_ct)
+
+
+Judge = Callable[[Sequence[Joint]], list[list[Array] | None]]
+
+
+def verdicts(cases: Sequence[Case], judge: Judge) -> list[Exception | None]:
+    """For each program what the judge finds wrong with its values and gradients."""
+    joints: list[Joint] = []
+    found: list[Exception | None] = []
+    for case in cases:
+        try:
+            joints.append(Joint.of_case(case))
+            found.append(None)
+        except Exception as error:  # noqa: BLE001, RUF100  # whatever the compiler raises is a find
+            found.append(error)
+    judged = iter(_judged(joints, judge))
+    return [next(judged) if error is None else error for error in found]
+
+
+def _judged(joints: Sequence[Joint], judge: Judge) -> list[Exception | None]:
+    """All at once; where that fails, in halves, down to the programs at fault."""
+    if not joints:
+        return []
+    try:
+        outcomes = judge(joints)
+    except Exception as error:  # noqa: BLE001, RUF100  # as above
+        if len(joints) == 1:
+            return [error]
+        middle = len(joints) // 2
+        return [*_judged(joints[:middle], judge), *_judged(joints[middle:], judge)]
+    return [_verdict(joint, outcome) for joint, outcome in zip(joints, outcomes, strict=True)]
+
+
+def _verdict(joint: Joint, outcome: list[Array] | None) -> Exception | None:
+    if outcome is None:
+        return None
+    message = Uncertain(joint.graph, joint.arguments).disagreement(outcome)
+    return BrokenLawError(message) if message else None
+
+
+def by_xla(joints: Sequence[Joint]) -> list[list[Array] | None]:
+    """What XLA computes for our StableHLO."""
+    b = Builder("batch")
+    params = [[b.parameter(value.type) for value in joint.graph.params] for joint in joints]
+    groups = [b.inline(Barriers().run(joint.graph), values) for joint, values in zip(joints, params, strict=True)]
+    graph = b.build(*[value for group in groups for value in group])
+    program = Program(stablehlo_text(graph), graph.param_types, graph.result_types, "batch")
+    arguments = [array for joint in joints for array in joint.arguments]
+    results = iter(compile_program(program, platform="cpu", compiler_options=OPTIONS)(*arguments))
+    return [[np.asarray(next(results)) for _ in group] for group in groups]
+
+
+#: lax.abs takes no 4-bit integers, lax.add no booleans, and so on; some derivatives are missing; the last is a fault
+#: of lax.pad's transpose.
+_REFUSALS = (
+    *("does not accept dtype", "requires operand dtype", "VJP not implemented", "rule for 'nextafter' not implemented"),
+    "value is of type <class 'NoneType'>",
+)
+
+
+def by_jax(joints: Sequence[Joint]) -> list[list[Array] | None]:
+    """What JAX makes of the same ops, differentiated by itself; None for programs that it cannot express."""
+    expressed: list[bool] = []
+
+    def evaluate_all(arguments: list[list[Any]]) -> list[list[Any]]:
+        found = [_expressed(joint, given) for joint, given in zip(joints, arguments, strict=True)]
+        expressed.extend(values is not None for values in found)
+        return [values or [] for values in found]
+
+    with jax.enable_x64(True):
+        lowered = jax.jit(evaluate_all).lower([joint.arguments for joint in joints])
+        results = lowered.compile(OPTIONS)([joint.arguments for joint in joints])
+    return [
+        [np.asarray(value) for value in values] if is_set else None
+        for values, is_set in zip(results, expressed, strict=True)
+    ]
+
+
+def _expressed(joint: Joint, arguments: list[Any]) -> list[Any] | None:
+    if not jax_evaluator.is_expressible(joint.case.graph):
+        return None
+    try:
+        return _values_and_gradient(joint, arguments)
+    except (TypeError, NotImplementedError) as error:
+        if any(text in str(error) for text in _REFUSALS):
+            return None
+        raise
+
+
+def _values_and_gradient(joint: Joint, arguments: list[Any]) -> list[Any]:
+    graph = joint.case.graph
+    primals, cts = arguments[: len(graph.params)], arguments[len(graph.params) :]
+    varying = [index for index, value in enumerate(graph.params) if value.type.dtype.is_inexact]
+
+    def function(*given: Any) -> tuple[Any, Any]:
+        operands = list(primals)
+        for index, value in zip(varying, given, strict=True):
+            operands[index] = value
+        results = jax_evaluator.evaluate(graph, operands)
+        return tuple(results[index] for index in joint.of), results
+
+    _, pull_back, results = jax.vjp(function, *[primals[index] for index in varying], has_aux=True)
+    pulled = pull_back(tuple(cts))
+    return [*results, *(ct for ct, is_set in zip(pulled, joint.has_ct, strict=False) if is_set)]
+
+
+JUDGES: dict[str, Judge] = {"xla": by_xla, "jax": by_jax}

@@ -1,0 +1,208 @@
+"""How far a program's results may be from the reference: measured, by computing it again with noise.
+
+Random programs amplify rounding as they like, cancel, overflow and jump, so no fixed tolerance judges them. Each
+inexact step is disturbed by some units in the last place, zeros lose their signs, subnormal numbers become zero: a
+result that differs between such runs is uncertain by as much, and one whose kind changes (NaN, infinite, another
+integer) is not judged at all. (Vignes, "A stochastic arithmetic for reliable scientific computation", 1993.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.ops import arithmetic, conversion, dynamic, indexing, logical, rounding, shape, structural, window
+from rematc.ir.ops.elementwise import Numeric
+from rematc.ir.types import TensorType
+from rematc.passes.barriers import Barriers
+from rematc.passes.inline import Inline
+
+UNITS = 8
+RUNS = 3
+#: A result may be off by so many times the spread of the noisy runs; a second look takes more runs.
+FACTOR = 8
+SECOND_LOOK = 24
+
+_EXACT_MODULES = frozenset(module.__name__ for module in (dynamic, logical, shape, structural))
+_EXACT_OPS: frozenset[type[Op]] = frozenset(
+    {
+        *(arithmetic.Negate, arithmetic.Abs, arithmetic.Sign, arithmetic.Maximum, arithmetic.Minimum),
+        *(arithmetic.Clamp, conversion.BitcastConvert, indexing.Gather, indexing.Scatter, rounding.Floor),
+        *(rounding.Ceil, rounding.RoundNearestEven, rounding.RoundNearestAfz, rounding.IsFinite),
+        *(window.SelectAndGather, window.ReduceWindowMax, window.ReduceWindowMin),
+    }
+)
+
+
+#: Ops that compute many results from many operands: what one infinity or NaN spoils is open, whether the zeros of
+#: padding meet it, and what is picked from a window with a NaN.
+_SPOILED: frozenset[str] = frozenset(
+    {
+        *("convolution", "cholesky", "triangular_solve", "linear_solve", "lu", "qr", "eigh", "eig", "svd"),
+        *("pseudo_inverse", "determinant", "log_determinant", "fft", "select_and_gather", "select_and_scatter"),
+    }
+)
+
+
+def flat(graph: Graph) -> Graph:
+    """The graph without calls and checkpoint regions."""
+    return Inline().run(Barriers("none").run(Inline().run(graph)))
+
+
+def noisy(graph: Graph, arguments: Sequence[Array], seed: int) -> list[Array]:
+    """The results of a flat graph, computed with noise."""
+    random = np.random.default_rng(seed)
+    is_flushed = bool(seed % 2)
+    env: dict[Value, Array] = {}
+    for param, argument in zip(graph.params, arguments, strict=True):
+        env[param] = _flushed(argument) if is_flushed else argument
+    with np.errstate(all="ignore"):
+        for eqn in graph.equations:
+            results = _noisy_results(eqn, [env[value] for value in eqn.operands], random, seed)
+            env.update(zip(eqn.results, [_flushed(x) if is_flushed else x for x in results], strict=True))
+    return [env[value] for value in graph.results]
+
+
+def _noisy_results(eqn: Equation, operands: list[Array], random: np.random.Generator, seed: int) -> tuple[Array, ...]:
+    if _is_exact(eqn.op, eqn.operand_types, eqn.result_types):
+        results = eqn.op.reference(operands)
+    else:
+        disturbed = [_disturbed(operand, random) for operand in operands]
+        results = tuple([_disturbed(result, random) for result in eqn.op.reference(disturbed)])
+    if _is_open(eqn.op, operands):
+        return tuple([_unknown(result, seed) for result in results])
+    if isinstance(eqn.op, arithmetic.Power) and not is_inexact(operands[0]):
+        return (np.where(_has_large_exponent(operands), _unknown(results[0], seed), results[0]),)
+    return results
+
+
+def _is_exact(op: Op, operands: Sequence[TensorType], results: Sequence[TensorType]) -> bool:
+    if type(op).__module__ in _EXACT_MODULES or type(op) in _EXACT_OPS:
+        return True
+    if isinstance(op, conversion.Convert):
+        # XLA may leave out a rounding to few bits and what follows it.
+        return not (results[0].dtype.is_inexact and results[0].dtype.bits < max(operands[0].dtype.bits, 32))
+    return False
+
+
+def unit(array: Array) -> float:
+    """One unit in the last place of 1."""
+    return float(ml_dtypes.finfo(array.real.dtype if array.dtype.kind == "c" else array.dtype).eps)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it unannotated
+
+
+def tiny(array: Array) -> float:
+    """The smallest normal number."""
+    part = array.real.dtype if array.dtype.kind == "c" else array.dtype
+    return float(ml_dtypes.finfo(part).smallest_normal)  # type: ignore[no-untyped-call]  # as above
+
+
+def is_inexact(array: Array) -> bool:
+    return array.dtype.kind not in "biu" and "int" not in array.dtype.name
+
+
+def _disturbed(array: Array, random: np.random.Generator) -> Array:
+    if not is_inexact(array) or not array.size:
+        return array
+    level = UNITS * unit(array)
+    if array.dtype.kind == "c":
+        draws = random.uniform(-level, level, (2, *array.shape))
+        return np.asarray(array + np.abs(array) * (draws[0] + 1j * draws[1])).astype(array.dtype)
+    wide = array.astype(np.float64)
+    signs = random.choice([-1.0, 1.0], array.shape)
+    moved = np.where(wide == 0, np.copysign(0.0, signs), wide * (1 + random.uniform(-level, level, array.shape)))
+    return np.asarray(moved).astype(array.dtype)
+
+
+def _is_open(op: Op, operands: Sequence[Array]) -> bool:
+    """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane."""
+    if all(map(_is_finite, operands)):
+        return False
+    is_complex = any(operand.dtype.kind == "c" for operand in operands)
+    return op.name in _SPOILED or (is_complex and type(op).__module__ not in _EXACT_MODULES)
+
+
+def _has_large_exponent(operands: Sequence[Array]) -> Array:
+    """Integer powers that overflow: XLA squares six times and no more."""
+    x, y = operands
+    return np.asarray((y.astype(np.int64) >= 64) | (y.astype(np.int64) < 0)) & (np.abs(x.astype(np.int64)) > 1)
+
+
+def _is_finite(array: Array) -> bool:
+    return not is_inexact(array) or bool(np.isfinite(array).all())
+
+
+def _unknown(array: Array, seed: int) -> Array:
+    """Another array each time."""
+    return np.full_like(array, np.nan if seed % 2 and is_inexact(array) else seed)
+
+
+def _flushed(array: Array) -> Array:
+    if not is_inexact(array) or array.dtype.kind == "c" or array.dtype.itemsize < 4 or not array.size:
+        return array
+    is_subnormal = (np.abs(array) < tiny(array)) & (array != 0)
+    return np.where(is_subnormal, np.copysign(array.dtype.type(0), array), array) if is_subnormal.any() else array
+
+
+class Uncertain:
+    """A program's results by the reference, and how uncertain each element is.
+
+    Attributes:
+        expected: the results.
+    """
+
+    def __init__(self, graph: Graph, arguments: Sequence[Array]) -> None:
+        self._graph = flat(graph)
+        self._arguments = arguments
+        self._runs: list[list[Array]] = []
+        with np.errstate(all="ignore"):
+            env = dict(zip(self._graph.params, arguments, strict=True))
+            for eqn in self._graph.equations:
+                results = eqn.op.reference([env[value] for value in eqn.operands])
+                env.update(zip(eqn.results, results, strict=True))
+        self.expected = [env[value] for value in self._graph.results]
+
+    def disagreement(self, found: Sequence[Array], factor: float = FACTOR) -> str:
+        """What is beyond doubt different, or nothing."""
+        for runs in (RUNS, SECOND_LOOK):
+            while len(self._runs) < runs:
+                self._runs.append(noisy(self._graph, self._arguments, len(self._runs)))
+            message = self._first(found, factor)
+            if not message:
+                return ""
+        return message
+
+    def _first(self, found: Sequence[Array], factor: float) -> str:
+        for index, (actual, expected) in enumerate(zip(found, self.expected, strict=True)):
+            if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+                return f"result {index} is {actual.dtype}{actual.shape}, expected {expected.dtype}{expected.shape}"
+            is_wrong = _wrong(actual, expected, [run[index] for run in self._runs], factor)
+            if is_wrong.any():
+                at = tuple(int(i) for i in np.argwhere(is_wrong)[0])
+                return f"result {index} at {list(at)} is {actual[at]!r}, expected {expected[at]!r}"
+        return ""
+
+
+def _wrong(actual: Array, expected: Array, runs: Sequence[Array], factor: float) -> Numeric:
+    """Where an array is not what is expected."""
+    if not is_inexact(expected):
+        is_stable = np.logical_and.reduce([run == expected for run in runs])
+        return np.asarray(is_stable & (actual != expected))
+    # Which part of an infinite or undefined complex number is so is left open.
+    kind = np.isfinite if expected.dtype.kind == "c" else _kind
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    found, wanted, noisy_ones = actual.astype(wide), expected.astype(wide), [run.astype(wide) for run in runs]
+    is_stable = np.logical_and.reduce([kind(run) == kind(wanted) for run in noisy_ones])
+    is_other_kind = is_stable & (kind(found) != kind(wanted))
+    with np.errstate(all="ignore"):
+        spread = np.max([np.abs(run - wanted) for run in noisy_ones], axis=0)
+        allowed = factor * spread + 4 * unit(expected) * np.abs(wanted) + 4 * tiny(expected)
+        is_far = is_stable & np.isfinite(wanted) & np.isfinite(found) & ~(np.abs(found - wanted) <= allowed)
+    return np.asarray(is_other_kind | is_far)
+
+
+def _kind(array: Numeric) -> Numeric:
+    """0 for finite numbers, 1 and -1 for infinities, 2 for NaN."""
+    return np.where(np.isnan(array), 2, np.where(np.isinf(array), np.sign(array), 0))
