@@ -22,6 +22,7 @@ from rematc.compiler.numpy import (
     products,
     reductions,
     selection,
+    sets,
     shaping,
     solving,
     statistics,
@@ -46,6 +47,7 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **creation.FUNCTIONS,
     **calculus.FUNCTIONS,
     **polynomials.FUNCTIONS,
+    **sets.FUNCTIONS,
 }
 _SORTING = "sorting is not supported on traced arrays yet; use np.max, np.argmax or np.where where they do"
 _DATA_SHAPE = "its result has a shape that depends on data; use np.where(condition, x, y) or a mask that multiplies"

@@ -79,8 +79,8 @@ class NumpyTracer(Tracer):
             self,
             f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by np.array, "
             "np.asarray or np.full, a library that is not NumPy, or an assignment into a NumPy array; use "
-            "rematc.numpy.asarray or full, make the array from its parts (np.stack, np.concatenate, np.where), or for a "
-            "function of SciPy set SCIPY_ARRAY_API=1 before importing it",
+            "rematc.numpy.asarray or full, make the array from its parts (np.stack, np.concatenate, np.where), or, for "
+            "functions of SciPy, set SCIPY_ARRAY_API=1 before importing it",
         )
 
     # -- operators -----------------------------------------------------------------------------------------------
