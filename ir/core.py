@@ -150,7 +150,7 @@ class Op:
         )
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        """The op applied to each element of a batch.
+        """The op applied to each element of a batch that is not empty.
 
         Operands for which `is_batched` is set, at least one, have a batch dimension of this size in front; the others
         are the same for the whole batch. The results likewise: one that has its batch dimension is batched, one that

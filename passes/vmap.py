@@ -121,7 +121,7 @@ class _Walk:
         operands = [self._env.get(value, value) for value in eqn.operands]
         self._b.loc = eqn.loc
         with located(eqn):
-            results = self._apply(eqn.op, operands, is_batched)
+            results = self._apply(eqn, operands, is_batched)
         for old, new in zip(eqn.results, results, strict=True):
             self._env[old] = new
             if new.type == batched_type(self._batch.size, old.type):
@@ -135,12 +135,15 @@ class _Walk:
         is_same = operands == eqn.operands
         self._b.append(eqn if is_same else Equation(eqn.op, operands, eqn.results, eqn.loc))
 
-    def _apply(self, op: Op, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        size = self._batch.size
+    def _apply(self, eqn: Equation, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        op, size = eqn.op, self._batch.size
         if isinstance(op, Collective) and op.axis == self._batch.axis:
             return op.resolve(self._b, size, operands, is_batched)
         if isinstance(op, Region):
             return op.vmap_region(self._b, self._batch.region, size, operands, is_batched)
+        if not size:
+            # No rule need think of windows in, or groups of, nothing.
+            return tuple([self._b.zeros(batched_type(0, type)) for type in eqn.result_types])
         return op.vmap(self._b, size, operands, is_batched)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rematc.ir.core import Emitter, Op, Primals, Value
+from rematc.ir.types import TensorType
 
 _O = TypeVar("_O", bound=Op)
 
@@ -36,9 +37,9 @@ def all_repeated(b: Emitter, size: int, operands: Primals, is_batched: Sequence[
     return [repeated(b, size, x, is_set) for x, is_set in zip(operands, is_batched, strict=True)]
 
 
-def element_rank(x: Value, is_batched: bool) -> int:
-    """The rank of one element of the batch."""
-    return x.type.rank - int(is_batched)
+def element_type(x: Value, is_batched: bool) -> TensorType:
+    """The type of `x` for one element of the batch."""
+    return x.type.with_shape(x.type.shape[1:]) if is_batched else x.type
 
 
 def to_front(b: Emitter, x: Value, dimension: int) -> Value:

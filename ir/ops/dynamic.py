@@ -21,7 +21,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated
+from rematc.ir.ops.batching import all_repeated, element_type
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
 from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions, clamped
@@ -156,7 +156,7 @@ class DynamicUpdateSlice(Op):
         if any(is_batched[2:]):
             dims = _dimensions_of_window(len(starts))
             indices = _index_vectors(b, size, starts, is_batched[2:])
-            shape, window = x.type.shape[int(is_batched[0]) :], update.type.shape[int(is_batched[1]) :]
+            shape, window = element_type(x, is_batched[0]).shape, element_type(update, is_batched[1]).shape
             inside = clamped(b, replace(dims, index_vector_dim=1), shape, window, indices)
             op = Scatter(ScatterDimensions.of(dims), unique_indices=True)
             return op.vmap(b, size, (x, inside, update), (is_batched[0], True, is_batched[1]))

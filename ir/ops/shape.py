@@ -24,7 +24,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, repeated, shifted
+from rematc.ir.ops.batching import all_repeated, element_type, repeated, shifted
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.types import TensorType
 
@@ -324,7 +324,7 @@ class Pad(Op):
             return b.emit(op, x, fill)
         # Each element of the batch has a filling of its own: pad with anything, then choose.
         padded = b.emit1(op, repeated(b, size, x, is_batched[0]), b.zeros(fill.type.with_shape(())))
-        mask = self._inside(b, x.type.with_shape(x.type.shape[int(is_batched[0]) :]))
+        mask = self._inside(b, element_type(x, is_batched[0]))
         fills = b.broadcast_in_dim(fill, padded.type.shape, (0,))
         return (b.select(repeated(b, size, mask, False), padded, fills),)
 

@@ -112,6 +112,18 @@ def test_vmap_of_vmap_is_two_loops(graph: Graph, outer: tuple[bool, ...], inner:
     assert_is_loop(run(twice.graph, arrays), twice.is_batched, [run(once.graph, row) for row in rows])
 
 
+def test_an_empty_batch_has_empty_results() -> None:
+    """Of ops, too, that have no form for windows in nothing: a gather, a product of two batches."""
+    b = Builder()
+    x, y = b.parameter(TensorType(F64, (3, 3))), b.parameter(VECTOR)
+    start = b.convert(b.reduce_sum(y, (0,)), I32)
+    window = b.dynamic_slice(x, (start, start), (2, 3))
+    graph = b.build(b.dot_general(window, y, ([1], [0])), start)
+    batched = vmap(graph, (True, True), 0)
+    verify(batched.graph)
+    assert [found.shape for found in run(batched.graph, [np.zeros((0, 3, 3)), np.zeros((0, 3))])] == [(0, 2), (0,)]
+
+
 # -- what is shared ----------------------------------------------------------------------------------------------------
 
 
