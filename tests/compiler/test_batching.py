@@ -175,6 +175,55 @@ def test_indexing_by_arrays_of_each_element(in_axes: Any) -> None:
     assert_close(found, tuple(np.stack(parts) for parts in zip(*[(e[j], e[j, 1]) for e, j in elements], strict=True)))
 
 
+# -- loops and branches ------------------------------------------------------------------------------------------------
+
+SCALARS = np.asarray([0.5, 1.0, 3.0, 7.0])
+
+
+def scanned(x: Any, *, wrap: Any = lambda f: f) -> Any:
+    return rematc.scan(wrap(lambda c, a: (np.sin(c) * x + a, c)), x, np.arange(3.0))
+
+
+def scanned_in_jax(x: Any) -> Any:
+    return jax.lax.scan(lambda c, a: (jnp.sin(c) * x + a, c), x, jnp.arange(3.0))
+
+
+def branching(x: Any) -> Any:
+    return rematc.cond(x > 2, lambda y: np.sin(y) * x, lambda y: y * y, x)
+
+
+def branching_in_jax(x: Any) -> Any:
+    return jax.lax.cond(x > 2, lambda y: jnp.sin(y) * x, lambda y: y * y, x)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, rematc.checkpoint], ids=["plain", "checkpoint"])
+def test_scans_of_each_element(wrap: Any) -> None:
+    with jax.enable_x64(True):
+        values = jax.vmap(scanned_in_jax)(SCALARS)
+        gradients = jax.vmap(jax.grad(lambda x: scanned_in_jax(x)[1].sum()))(SCALARS)
+    assert_close(vmap(lambda x: scanned(x, wrap=wrap))(SCALARS), values)
+    assert_close(vmap(grad(lambda x: scanned(x, wrap=wrap)[1].sum()))(SCALARS), gradients)
+    of_batch = grad(lambda xs: vmap(lambda x: scanned(x, wrap=wrap))(xs)[1].sum())
+    assert_close(of_batch(SCALARS), gradients)
+
+
+def test_branches_of_each_element() -> None:
+    with jax.enable_x64(True):
+        gradients = jax.vmap(jax.grad(branching_in_jax))(SCALARS)
+    assert_close(vmap(branching)(SCALARS), np.where(SCALARS > 2, np.sin(SCALARS) * SCALARS, SCALARS**2))
+    assert_close(vmap(grad(branching))(SCALARS), gradients)
+    assert_close(grad(lambda xs: vmap(branching)(xs).sum())(SCALARS), gradients)
+
+
+def test_while_loops_go_on_until_the_last_element_is_done() -> None:
+    def doubled(x: Any) -> Any:
+        return rematc.while_loop(lambda c: c[0] < 20, lambda c: (c[0] * 2, c[1] + 1), (x, 0))
+
+    values, steps = vmap(doubled)(SCALARS)
+    np.testing.assert_array_equal(values, [32, 32, 24, 28])
+    np.testing.assert_array_equal(steps, [6, 5, 3, 2])
+
+
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
