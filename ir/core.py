@@ -156,7 +156,7 @@ class Op:
         are the same for the whole batch. The results likewise: one that has its batch dimension is batched, one that
         has the op's own type is not.
         """
-        raise MissingRuleError(f"vmap of '{self.name}' {self.no_vmap or _needed(self, 'vmap')}")
+        raise MissingRuleError(f"vmap of '{self.name}' {self.no_vmap or needed_rule(self, 'vmap')}")
 
     def flops(self, operands: Types, results: Types) -> int:
         """Floating-point operations of one application; an n-term sum counts n, a product and sum two."""
@@ -167,7 +167,7 @@ class Op:
         return ()
 
 
-def _needed(op: Op, rule: str) -> str:
+def needed_rule(op: Op, rule: str) -> str:
     """Where to write a rule that an op lacks."""
     cls = type(op)
     return f"needs {cls.__name__}.{rule} ({cls.__module__.removeprefix('rematc.').replace('.', '/')}.py)"

@@ -23,6 +23,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    needed_rule,
     register,
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
@@ -171,7 +172,7 @@ class Region(Op):
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
     ) -> tuple[Value, ...]:
         """Emit the op on a batch, as `Op.vmap` says. It may be that no operand is batched, but a collective inside."""
-        raise MissingRuleError(f"vmap of '{self.name}' needs {type(self).__name__}.vmap_region (ir/ops/regions.py)")
+        raise MissingRuleError(f"vmap of '{self.name}' {needed_rule(self, 'vmap_region')}")
 
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """Tell what the known operands determine from the rest; `policy` is that of the graph around the op."""
