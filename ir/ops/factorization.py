@@ -209,14 +209,14 @@ def _added_columns(b: Emitter, q: Value, dq: Value) -> Value:
     m, n = dq.type.shape[-2:]
     first, added = columns(b, q, 0, n), columns(b, q, n, m)
     top, bottom = rows(b, first, 0, n), rows(b, first, n, m)
-    z_adjoint = solve(b, adjoint(b, b.subtract(top, identity(b, top.type))), adjoint(b, bottom))
+    z_adjoint = _solved(b, adjoint(b, b.subtract(top, identity(b, top.type))), adjoint(b, bottom))
     z = adjoint(b, z_adjoint)
     moved = b.subtract(rows(b, dq, n, m), matmul(b, z, rows(b, dq, 0, n)))
     turned = matmul(b, b.add(first, matmul(b, added, z)), adjoint(b, moved))
     return b.subtract(matmul(b, dq, z_adjoint), turned)
 
 
-def solve(b: Emitter, a: Value, y: Value) -> Value:
+def _solved(b: Emitter, a: Value, y: Value) -> Value:
     """x with a x = y, for general square matrices."""
     lu, _, permutation = b.emit(Lu(), a)
     return b.emit1(LinearSolve(), a, lu, permutation, y)

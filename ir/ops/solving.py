@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from rematc.ir.core import (
     Array,
@@ -38,12 +38,15 @@ from rematc.ir.ops.matrices import (
     check_square,
     diagonal,
     identity,
+    lower_triangle,
     matmul,
     one_by_one,
     per_matrix,
     put_rows,
     real_part,
+    take_rows,
     transposed,
+    upper_triangle,
     where_all,
 )
 from rematc.ir.ops.reduction import ReduceProd
@@ -64,9 +67,9 @@ def _check_factored(op: Op, a: TensorType, lu: TensorType, vectors: Sequence[Ten
 @register
 @dataclass(frozen=True, slots=True)
 class LinearSolve(Op):
-    """x with a x = y, or aᵀ x = y. Operands: a, its lu and permutation, y, of one batch. Linear in y.
+    """x with a x = y, or aᵀ x = y. Operands: a, its lu and permutation, y, of one batch.
 
-    dx = a⁻¹ (dy - da x).
+    dx = a⁻¹ (dy - da x), by `lu_solve`, so that a itself need not be kept.
 
     Attributes:
         transpose_a: whether the system is that of aᵀ.
@@ -74,14 +77,13 @@ class LinearSolve(Op):
 
     name = "linear_solve"
     transpose_a: bool = False
+    no_transpose = "does not exist: tangents are solved for by 'lu_solve'"
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 4)
         a, lu, permutation, y = operands
         _check_factored(self, a, lu, [permutation])
-        if y.dtype is not a.dtype or y.rank != a.rank or y.shape[:-1] != a.shape[:-1]:
-            raise TypeMismatchError(f"'{self.name}' of {a} takes right sides {a.with_shape(a.shape[:-1])} x k, got {y}")
-        return (y,)
+        return _solution(self, lu, y)
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         return one_by_one(self, self._solve, operands)
@@ -94,27 +96,89 @@ class LinearSolve(Op):
         return (getrs(factored, pivots, y, trans=int(self.transpose_a))[0],)
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        (a, lu, permutation, _), (x,), (ta, *_, ty) = primals, results, tangents
+        (_, lu, permutation, _), (x,), (ta, *_, ty) = primals, results, tangents
         right = ty
         if ta is not None:
             moved = matmul(b, transposed(b, ta) if self.transpose_a else ta, x)
             right = b.negate(moved) if right is None else b.subtract(right, moved)
-        return (None if right is None else b.emit1(self, a, lu, permutation, right),)
-
-    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
-        (ct,), (a, lu, permutation, _) = cts, operands
-        if ct is None:
-            return (None, None, None, None)
-        assert not isinstance(a, LinearOperand), "linear_solve is not linear in its matrix"
-        assert not isinstance(lu, LinearOperand), "linear_solve is not linear in the matrix's factors"
-        assert not isinstance(permutation, LinearOperand), "linear_solve is not linear in the permutation"
-        return (None, None, None, b.emit1(LinearSolve(not self.transpose_a), a, lu, permutation, ct))
+        return (None if right is None else b.emit1(LuSolve(self.transpose_a), lu, permutation, right),)
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * operands[0].shape[-1]
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class LuSolve(Op):
+    """x with a x = y, or aᵀ x = y, from a's lu and permutation alone. Linear in y.
+
+    With da = pᵀ (dl u + l du): dx = a⁻¹ (dy - da x).
+
+    Attributes:
+        transpose_a: whether the system is that of aᵀ.
+    """
+
+    name = "lu_solve"
+    transpose_a: bool = False
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        check_arity(self, operands, 3)
+        lu, permutation, y = operands
+        _check_factored(self, lu, lu, [permutation])
+        return _solution(self, lu, y)
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return one_by_one(self, self._solve, operands)
+
+    def _solve(self, lu: Numeric, permutation: Numeric, y: Numeric) -> tuple[Numeric]:
+        if not y.size:
+            return (y,)
+        (trsm,) = blas.get_blas_funcs(("trsm",), (lu, y))
+        if not self.transpose_a:
+            return (trsm(1, lu, trsm(1, lu, y[permutation], lower=True, diag=True)),)
+        inner = trsm(1, lu, trsm(1, lu, y, trans_a=1), lower=True, diag=True, trans_a=1)
+        return (inner[np.argsort(permutation)],)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        (lu, permutation, _), (x,), (t, _, ty) = primals, results, tangents
+        right = ty
+        if t is not None:
+            moved = self._moved(b, lu, permutation, t, x)
+            right = b.negate(moved) if right is None else b.subtract(right, moved)
+        return (None if right is None else b.emit1(self, lu, permutation, right),)
+
+    def _moved(self, b: Emitter, lu: Value, permutation: Value, t: Value, x: Value) -> Value:
+        """da x, or daᵀ x."""
+        lower, upper = b.add(lower_triangle(b, lu, -1), identity(b, lu.type)), upper_triangle(b, lu)
+        dl, du = lower_triangle(b, t, -1), upper_triangle(b, t)
+        if self.transpose_a:
+            lower, upper, dl, du = (transposed(b, factor) for factor in (upper, lower, du, dl))
+            x = take_rows(b, x, permutation)
+        moved = b.add(matmul(b, dl, matmul(b, upper, x)), matmul(b, lower, matmul(b, du, x)))
+        return moved if self.transpose_a else put_rows(b, moved, permutation)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        (ct,), (lu, permutation, _) = cts, operands
+        if ct is None:
+            return (None, None, None)
+        assert not isinstance(lu, LinearOperand), "lu_solve is not linear in the factors"
+        assert not isinstance(permutation, LinearOperand), "lu_solve is not linear in the permutation"
+        return (None, None, b.emit1(LuSolve(not self.transpose_a), lu, permutation, ct))
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return batch_alike(self, b, size, operands, is_batched)
+
+    def flops(self, operands: Types, results: Types) -> int:
+        return 2 * results[0].size * operands[0].shape[-1]
+
+
+def _solution(op: Op, lu: TensorType, y: TensorType) -> tuple[TensorType]:
+    if y.dtype is not lu.dtype or y.rank != lu.rank or y.shape[:-1] != lu.shape[:-1]:
+        raise TypeMismatchError(f"'{op.name}' of {lu} takes right sides {lu.with_shape(lu.shape[:-1])} x k, got {y}")
+    return (y,)
 
 
 @register

@@ -23,7 +23,7 @@ from rematc.ir.errors import MissingRuleError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.complex_parts import Complex, Imag, part_dtype, whole_dtype
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
-from rematc.ir.ops.factorization import solve
+from rematc.ir.ops.factorization import Lu
 from rematc.ir.ops.matrices import (
     adjoint,
     as_columns,
@@ -41,6 +41,7 @@ from rematc.ir.ops.matrices import (
     real_part,
 )
 from rematc.ir.ops.reduction import Argmax
+from rematc.ir.ops.solving import LuSolve
 from rematc.ir.types import I32, TensorType
 
 
@@ -160,7 +161,8 @@ class Eig(Op):
         if t is None:
             return (None,) * len(results)
         w, v = results if self.vectors else b.emit(Eig(), primals[0])
-        inner = solve(b, v, matmul(b, b.convert(t, v.type.dtype), v))
+        lu, _, permutation = b.emit(Lu(), v)
+        inner = b.emit1(LuSolve(), lu, permutation, matmul(b, b.convert(t, v.type.dtype), v))
         dw = diagonal(b, inner)
         if not self.vectors:
             return (dw,)

@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Value
 from rematc.ir.ops.matrices import put_rows, take_rows
-from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, signed_diagonal
+from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSolve, signed_diagonal
 from rematc.ir.ops.triangular import TriangularSolve
 from rematc.lowering.ops.kernels import expand
 from rematc.lowering.writer import Writer, lowers
 
 
-@lowers(LinearSolve)
+@lowers(LinearSolve, LuSolve)
 def linear_solve(w: Writer, eqn: Equation) -> None:
-    """Rows permuted, then l, then u; for the transpose all of it the other way round."""
-    assert isinstance(eqn.op, LinearSolve)
-    expand(w, eqn, _transposed if eqn.op.transpose_a else _direct)
+    """Rows permuted, then l, then u; for the transpose all of it the other way round. The matrix itself is not read."""
+    assert isinstance(eqn.op, LinearSolve | LuSolve)
+    solved = _transposed if eqn.op.transpose_a else _direct
+    expand(w, eqn, lambda b, *operands: solved(b, *operands[-3:]))
 
 
-def _direct(b: Builder, a: Value, lu: Value, permutation: Value, y: Value) -> Sequence[Value]:
+def _direct(b: Builder, lu: Value, permutation: Value, y: Value) -> Sequence[Value]:
     inner = b.emit1(TriangularSolve(True, True, True), lu, take_rows(b, y, permutation))
     return [b.emit1(TriangularSolve(True, False), lu, inner)]
 
 
-def _transposed(b: Builder, a: Value, lu: Value, permutation: Value, y: Value) -> Sequence[Value]:
+def _transposed(b: Builder, lu: Value, permutation: Value, y: Value) -> Sequence[Value]:
     inner = b.emit1(TriangularSolve(True, False, False, "TRANSPOSE"), lu, y)
     return [put_rows(b, b.emit1(TriangularSolve(True, True, True, "TRANSPOSE"), lu, inner), permutation)]
 

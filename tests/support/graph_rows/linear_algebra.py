@@ -9,7 +9,7 @@ import numpy as np
 
 from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
-from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant
+from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSolve
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
 from rematc.ir.ops.structural import Constant
 from rematc.ir.ops.transcendental import Tanh
@@ -47,12 +47,14 @@ def _factored(d: Drawing) -> tuple[Value, ...]:
     if a is None:
         return ()
     lu, pivots, permutation = d.emit(Lu(), a)
-    match d.integer(0, 3):
+    match d.integer(0, 4):
         case 0:
             return lu, pivots, permutation
         case 1:
             return d.emit(LinearSolve(d.flip()), a, lu, permutation, d.like(a))
         case 2:
+            return d.emit(LuSolve(d.flip()), lu, permutation, d.like(a))
+        case 3:
             return d.emit(Determinant(), a, lu, pivots, permutation)
     return d.emit(LogDeterminant(), a, lu, pivots, permutation)
 
@@ -65,6 +67,6 @@ def _decomposed(d: Drawing) -> tuple[Value, ...]:
 
 ROWS = (
     Row((Cholesky, TriangularSolve), _triangular),
-    Row((Lu, LinearSolve, Determinant, LogDeterminant), _factored),
+    Row((Lu, LinearSolve, LuSolve, Determinant, LogDeterminant), _factored),
     Row((Qr, Eigh, Eig, Svd, PseudoInverse), _decomposed),
 )

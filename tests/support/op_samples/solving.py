@@ -9,7 +9,7 @@ import numpy as np
 
 from rematc.ir.core import Op
 from rematc.ir.ops.elementwise import Numeric
-from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant
+from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSolve
 from rematc.ir.types import C64, C128, F32, F64, I32, DType
 from tests.support.matrices import factored, of_rank, regular, rounding
 from tests.support.samples import Sample, literal, normal
@@ -31,6 +31,19 @@ def solving(transpose_a: bool, dtype: DType, a: tuple[int, ...], columns: int, *
     return Sample(LinearSolve(transpose_a), (*operands, right), tolerance=rounding(dtype), jax=in_jax, **more)
 
 
+def substituting(transpose_a: bool, dtype: DType, a: tuple[int, ...], columns: int, **more: Any) -> Sample:
+    matrix = matrices(dtype, *a)
+    lu, _, permutation = factored(matrix)
+    operands = (literal(dtype, lu), literal(I32, permutation), normal(dtype, *a[:-1], columns))
+
+    def in_jax(packed: Any, rows: Any, y: Any) -> Any:
+        lower = jnp.tril(packed, -1) + jnp.eye(a[-1], dtype=packed.dtype)
+        product = jnp.take_along_axis(lower @ jnp.triu(packed), jnp.argsort(rows, -1)[..., None], -2)
+        return jnp.linalg.solve(product.swapaxes(-1, -2) if transpose_a else product, y)
+
+    return Sample(LuSolve(transpose_a), operands, tolerance=rounding(dtype), jax=in_jax, **more)
+
+
 def determining(op: Op, dtype: DType, matrix: Numeric, **more: Any) -> Sample:
     parts = factored(matrix)
     operands = literal(dtype, matrix), literal(dtype, parts[0]), *(literal(I32, part) for part in parts[1:])
@@ -48,6 +61,11 @@ FLAT = np.array([[0, 0, 2, 1], [3, 0, 1, 4], [0, 0, 1, 2], [0, 5, 3, 1]], float)
 FLATTER = FLAT * [1, 1, 0, 1]
 
 SAMPLES = (
+    substituting(False, F64, (3, 3), 2, differentiable=(0, 2)),
+    substituting(True, F64, (2, 3, 3), 1, differentiable=(0, 2)),
+    substituting(False, F32, (2, 2), 3, differentiable=(2,)),
+    substituting(True, C128, (3, 3), 2, differentiable=(0, 2)),
+    substituting(True, F64, (3, 3), 0),
     solving(False, F64, (3, 3), 2, differentiable=(0, 3)),
     solving(True, F64, (3, 3), 2, differentiable=(0, 3)),
     solving(False, F32, (2, 2, 2), 1, differentiable=(3,)),
