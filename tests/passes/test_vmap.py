@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import OPS, Graph, Op, Types, Value, register
-from rematc.ir.errors import CompileError, MissingRuleError
+from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
 from rematc.ir.locations import Location
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum, Collective
 from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.parser import parse_graph
 from rematc.ir.policy import Policy
+from rematc.ir.printer import print_graph
 from rematc.ir.types import F64, I32, TensorType
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
@@ -318,6 +320,17 @@ def test_tangents_of_collectives_are_limits_of_differences(op: Collective) -> No
     values = vmap(graph, (True,), SIZE, "i").graph
     (ahead,), (behind,) = run(values, [BATCH + step * tangent]), run(values, [BATCH - step * tangent])
     np.testing.assert_allclose(found, (ahead - behind) / (2 * step), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("op", [AxisSum("i", 3), AxisMax("i", 3), AxisMin("i", 3), AxisGather("i", 3, 1)])
+def test_text_of_collectives_reads_back(op: Collective) -> None:
+    graph = of_axis(op)
+    assert parse_graph(print_graph(graph)) == graph
+
+
+def test_the_dimension_of_a_gather_is_checked() -> None:
+    with pytest.raises(TypeMismatchError, match=r"'axis_gather' of f64\[3\] takes a dimension up to 1, got 2"):
+        of_axis(AxisGather("i", SIZE, 2))
 
 
 def test_a_collective_has_no_value_outside_its_batch() -> None:
