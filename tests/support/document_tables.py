@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-import rematc.ir.ops  # noqa: F401  # registers the ops
+import rematc
+import rematc.ir.ops  # registers the ops
 from rematc.ir.core import OPS, Op
 from rematc.ir.types import DTYPES
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS
@@ -42,11 +43,23 @@ def policies_table() -> str:
     return "\n" + _table(("as text", "in `rematc.policies` and in JAX", "meaning"), rows) + "\n"
 
 
+def names_table() -> str:
+    """The public names, by the first line of their docstrings."""
+    rows = []
+    for name in sorted(rematc.__all__, key=str.lower):
+        value = getattr(rematc, name)
+        if not name.startswith("_"):
+            summary = (value.__doc__ or "").strip().partition("\n")[0].replace("|", "\\|")
+            rows.append((f"`rematc.{name}`", summary))
+    return "\n" + _table(("name", "what it is"), rows) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "ops": ops_table,
     "types": types_table,
     "laws": laws_list,
     "policies": policies_table,
+    "names": names_table,
 }
 
 

@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 
 from tests.support.document_tables import TABLES
@@ -34,10 +35,10 @@ FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 #: Tested with the command (tests/cli/test_documentation.py).
 ELSEWHERE = {ROOT / "docs" / "command.md"}
 
-_BLOCK = re.compile(r"^((?:<!-- .*? -->\n)*)```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^((?:<!-- [^\n]*? -->\n)*)```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"<!-- (\w+(?: \w+)?): (.*?) -->")
 _TABLE = re.compile(r"(<!-- begin (\w+) -->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)
-_TIME = re.compile(r"\d[\d.]* (?:us|ms|s)\b")
+_TIME = re.compile(r"\d[\d.]* (?:us|ms|s)\b|median of \d+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _TOLERANCE = 0.1
 
@@ -99,7 +100,7 @@ def python_examples(file: Path) -> list[Example]:
     """The ```python blocks of a file that are run, each with the ```text block after it."""
     found = []
     every = blocks(file)
-    for block, after in zip(every, [*every[1:], None], strict=True):
+    for block, after in zip_longest(every, every[1:]):
         if block.language == "python" and "not run" not in block.directives:
             is_output = after is not None and after.language == "text" and after.follows
             found.append(

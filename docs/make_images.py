@@ -1,0 +1,141 @@
+"""Make the pictures of the README from what the commands print.
+
+    python docs/make_images.py                everything; takes about two minutes
+    python docs/make_images.py report         only docs/images/report.svg
+
+`report` is `remat-compile examples/transformer.py --policy dots` as it looks on a terminal; `memory` is a chart of what
+`benchmarks/chain.py` prints with the jax that is installed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+WIDTH = 104  # columns of the terminal
+
+BAR, GAP, LEFT, SCALE = 16, 14, 170, 1.6  # of the chart; the last in pixels per MiB
+COLOURS = {"rematc": "#2563eb", "jax": "#9ca3af"}
+
+
+def on_terminal(arguments: Sequence[str]) -> str:
+    """What a Python program prints when its standard output is a terminal of `WIDTH` columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 1000, WIDTH, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment
+    )
+    os.close(theirs)
+    printed = bytearray()
+    try:
+        while chunk := os.read(ours, 65536):
+            printed += chunk
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(ours)
+    if process.wait() != 0:
+        raise SystemExit(f"{' '.join(arguments)} failed")
+    return printed.decode().replace("\r\n", "\n")
+
+
+def terminal_picture(command: str) -> str:
+    """A command and what it prints as SVG."""
+    printed = on_terminal(["-m", "rematc", *command.split()[1:]])
+    console = Console(record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor")
+    console.print(Text(f"$ {command}", "bold"))
+    console.print(Text.from_ansi(printed.rstrip("\n")))
+    svg = console.export_svg(title="remat-compile", unique_id="rematc")
+    # No fonts from elsewhere: any monospaced one does, the text's length is given.
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "monospace")
+
+
+def report() -> str:
+    """The report on the transformer."""
+    return terminal_picture("remat-compile examples/transformer.py --policy dots")
+
+
+def memory() -> str:
+    """The temporary memory of the benchmark's chain, by placement of the checkpoints, as bars."""
+    result = subprocess.run(
+        [sys.executable, "benchmarks/chain.py"], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    heading, _, _, *rows = result.stdout.splitlines()
+    cells = [re.fullmatch(r"(.*?) {2,}(\d+) +(\d+) .*", row) for row in rows]
+    placements = {cell[1]: {"rematc": int(cell[2]), "jax": int(cell[3])} for cell in cells if cell}
+    return chart("Temporary memory of a training step", heading, placements)
+
+
+def chart(title: str, subtitle: str, groups: dict[str, dict[str, int]]) -> str:
+    """Horizontal bars in groups, each with its number of MiB."""
+    longest = max(amount for group in groups.values() for amount in group.values())
+    parts, y = [], 96
+    for name, group in groups.items():
+        parts.append(_text(LEFT - 12, y + BAR * len(group) / 2 + 4, name, anchor="end"))
+        for who, amount in group.items():
+            size = f'width="{amount * SCALE:.1f}" height="{BAR - 2}"'
+            parts.append(f'<rect x="{LEFT}" y="{y}" {size} fill="{COLOURS[who]}"/>')
+            parts.append(_text(LEFT + amount * SCALE + 6, y + BAR - 4, f"{amount} MiB"))
+            y += BAR
+        y += GAP
+    legend = []
+    for index, who in enumerate(COLOURS):
+        x = LEFT + 90 * index
+        legend.append(f'<rect x="{x}" y="66" width="12" height="12" fill="{COLOURS[who]}"/>')
+        legend.append(_text(x + 18, 76, who))
+    width = LEFT + longest * SCALE + 80
+    head = [_text(16, 28, title, size=17, weight="bold"), _text(16, 48, subtitle, colour="#555")]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {y + 4}" role="img">',
+            f"<title>{title}</title>",
+            f'<rect width="{width:.0f}" height="{y + 4}" rx="6" fill="#fff"/>',
+            *head,
+            *legend,
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: str = "start",
+    size: int = 13,
+    weight: str = "normal",
+    colour: str = "#222",
+) -> str:
+    font = f'font-family="sans-serif" font-size="{size}" font-weight="{weight}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {font} fill="{colour}" text-anchor="{anchor}">{text}</text>'
+
+
+PICTURES: dict[str, Callable[[], str]] = {"report": report, "memory": memory}
+
+
+def main(names: Sequence[str]) -> None:
+    """Make the pictures named, or all of them."""
+    IMAGES.mkdir(exist_ok=True)
+    for name in names or PICTURES:
+        (IMAGES / f"{name}.svg").write_text(PICTURES[name](), encoding="utf-8")
+        print(IMAGES / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
