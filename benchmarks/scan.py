@@ -1,4 +1,4 @@
-"""Memory of a recurrence of 1,000 steps: plain, with a checkpointed step, in nested levels; beside JAX.
+"""Memory of a recurrence of 1,000 steps: plain, with a checkpointed step, in nested levels, from snapshots; beside JAX.
 
     PYTHONPATH=src python benchmarks/scan.py
 
@@ -60,6 +60,8 @@ def main() -> None:
         "rematc, levels=(10, 100)": ours(lambda f: f, levels=(10, 100)),
         "rematc, levels=(40, 25)": ours(lambda f: f, levels=(40, 25)),
         "rematc, levels=(10, 10, 10)": ours(lambda f: f, levels=(10, 10, 10)),
+        "rematc, snapshots=10": ours(lambda f: f, snapshots=10),
+        "rematc, snapshots=40": ours(lambda f: f, snapshots=40),
         "jax, plain": theirs(lambda f: f),
         "jax, checkpointed step": theirs(jax.checkpoint),
     }

@@ -38,7 +38,8 @@ from rematc.ir.ops.regions import (
     VmapOfGraph,
     graph_of,
 )
-from rematc.ir.ops.scan_split import split_scan
+from rematc.ir.ops.revolve import Reversal
+from rematc.ir.ops.scan_split import split_scan, split_with_snapshots
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import Policy
 from rematc.ir.types import BOOL, TensorType
@@ -61,6 +62,8 @@ class Scan(Region):
         carry: how many operands are carries.
         is_reversed: whether the last step comes first; slices keep their places.
         unroll: how many steps the compiled loop takes at a time.
+        snapshots: how many carries the backward pass keeps at a time, taking the steps between them again; 0 for no
+            such loop, whose residuals partial evaluation stacks.
     """
 
     name = "scan"
@@ -70,6 +73,7 @@ class Scan(Region):
     carry: int
     is_reversed: bool = False
     unroll: int = 1
+    snapshots: int = 0
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 
@@ -170,7 +174,7 @@ class Scan(Region):
         """The loop backwards: it carries cotangents of the carries, and sums of those of the consts."""
         flags = self._linear([isinstance(operand, LinearOperand) for operand in operands])
         linear_carry = self.parts(flags)[1]
-        if not all(linear_carry):
+        if not all(linear_carry) and not self.snapshots:
             raise InternalError(f"the transpose of 'scan' of '{self.body.name}' has carries that are not linear")
         has_ct = [ct is not None for ct in cts]
         while True:
@@ -180,6 +184,8 @@ class Scan(Region):
             if grown == has_ct[: self.carry]:
                 break
             has_ct[: self.carry] = grown
+        if self.snapshots:
+            return Reversal(self, flags, body, of_params, has_ct).emit(b, cts, operands)
         return self._backwards(b, body, (flags, of_params, has_ct), cts, operands)
 
     def _linear(self, is_linear: list[bool]) -> list[bool]:
@@ -250,6 +256,8 @@ class Scan(Region):
         return vmap_scan(self, b, vmap, size, operands, is_batched)
 
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+        if self.snapshots:
+            return split_with_snapshots(self, partial_eval, is_unknown, policy)
         return split_scan(self, partial_eval, is_unknown, policy)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[Scan, tuple[int, ...], tuple[int, ...]]:

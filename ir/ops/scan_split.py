@@ -66,6 +66,40 @@ def split_scan(
     return SplitRegion(known, staged, body.is_unknown, again, is_decided)
 
 
+def split_with_snapshots(
+    op: Scan, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None
+) -> SplitRegion:
+    """`Scan.split` of a loop with snapshots: nothing is stacked, the staged loop takes the known steps again."""
+    part, flags = _fixpoint(op, partial_eval, list(is_unknown))
+    name, count = op.body.name, len(part.sources)
+    inside = Equations(part.known.equations)
+    residuals = part.known.results[len(part.known.results) - count :]
+    unknown_params = part.staged.params[count:]
+    env = dict(zip(part.staged.params, (*residuals, *unknown_params), strict=True))
+    for eqn in part.staged.equations:
+        inside.copy(eqn, env)
+    staged_results = iter(part.staged.results)
+    results = [env[next(staged_results)] if value is None else value for value in _known_results(part)]
+    knowns, unknowns = iter(part.known.params), iter(unknown_params)
+    params = tuple([next(unknowns) if is_set else next(knowns) for is_set in flags])
+    whole = replace(op, body=Graph(name, params, tuple(inside.all), tuple(results)))
+
+    operands = tuple([Value(type) for type in op.infer_operands()])
+    result_is_unknown = (*op.parts(flags)[1], *part.is_unknown[op.carry :])
+    outside = Equations()
+    staged_outcome = chosen(outside.emit(whole, *operands), result_is_unknown)
+    known = others(operands, is_unknown)
+    staged = Graph(name, (*known, *chosen(operands, is_unknown)), tuple(outside.all), staged_outcome)
+    loop, taken, _ = whole.without_unused([not is_set for is_set in result_is_unknown])
+    outside = Equations()
+    finals = outside.emit(loop, *[operands[index] for index in taken])
+    forward = Graph(name, known, tuple(outside.all), (*finals, *known))
+    if policy is None:
+        return SplitRegion(forward, staged, result_is_unknown)
+    again = Graph(name, known, tuple(outside.all), finals)
+    return SplitRegion(forward, staged, result_is_unknown, again, (False,) * len(known))
+
+
 def _fixpoint(op: Scan, partial_eval: PartialEvalOfGraph, flags: list[bool]) -> tuple[SplitGraph, list[bool]]:
     """The split of a step. A carry is unknown if its first value is, or if a step makes it so."""
     begin, end = op.consts, op.consts + op.carry

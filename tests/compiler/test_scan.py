@@ -77,9 +77,10 @@ def test_of_no_steps_gives_the_first_carry_and_empty_stacks() -> None:
     assert np.asarray(ys).shape == (0, 2)
 
 
-def test_the_program_does_not_grow_with_the_steps() -> None:
+@pytest.mark.parametrize("options", [{}, {"snapshots": 5}], ids=str)
+def test_the_program_does_not_grow_with_the_steps(options: dict[str, Any]) -> None:
     def lines(steps: int) -> int:
-        loss = rematc.grad(recurrence(rematc.scan, np), argnums=(0, 1, 2))
+        loss = rematc.grad(recurrence(rematc.scan, np, **options), argnums=(0, 1, 2))
         return rematc.lower(loss, W, X0, np.zeros((steps, 4))).stablehlo().count("\n")
 
     assert lines(10) == lines(1000)
@@ -337,6 +338,31 @@ def test_nested_levels_keep_the_carries_of_one_level() -> None:
 
     rows = [row for row in rematc.saved_residuals(loss, 1.0) if not row.is_argument]
     assert [row.type.shape for row in rows] == [(10,)]
+
+
+@pytest.mark.parametrize("options", [{}, {"reverse": True}], ids=str)
+@pytest.mark.parametrize("snapshots", [1, 2, 3, 9])
+def test_from_snapshots_it_is_the_same_loop(snapshots: int, options: dict[str, Any]) -> None:
+    loss = recurrence(rematc.scan, np, snapshots=snapshots, **options)
+    found = rematc.value_and_grad(loss, (0, 1, 2))(W, X0, XS)
+    close(found, rematc.value_and_grad(recurrence(rematc.scan, np, **options), (0, 1, 2))(W, X0, XS))
+
+
+@pytest.mark.parametrize("policy", ["nothing", "dots"])
+def test_snapshots_hold_under_policies(policy: str) -> None:
+    loss = recurrence(rematc.scan, np, rematc.checkpoint, snapshots=2)
+    found = rematc.value_and_grad(loss, (0, 1, 2), policy=policy)(W, X0, XS)
+    close(found, rematc.value_and_grad(recurrence(rematc.scan, np), (0, 1, 2))(W, X0, XS))
+
+
+def test_a_loop_with_snapshots_stacks_nothing_and_takes_the_fewest_steps() -> None:
+    def loss(x: Any) -> Any:
+        return rematc.scan(lambda c, _: (np.sin(np.sin(c)), None), x, length=100, snapshots=6)[0]
+
+    vjp = differentiation(loss, 1.0).vjp
+    assert [row.param for row in vjp.residuals] == [0]
+    (loop,) = loops(vjp.backward)
+    assert loop.length == 280 + 100
 
 
 def test_levels_have_to_make_up_the_steps() -> None:
