@@ -23,6 +23,7 @@ from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.matrices import (
     adjoint,
+    adjoint_times,
     batch_of,
     check_matrices,
     columns,
@@ -36,6 +37,7 @@ from rematc.ir.ops.matrices import (
     per_matrix,
     rows,
     take_rows,
+    times_adjoint,
     upper_triangle,
 )
 from rematc.ir.ops.solving import LinearSolve
@@ -175,7 +177,7 @@ class Qr(Op):
 def _tall(b: Emitter, q: Value, r: Value, t: Value) -> tuple[Value, Value]:
     """Tangents of q [..., m, n] and r [..., n, n] from that of a [..., m, n]."""
     moved = b.emit1(TriangularSolve(False, False), r, t)
-    inner = matmul(b, adjoint(b, q), moved)
+    inner = adjoint_times(b, q, moved)
     below = lower_triangle(b, inner, -1)
     skew = b.subtract(below, adjoint(b, below))
     if q.type.dtype.is_complex:
@@ -194,8 +196,7 @@ def _wide(b: Emitter, a: Value, q: Value, r: Value, t: Value) -> tuple[Value, Va
     """Tangents of q [..., m, m] and r [..., m, n] where m < n: those of the left square, and d(qᴴ a) beside it."""
     m, n = a.type.shape[-2:]
     dq, left = _tall(b, q, columns(b, r, 0, m), columns(b, t, 0, m))
-    from_q = matmul(b, adjoint(b, dq), columns(b, a, m, n))
-    right = b.add(from_q, matmul(b, adjoint(b, q), columns(b, t, m, n)))
+    right = b.add(adjoint_times(b, dq, columns(b, a, m, n)), adjoint_times(b, q, columns(b, t, m, n)))
     return dq, b.concatenate([left, right], r.type.rank - 1)
 
 
@@ -212,7 +213,7 @@ def _added_columns(b: Emitter, q: Value, dq: Value) -> Value:
     z_adjoint = _solved(b, adjoint(b, b.subtract(top, identity(b, top.type))), adjoint(b, bottom))
     z = adjoint(b, z_adjoint)
     moved = b.subtract(rows(b, dq, n, m), matmul(b, z, rows(b, dq, 0, n)))
-    turned = matmul(b, b.add(first, matmul(b, added, z)), adjoint(b, moved))
+    turned = times_adjoint(b, b.add(first, matmul(b, added, z)), moved)
     return b.subtract(matmul(b, dq, z_adjoint), turned)
 
 

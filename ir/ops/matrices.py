@@ -57,9 +57,22 @@ def per_matrix(x: TensorType, flops: int) -> int:
 
 def matmul(b: Emitter, x: Value, y: Value) -> Value:
     """x y, in full precision on devices that have less."""
+    return _contracted(b, x, y, x.type.rank - 1, x.type.rank - 2)
+
+
+def adjoint_times(b: Emitter, x: Value, y: Value) -> Value:
+    """xᴴ y, without a transpose that derivatives would keep beside x."""
+    return _contracted(b, conjugate(b, x), y, x.type.rank - 2, x.type.rank - 2)
+
+
+def times_adjoint(b: Emitter, x: Value, y: Value) -> Value:
+    """x yᴴ, without a transpose that derivatives would keep beside y."""
+    return _contracted(b, x, conjugate(b, y), x.type.rank - 1, x.type.rank - 1)
+
+
+def _contracted(b: Emitter, x: Value, y: Value, of_x: int, of_y: int) -> Value:
     batch = tuple(range(x.type.rank - 2))
-    op = DotGeneral(((x.type.rank - 1,), (x.type.rank - 2,)), (batch, batch), None, "HIGHEST")
-    return b.emit1(op, x, y)
+    return b.emit1(DotGeneral(((of_x,), (of_y,)), (batch, batch), None, "HIGHEST"), x, y)
 
 
 def transposed(b: Emitter, x: Value) -> Value:

@@ -26,6 +26,7 @@ from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
 from rematc.ir.ops.factorization import Lu
 from rematc.ir.ops.matrices import (
     adjoint,
+    adjoint_times,
     as_columns,
     as_rows,
     batch_of,
@@ -39,6 +40,7 @@ from rematc.ir.ops.matrices import (
     one_by_one,
     per_matrix,
     real_part,
+    times_adjoint,
 )
 from rematc.ir.ops.reduction import Argmax
 from rematc.ir.ops.solving import LuSolve
@@ -98,7 +100,7 @@ class Eigh(Op):
         if t is None:
             return (None,) * len(results)
         w, v = results if self.vectors else b.emit(Eigh(self.lower), primals[0])
-        inner = matmul(b, matmul(b, adjoint(b, v), hermitian_part(b, t)), v)
+        inner = matmul(b, adjoint_times(b, v, hermitian_part(b, t)), v)
         dw = real_part(b, diagonal(b, inner))
         if not self.vectors:
             return (dw,)
@@ -210,9 +212,10 @@ class Svd(Op):
     Results, for a of shape [..., m, n] and k = min(m, n): u [..., m, k], s [..., k], real, and vᴴ [..., k, n]; with
     `full_matrices` u [..., m, m] and vᴴ [..., n, n]; without `vectors` s alone.
 
-    With p = uᴴ da v: ds = diag(p); du and dv as `_tangents_of_vectors` has them (Giles, 2008; Seeger et al.,
-    "Auto-differentiating linear algebra", 2017). Equal singular values have derivatives, their vectors have not.
-    `full_matrices` of a matrix that is not square has no derivative: the vectors added may turn freely.
+    With p = uᴴ da v and f_ij = 1 / (s_j² - s_i²) off the diagonal: ds = diag(p), uᴴ du = f * (p s + s pᴴ), vᴴ dv =
+    f * (s p + pᴴ s), and what lies outside of the spaces of u and v moves by (I - u uᴴ) da v / s, (I - v vᴴ) daᴴ u / s
+    (Giles, 2008; Seeger et al., "Auto-differentiating linear algebra", 2017). Equal singular values have derivatives,
+    their vectors have not. `full_matrices` of a matrix that is not square has none: the vectors added may turn freely.
 
     Attributes:
         full_matrices: whether u and v are square.
@@ -260,12 +263,21 @@ class Svd(Op):
                 "are free to turn; use full_matrices=False"
             )
         u, s, vh = results if self.vectors else b.emit(Svd(), a)
-        inner = matmul(b, matmul(b, adjoint(b, u), t), adjoint(b, vh))
+        left = adjoint_times(b, u, t)
+        inner = times_adjoint(b, left, vh)
         ds = real_part(b, diagonal(b, inner))
         if not self.vectors:
             return (ds,)
-        du, dv = _tangents_of_vectors(b, (u, s, adjoint(b, vh)), t, inner)
-        return du, ds, adjoint(b, dv)
+        turn_u, turn_v = _turns(b, s, inner)
+        du, dvh = matmul(b, u, turn_u), b.negate(matmul(b, turn_v, vh))
+        scale = b.convert(s, u.type.dtype)
+        if m > n:
+            outside = b.subtract(times_adjoint(b, t, vh), matmul(b, u, inner))
+            du = b.add(du, b.divide(outside, as_rows(b, scale, m)))
+        if n > m:
+            outside = b.subtract(left, matmul(b, inner, vh))
+            dvh = b.add(dvh, b.divide(outside, as_columns(b, scale, n)))
+        return du, ds, dvh
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
@@ -277,14 +289,9 @@ class Svd(Op):
         return per_matrix(operands[0], 6 * long * short**2 + 20 * short**3 if self.vectors else values)
 
 
-def _tangents_of_vectors(b: Emitter, usv: tuple[Value, Value, Value], t: Value, inner: Value) -> tuple[Value, Value]:
-    """Tangents of u and v from that of a and p = uᴴ da v.
-
-    With f_ij = 1 / (s_j² - s_i²) off the diagonal: du = u (f * (p s + s pᴴ)), dv = v (f * (s p + pᴴ s)), where s is
-    diagonal; and what lies outside of the spaces of u and v moves by (I - u uᴴ) da v / s, (I - v vᴴ) daᴴ u / s.
-    """
-    u, s, v = usv
-    k, (m, n), dtype = s.type.shape[-1], t.type.shape[-2:], u.type.dtype
+def _turns(b: Emitter, s: Value, inner: Value) -> tuple[Value, Value]:
+    """How u and v turn in their own spaces: the skew-Hermitian uᴴ du and vᴴ dv."""
+    k, dtype = s.type.shape[-1], inner.type.dtype
     across, down = as_rows(b, s, k), as_columns(b, s, k)
     f = _reciprocal_off_diagonal(b, b.multiply(b.add(across, down), b.subtract(across, down)))
     f, across, down = (b.convert(x, dtype) for x in (f, across, down))
@@ -294,18 +301,7 @@ def _tangents_of_vectors(b: Emitter, usv: tuple[Value, Value, Value], t: Value, 
     if dtype.is_complex:
         # The phases of u and v are free but for their difference; all of it is given to u.
         turn_u = b.add(turn_u, _phases(b, s, inner))
-    du, dv = matmul(b, u, turn_u), matmul(b, v, turn_v)
-    if m > n:
-        du = b.add(du, _outside(b, u, matmul(b, t, v), b.convert(s, dtype)))
-    if n > m:
-        dv = b.add(dv, _outside(b, v, matmul(b, adjoint(b, t), u), b.convert(s, dtype)))
-    return du, dv
-
-
-def _outside(b: Emitter, vectors: Value, moved: Value, s: Value) -> Value:
-    """(I - x xᴴ) y / s."""
-    inside = matmul(b, vectors, matmul(b, adjoint(b, vectors), moved))
-    return b.divide(b.subtract(moved, inside), as_rows(b, s, moved.type.shape[-2]))
+    return turn_u, turn_v
 
 
 def _phases(b: Emitter, s: Value, inner: Value) -> Value:
@@ -356,16 +352,17 @@ class PseudoInverse(Op):
         if t is None:
             return (None,)
         m, n = a.type.shape[-2:]
-        ph, th = adjoint(b, p), adjoint(b, t)
         # Products in the order that keeps the square ones small.
         if m >= n:
-            from_left, from_right = matmul(b, matmul(b, p, ph), th), matmul(b, matmul(b, th, ph), p)
-            moved = matmul(b, matmul(b, p, t), p)
+            inner = matmul(b, p, t)
+            moved = matmul(b, inner, p)
+            from_left, from_right = times_adjoint(b, times_adjoint(b, p, p), t), adjoint_times(b, inner, p)
             left = b.subtract(from_left, matmul(b, matmul(b, from_left, a), p))
             right = b.subtract(from_right, matmul(b, matmul(b, p, a), from_right))
         else:
-            from_left, from_right = matmul(b, p, matmul(b, ph, th)), matmul(b, th, matmul(b, ph, p))
-            moved = matmul(b, p, matmul(b, t, p))
+            inner = matmul(b, t, p)
+            moved = matmul(b, p, inner)
+            from_left, from_right = times_adjoint(b, p, inner), adjoint_times(b, t, adjoint_times(b, p, p))
             left = b.subtract(from_left, matmul(b, from_left, matmul(b, a, p)))
             right = b.subtract(from_right, matmul(b, p, matmul(b, a, from_right)))
         return (b.subtract(b.add(left, right), moved),)

@@ -152,8 +152,11 @@ def residual_types(op: Op, types: Sequence[TensorType], wrt: int) -> list[str]:
         (LinearSolve(), [SQUARE, SQUARE, PIVOTS, SQUARE], 0, ["f64[2,3,3]"] * 2 + ["i32[2,3]"]),  # lu and the solution
         (LogDeterminant(), [SQUARE, SQUARE, PIVOTS, PIVOTS], 0, ["f64[2,3,3]"]),  # the inverse
         (Determinant(), [SQUARE, SQUARE, PIVOTS, PIVOTS], 0, ["f64[2,3,3]"]),  # the cofactors
-        (Svd(vectors=False), [TALL], 0, ["f64[2,2]", "f64[2,4]"]),  # the vectors, turned
-        (PseudoInverse(0.1), [SQUARE], 0, ["f64[2,3,3]"] * 5),
+        (Svd(vectors=False), [TALL], 0, ["f64[2,2]", "f64[4,2]"]),  # the vectors
+        (Eigh(), [SQUARE], 0, ["f64[2,3,3]"] * 2),  # the vectors, the reciprocals of differences
+        (Svd(), [TALL], 0, ["f64[2,2]"] * 4 + ["f64[4,2]"] * 2),  # and s along rows and columns
+        (Qr(False), [TALL], 0, ["f64[2,2]", "f64[4,2]"]),  # the factors
+        (PseudoInverse(0.1), [TALL], 0, ["f64[2,2]"] * 2 + ["f64[2,4]", "f64[4,2]"]),  # p pᴴ, p a; p, a
     ],
     ids=lambda case: case.name if isinstance(case, Op) else "",
 )
