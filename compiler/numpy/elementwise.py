@@ -161,7 +161,10 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
     if x.type.dtype.is_float:
         whole = b.emit1(rounding.RoundNearestEven(), b.divide(b.subtract(x, left), y))
         down = b.select(off, b.subtract(whole, b.full(x.type, 1)), whole)
-        return b.select(b.compare(y, b.zeros(y.type), "EQ"), b.divide(x, y), down)
+        quotient, zero = b.divide(x, y), b.zeros(y.type)
+        # A zero has the sign of the exact quotient.
+        down = b.select(b.compare(down, zero, "EQ"), _copy_sign(b, zero, quotient), down)
+        return b.select(b.compare(y, zero, "EQ"), quotient, down)
     whole = b.divide(x, y)
     return _zero_where_divisor_is(b, y, b.select(off, b.subtract(whole, b.full(x.type, 1)), whole))
 

@@ -23,7 +23,7 @@ from rematc.compiler.numpy.namespace import NAMESPACE
 #: Functions whose results are no arrays, and those whose results have shapes that depend on data.
 _DIRECT = {
     *("result_type", "can_cast", "isdtype", "finfo", "iinfo", "broadcast_shapes", "__array_namespace_info__"),
-    *("unique_all", "unique_counts", "unique_inverse", "unique_values", "nonzero"),
+    *("from_dlpack", "unique_all", "unique_counts", "unique_inverse", "unique_values", "nonzero"),
 }
 
 

@@ -145,6 +145,13 @@ def test_powers_with_a_known_exponent(dtype: type, exponent: float) -> None:
     assert_as_numpy(lambda a: a**exponent, x, tolerance=1e-5)
 
 
+def test_a_floored_quotient_of_zero_has_the_sign_of_the_exact_one() -> None:
+    x, y = np.meshgrid([0.0, -0.0, 2.0, -2.0], [3.0, -3.0, np.inf, -np.inf])
+    with np.errstate(all="ignore"):
+        expected = np.signbit(np.floor_divide(x, y))
+    np.testing.assert_array_equal(np.signbit(run(np.floor_divide, x, y)), expected)
+
+
 def test_known_exponents_need_no_power() -> None:
     def ops(exponent: float) -> list[str]:
         return [eqn.op.name for eqn in traced(lambda x: x**exponent, np.ones(3)).graph.equations]
