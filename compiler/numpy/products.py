@@ -19,6 +19,7 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
+from rematc.ir.ops.matrices import conjugate
 from rematc.ir.types import BOOL, I64
 
 Dims = Sequence[int]
@@ -88,11 +89,9 @@ def dot(a: ArrayLike, b: ArrayLike) -> Tracer:
 
 
 def vdot(a: ArrayLike, b: ArrayLike) -> Tracer:
-    """As np.vdot: the sum of products of all elements."""
-    (x, y), dtype = promote(a, b)
-    if dtype.is_complex:
-        fail("np.vdot of complex arrays is not supported; conjugate and sum the parts")
-    flat = [here().reshape(value, (value.type.size,)) for value in (x, y)]
+    """As np.vdot: the sum of products of all elements, the first conjugated."""
+    (x, y), _ = promote(a, b)
+    flat = [here().reshape(value, (value.type.size,)) for value in (conjugate(here(), x), y)]
     _check_sizes("np.vdot", flat[0], flat[1], 0, 0)
     return wrap(contract_values(flat[0], flat[1], ((0,), (0,))))
 
@@ -138,12 +137,10 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: object = 2) -> Tracer:
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, axis: int = -1) -> Tracer:
-    """As np.vecdot: the inner products of vectors along `axis`, the other dimensions broadcast."""
-    (x, y), dtype = promote(x1, x2)
-    if dtype.is_complex:
-        fail("np.vecdot of complex arrays is not supported; conjugate and sum the parts")
+    """As np.vecdot: the inner products of vectors along `axis`, the first conjugated, the others broadcast."""
+    (x, y), _ = promote(x1, x2)
     b = here()
-    x, y = [_axis_last(value, axis) for value in (x, y)]
+    x, y = [_axis_last(value, axis) for value in (conjugate(b, x), y)]
     _check_sizes("np.vecdot", x, y, x.type.rank - 1, y.type.rank - 1)
     shape = broadcast_shape("np.vecdot", (x.type.shape, y.type.shape))
     x, y = broadcast_value(b, x, shape), broadcast_value(b, y, shape)
@@ -165,11 +162,9 @@ def matvec(x1: ArrayLike, x2: ArrayLike) -> Tracer:
 
 
 def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tracer:
-    """As np.vecmat: vectors times matrices."""
-    (x, y), dtype = promote(x1, x2)
-    if dtype.is_complex:
-        fail("np.vecmat of complex arrays is not supported; conjugate and use np.matmul")
-    row = here().reshape(x, (*x.type.shape[:-1], 1, x.type.shape[-1]))
+    """As np.vecmat: vectors, conjugated, times matrices."""
+    (x, y), _ = promote(x1, x2)
+    row = here().reshape(conjugate(here(), x), (*x.type.shape[:-1], 1, x.type.shape[-1]))
     result = matmul_values(row, y, "np.vecmat")
     return wrap(here().reshape(result, (*result.type.shape[:-2], result.type.shape[-1])))
 
