@@ -113,6 +113,36 @@ def test_second_derivatives_are_jax_s() -> None:
         close(found, jax.grad(slope(jnp, jax.lax.scan, jax.grad))(X0))
 
 
+def nested(lib: Any, scan: Any, cond: Any, grad: Any, options: dict[str, Any], order: int) -> Any:
+    """A derivative of a loop in a loop with a branch."""
+
+    def loss(w: Any, x: Any) -> Any:
+        def step(c: Any, u: Any) -> Any:
+            def inner(d: Any, v: Any) -> Any:
+                return lib.sin(w @ d) * v + u, (d * v).sum()
+
+            d, s = scan(inner, c, XS[:2])
+            return cond(d.sum() > 0, lambda d: lib.cos(d) * w[0], lambda d: d * d, d), s
+
+        c, ys = scan(step, x, XS, **options)
+        return lib.sin(c).sum() + (lib.sin(ys) ** 2).sum()
+
+    if order == 1:
+        return grad(loss)
+    return lambda w, x: grad(lambda x: (grad(loss, 1)(w, x) * X0).sum())(x)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"snapshots": 2}, {"levels": (2, 3)}], ids=str)
+def test_loops_in_loops_have_jax_s_derivatives_under_a_policy(options: dict[str, Any], order: int) -> None:
+    def grad(function: Any, *argnums: Any) -> Any:
+        return rematc.grad(function, *argnums, policy="dots")
+
+    found = rematc.jit(nested(np, rematc.scan, rematc.cond, grad, options, order))(W, X0)
+    with jax.enable_x64(True):
+        close(found, nested(jnp, jax.lax.scan, jax.lax.cond, jax.grad, {}, order)(W, X0))
+
+
 POLICIES = st.sampled_from([None, "nothing", "dots", "everything", "names=a", "names=b"])
 
 
