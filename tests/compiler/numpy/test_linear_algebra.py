@@ -163,7 +163,7 @@ COMPLEX: list[Case] = [
     *[_case(lambda a, o=o: np.linalg.norm(a, o, axis=0), C) for o in (0, 1, 2, 3, np.inf, -np.inf)],
     _case(np.linalg.cond, C),
     *[_case(function, C, C[::-1]) for function in (np.vdot, np.linalg.vecdot, np.vecdot)],
-    _case(lambda a, v: np.vecdot(a, v[:, None], axis=0), C, V),
+    _case(np.linalg.vecdot, C, V),
     _case(lambda v, a: np.vecmat(v, a), C[0], C),
 ]
 
