@@ -16,7 +16,9 @@ from rematc.compiler.numpy.matrices import floating, matrix, of_lower_triangle, 
 from rematc.compiler.numpy.operands import ArrayLike, broadcast_operand, fail, here, wrap
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
+from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.factorization import Qr
+from rematc.ir.ops.matrices import batch_of
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
 from rematc.ir.ops.triangular import Cholesky
 from rematc.ir.types import I64, DType
@@ -105,7 +107,7 @@ class _NumPysDefault:
 
 
 def pinv(a: ArrayLike, rcond: object = None, hermitian: bool = False, *, rtol: object = _NumPysDefault) -> Tracer:
-    """As np.linalg.pinv, with a cutoff that is a number. Gradients exist where the rank does not change nearby.
+    """As np.linalg.pinv. Gradients exist where the rank does not change nearby.
 
     In single precision, where NumPy computes in double, singular values that are rounding errors do not count.
     """
@@ -117,23 +119,17 @@ def pinv(a: ArrayLike, rcond: object = None, hermitian: bool = False, *, rtol: o
         rcond = max(_PINV_CUTOFF, 0.0 if resolution(x.type.dtype) < 1e-10 else noise)
     elif rcond is None:
         rcond = noise if rtol is None else rtol
-    return wrap(pseudo_inverse(x, _number(rcond, "the cutoff of np.linalg.pinv")))
+    return wrap(pseudo_inverse(x, rcond))
 
 
-def pseudo_inverse(x: Value, rcond: float) -> Value:
+def pseudo_inverse(x: Value, rcond: ArrayLike) -> Value:
     """The pseudo-inverse; singular values up to `rcond` times the largest count as zero."""
-    return here().emit1(PseudoInverse(rcond), x)
+    return here().emit1(PseudoInverse(), x, broadcast_operand(rcond, part_dtype(x.type.dtype), batch_of(x.type)))
 
 
 def resolution(dtype: DType) -> float:
     """The distance from 1 to the next number, in a real or complex type."""
     return float(np.finfo(np.dtype(dtype.numpy.char)).eps)
-
-
-def _number(x: object, what: str) -> float:
-    if isinstance(x, Tracer) or np.ndim(x) != 0:  # type: ignore[arg-type]  # whatever the user passes
-        fail(f"{what} must be a number known while tracing; pass a float")
-    return float(x)  # type: ignore[arg-type]  # as above
 
 
 def matrix_rank(A: ArrayLike, tol: object = None, hermitian: bool = False, *, rtol: object = None) -> Tracer:  # noqa: N803

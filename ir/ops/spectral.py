@@ -19,7 +19,7 @@ from rematc.ir.core import (
     Value,
     register,
 )
-from rematc.ir.errors import MissingRuleError
+from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.complex_parts import Complex, Imag, part_dtype, whole_dtype
 from rematc.ir.ops.elementwise import NOT_LINEAR, Numeric, check_arity
@@ -319,36 +319,37 @@ def _phases(b: Emitter, s: Value, inner: Value) -> Value:
 class PseudoInverse(Op):
     """The Moore-Penrose inverse p of a, by its singular values: [..., m, n] to [..., n, m].
 
+    The second operand says for each matrix up to which multiple of the largest singular values count as zero.
+
     dp = -p da p + p pᴴ daᴴ (I - a p) + (I - p a) daᴴ pᴴ p, for a rank that does not change nearby (Golub and Pereyra,
     "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables separate", 1973).
-
-    Attributes:
-        rcond: singular values up to this multiple of the largest count as zero.
     """
 
     name = "pseudo_inverse"
     no_transpose = NOT_LINEAR
-    rcond: float
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
-        check_arity(self, operands, 1)
-        (a,) = operands
+        check_arity(self, operands, 2)
+        a, cutoff = operands
         check_matrices(self, a)
+        expected = a.with_shape(batch_of(a)).with_dtype(part_dtype(a.dtype))
+        if cutoff != expected:
+            raise TypeMismatchError(f"'{self.name}' of {a} takes cutoffs {expected}, got {cutoff}")
         return (a.with_shape((*batch_of(a), a.shape[-1], a.shape[-2])),)
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         return one_by_one(self, self._invert, operands)
 
-    def _invert(self, a: Numeric) -> tuple[Numeric]:
+    def _invert(self, a: Numeric, cutoff: Numeric) -> tuple[Numeric]:
         if not a.size:
             return (a.T,)
         vectors: tuple[Numeric, ...] = Svd().reference([a])
         u, s, vh = vectors
-        inverse = np.divide(1, s, out=np.zeros_like(s), where=s > self.rcond * s[0])
+        inverse = np.divide(1, s, out=np.zeros_like(s), where=s > cutoff * s[0])
         return ((vh.conj().T * inverse) @ u.conj().T,)
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        (a,), (p,), (t,) = primals, results, tangents
+        (a, _), (p,), (t, _) = primals, results, tangents
         if t is None:
             return (None,)
         m, n = a.type.shape[-2:]

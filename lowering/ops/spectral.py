@@ -148,16 +148,14 @@ def _gesvd_options(op: Svd, is_wide: bool) -> dict[str, bool]:
 @lowers(PseudoInverse)
 def pseudo_inverse(w: Writer, eqn: Equation) -> None:
     """v diag(1 / s) uᴴ over the singular values that count."""
-    op = eqn.op
-    assert isinstance(op, PseudoInverse)
 
-    def build(b: Builder, a: Value) -> Sequence[Value]:
+    def build(b: Builder, a: Value, cutoff: Value) -> Sequence[Value]:
         if a.type.size == 0:
             return [transposed(b, a)]
         u, s, vh = b.emit(Svd(), a)
         last = s.type.rank - 1
-        largest = b.broadcast_in_dim(b.reduce_max(s, (last,)), s.type.shape, range(last))
-        counts = b.compare(s, b.scale(largest, op.rcond), "GT")
+        bound = b.multiply(b.reduce_max(s, (last,)), cutoff)
+        counts = b.compare(s, b.broadcast_in_dim(bound, s.type.shape, range(last)), "GT")
         ones = b.full(s.type, 1)
         inverse = b.select(counts, b.divide(ones, b.select(counts, s, ones)), b.zeros(s.type))
         scaled = b.multiply(b.convert(as_columns(b, inverse, u.type.shape[-2]), a.type.dtype), adjoint(b, u))

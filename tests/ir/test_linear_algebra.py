@@ -156,7 +156,12 @@ def residual_types(op: Op, types: Sequence[TensorType], wrt: int) -> list[str]:
         (Eigh(), [SQUARE], 0, ["f64[2,3,3]"] * 2),  # the vectors, the reciprocals of differences
         (Svd(), [TALL], 0, ["f64[2,2]"] * 4 + ["f64[4,2]"] * 2),  # and s along rows and columns
         (Qr(False), [TALL], 0, ["f64[2,2]", "f64[4,2]"]),  # the factors
-        (PseudoInverse(0.1), [TALL], 0, ["f64[2,2]"] * 2 + ["f64[2,4]", "f64[4,2]"]),  # p pᴴ, p a; p, a
+        (
+            PseudoInverse(),
+            [TALL, TensorType(F64, ())],
+            0,
+            ["f64[2,2]"] * 2 + ["f64[2,4]", "f64[4,2]"],
+        ),  # p pᴴ, p a; p, a
     ],
     ids=lambda case: case.name if isinstance(case, Op) else "",
 )
@@ -211,6 +216,7 @@ def test_flops_are_the_textbooks(op: Op, types: list[TensorType], flops: int) ->
         (LinearSolve(), [SQUARE, SQUARE, SQUARE, SQUARE], r"takes its factorization, f64\[2,3,3\] and i32\[2,3\], got"),
         (LuSolve(), [SQUARE, PIVOTS, SQUARE.with_dtype(F32)], r"takes right sides f64\[2,3\] x k"),
         (Determinant(), [SQUARE, SQUARE.with_dtype(C64), PIVOTS, PIVOTS], "takes its factorization"),
+        (PseudoInverse(), [SQUARE, TensorType(F64, ())], r"takes cutoffs f64\[2\], got f64\[\]"),
         (LogDeterminant(), [TALL, TALL, PIVOTS, PIVOTS], "takes square matrices"),
     ],
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
 from rematc.ir.types import C64, C128, F32, F64, DType
 from tests.support.matrices import of_rank, regular, rounding, symmetric
-from tests.support.samples import Factory, Sample, normal
+from tests.support.samples import Factory, Sample, literal, normal
 
 
 def hermitian(op: Eigh, dtype: DType, *shape: int, **more: Any) -> Sample:
@@ -39,11 +41,13 @@ def singular(op: Svd, dtype: DType, *shape: int, **more: Any) -> Sample:
     return Sample(op, (normal(dtype, *shape),), **{"tolerance": rounding(dtype), "jax": in_jax, **more})
 
 
-def inverting(dtype: DType, a: Factory, **more: Any) -> Sample:
-    def in_jax(matrix: Any) -> Any:
-        return jnp.linalg.pinv(matrix, rtol=1e-4)
+def inverting(dtype: DType, a: Factory, batch: tuple[int, ...] = (), **more: Any) -> Sample:
+    def in_jax(matrix: Any, cutoff: Any) -> Any:
+        return jnp.linalg.pinv(matrix, rtol=cutoff)
 
-    return Sample(PseudoInverse(1e-4), (a,), **{"tolerance": rounding(dtype), "jax": in_jax, **more})
+    cutoff = literal(part_dtype(dtype), np.full(batch, 1e-4))
+
+    return Sample(PseudoInverse(), (a, cutoff), **{"tolerance": rounding(dtype), "jax": in_jax, **more})
 
 
 SAMPLES = (
@@ -73,7 +77,7 @@ SAMPLES = (
     singular(Svd(True), F64, 3, 0, label="full", jax=None),
     singular(Svd(vectors=False), F64, 0, 2, jax=None),
     inverting(F64, regular(F64, 3, 3), differentiable=(0,)),
-    inverting(F64, normal(F64, 2, 4, 2), differentiable=(0,), label="tall"),
+    inverting(F64, normal(F64, 2, 4, 2), (2,), differentiable=(0,), label="tall"),
     inverting(F32, normal(F32, 2, 3), differentiable=(0,), label="wide"),
     inverting(C128, normal(C128, 3, 2), differentiable=(0,)),
     inverting(F64, of_rank(1, F64, 3, 2), differentiable=(0,), step=None, label="rank deficient"),
