@@ -20,11 +20,13 @@ from rematc.compiler.numpy import (
     padding,
     polynomials,
     products,
+    quantiles,
     reductions,
     selection,
     sets,
     shaping,
     solving,
+    sorting,
     statistics,
 )
 from rematc.compiler.numpy.operands import fail
@@ -34,6 +36,8 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **reductions.FUNCTIONS,
     **statistics.FUNCTIONS,
     **cumulative.FUNCTIONS,
+    **sorting.FUNCTIONS,
+    **quantiles.FUNCTIONS,
     **products.FUNCTIONS,
     **einsum.FUNCTIONS,
     **linear_algebra.FUNCTIONS,
@@ -49,13 +53,12 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **polynomials.FUNCTIONS,
     **sets.FUNCTIONS,
 }
-_SORTING = "sorting is not supported on traced arrays yet; use np.max, np.argmax or np.where where they do"
 _DATA_SHAPE = "its result has a shape that depends on data; use np.where(condition, x, y) or a mask that multiplies"
+_SIZED = "its result has a shape that depends on data; name its size: rematc.numpy.{name}(x, size=n, fill_value=...)"
 _IN_PLACE = "it writes into an array, which a traced function cannot; use rematc.numpy.at_set(x, index, value)"
 _ADVICE = {
-    **dict.fromkeys(["sort", "argsort", "partition", "argpartition", "median", "quantile", "percentile"], _SORTING),
-    **dict.fromkeys(["nanmedian", "nanquantile", "nanpercentile", "lexsort", "searchsorted", "digitize"], _SORTING),
-    **dict.fromkeys(["nonzero", "flatnonzero", "argwhere", "unique", "compress", "extract", "delete"], _DATA_SHAPE),
+    **dict.fromkeys(["compress", "extract", "delete"], _DATA_SHAPE),
+    **{name: _SIZED.format(name=name) for name in ("nonzero", "flatnonzero", "argwhere", "unique")},
     **dict.fromkeys(["union1d", "intersect1d", "setdiff1d", "trim_zeros", "bincount", "histogram"], _DATA_SHAPE),
     **dict.fromkeys(["copyto", "put", "putmask", "place", "put_along_axis", "fill_diagonal"], _IN_PLACE),
 }

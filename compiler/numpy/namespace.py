@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.compiler.numpy import creation, joining, shaping, updates
+from rematc.compiler.numpy import creation, joining, shaping, sized, updates
 from rematc.compiler.numpy.dispatch import FUNCTIONS, call_function, qualified_name
 from rematc.compiler.numpy.operands import ArrayLike, enter, fail, is_traced, static_shape
 from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS, special_ufuncs
@@ -80,12 +80,12 @@ class _Concatenator:
         return shaping.atleast_1d(item)
 
 
-def full(shape: object, fill_value: ArrayLike, dtype: object = None) -> object:
+def full(shape: object, fill_value: ArrayLike, dtype: object = None, *, device: Any = None) -> object:
     """An array of one repeated value: as np.full, but the value may be traced."""
     if is_traced(fill_value):
         enter(fill_value)
         return creation.full_like(fill_value, fill_value, dtype, shape=static_shape(shape, "np.full"))
-    return np.full(shape, fill_value, dtype)  # type: ignore[call-overload]  # whatever NumPy takes
+    return np.full(shape, fill_value, dtype, device=device)  # type: ignore[call-overload]  # whatever NumPy takes
 
 
 def _write(copy: Array, index: Any, value: Any) -> None:
@@ -117,7 +117,7 @@ _CONCRETE = (
     *("promote_types", "broadcast_shapes", "tril_indices", "triu_indices", "diag_indices", "geomspace", "logspace"),
     *("hanning", "hamming", "blackman", "bartlett", "kaiser", "errstate", "allclose", "bool", "isdtype", "from_dlpack"),
     # Their results have shapes that depend on data: they compute on concrete arrays, and refuse traced ones.
-    *("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values", "__array_namespace_info__"),
+    *("unique_all", "unique_counts", "unique_inverse", "unique_values", "__array_namespace_info__"),
 )
 
 
@@ -134,7 +134,7 @@ def _namespace() -> dict[str, object]:
     joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
     own = {"asarray": asarray, "array": array, "full": full, "supported": supported, **joined}
     changes = {"at_set": at_set, "at_add": at_add, "at_multiply": at_multiply, "at_min": at_min, "at_max": at_max}
-    return {**names, **own, **changes}
+    return {**names, **own, **changes, **sized.FUNCTIONS}
 
 
 def _of_module(module: str) -> dict[str, object]:

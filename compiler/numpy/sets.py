@@ -1,4 +1,4 @@
-"""Counting and locating: membership, bins, histograms, covariances, and indices as numbers.
+"""Counting and locating: bins, histograms, covariances, and indices as numbers.
 
 The parameters are those of the NumPy functions of the same names. They are written in NumPy: its functions trace.
 """
@@ -15,21 +15,6 @@ from rematc.compiler.trace import Tracer
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any
-
-
-def isin(
-    element: ArrayLike,
-    test_elements: ArrayLike,
-    assume_unique: bool = False,
-    invert: bool = False,
-    *,
-    kind: str | None = None,
-) -> Traced:
-    """As np.isin: every element compared with every other."""
-    x: Traced = wrap(value_of(element))
-    tests: Traced = wrap(value_of(test_elements))
-    found = np.any(x[..., None] == np.ravel(tests), axis=-1)
-    return np.logical_not(found) if invert else found
 
 
 def bincount(x: ArrayLike, weights: ArrayLike = None, minlength: object = 0) -> Traced:
@@ -161,7 +146,6 @@ def _concrete(condition: ArrayLike) -> Any:
 
 
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
-    np.isin: isin,
     np.bincount: bincount,
     np.histogram: histogram,
     np.unravel_index: unravel_index,

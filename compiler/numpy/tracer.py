@@ -19,6 +19,7 @@ from rematc.compiler.numpy import (
     reductions,
     selection,
     shaping,
+    sorting,
     statistics,
 )
 from rematc.compiler.numpy.dispatch import call_function
@@ -270,6 +271,9 @@ class NumpyTracer(Tracer):
     std = _traced_method(statistics.std)
     cumsum = _traced_method(cumulative.cumsum)
     cumprod = _traced_method(cumulative.cumprod)
+    argsort = _traced_method(sorting.argsort)
+    argpartition = _traced_method(sorting.argpartition)
+    searchsorted = _traced_method(sorting.searchsorted)
     dot = _traced_method(products.dot)
     clip = _traced_method(selection.clip)
     round = _traced_method(selection.round_)
@@ -293,10 +297,9 @@ class NumpyTracer(Tracer):
     fill = refused("x.fill writes into the array, which a traced function cannot; use np.full_like(x, value)")
     put = refused("x.put writes into the array, which a traced function cannot; use rematc.numpy.at_set")
     resize = refused("x.resize changes the array, which a traced function cannot; use x.reshape or np.pad")
-    nonzero = refused("the shape of x.nonzero() depends on data; use np.where(condition, x, y)")
-    sort = argsort = partition = argpartition = searchsorted = refused(
-        "sorting is not supported on traced arrays yet; use max, argmax or np.where where they do"
-    )
+    nonzero = refused("the shape of x.nonzero() depends on data; use rematc.numpy.nonzero(x, size=n) or np.where")
+    sort = refused("x.sort sorts the array in place, which a traced function cannot; use x = np.sort(x)")
+    partition = refused("x.partition writes into the array, which a traced function cannot; use np.partition(x, kth)")
     view = refused("x.view is not supported on traced arrays; use x.astype or x.reshape")
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
