@@ -22,7 +22,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import zip_longest
@@ -185,9 +185,10 @@ def run_console(example: Example) -> str:
     """What a command prints. Raises AssertionError if it fails."""
     command, *filters = example.source.split(" | ")
     program, *arguments = shlex.split(command)
-    module = {"remat-compile": ["-m", "rematc"], "python": []}[program]
+    programs = {"remat-compile": ["-m", "rematc"], "python": []}
+    assert program in programs, f"{program} is not run here; give the block a comment <!-- not run: why -->"
     result = subprocess.run(
-        [sys.executable, *module, *arguments],
+        [sys.executable, *programs[program], *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -281,13 +282,24 @@ def write_tables(file: Path) -> None:
         file.write_text(new, encoding="utf-8")
 
 
-def _report(examples: list[Example], outputs: Callable[[], list[str]], *, write: bool) -> int:
-    """Print what differs, and replace it where nothing is left out; the number of differences."""
-    differing = [
-        (example, printed, problem)
-        for example, printed in zip(examples, outputs(), strict=True)
-        if (problem := mismatch(example, printed))
-    ]
+def check(file: Path, *, write: bool) -> int:
+    """Print what differs from what a file shows, and on request replace it; the number of differences."""
+    if write:
+        write_tables(file)
+    stale = [name for name, _, _ in stale_tables(file)]
+    for name in stale:
+        print(f"{file.relative_to(ROOT)}: the table '{name}' is out of date")
+    examples = python_examples(file)
+    count = _compare(examples, run_python(file) if examples else [], write=write)
+    # Read anew: the commands stand elsewhere if what comes before them has changed.
+    commands = console_examples(file)
+    return len(stale) + count + _compare(commands, [run_console(one) for one in commands], write=write)
+
+
+def _compare(examples: Sequence[Example], outputs: Sequence[str], *, write: bool) -> int:
+    """Print what differs, and on request replace it where nothing is left out."""
+    pairs = zip(examples, outputs, strict=True)
+    differing = [(one, printed, problem) for one, printed in pairs if (problem := mismatch(one, printed))]
     # From the end, so that the offsets before it stay true.
     for example, printed, problem in reversed(differing):
         block = example.expected
@@ -300,22 +312,11 @@ def _report(examples: list[Example], outputs: Callable[[], list[str]], *, write:
     return len(differing)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Check the files named, or all of them."""
-    write = "--write" in arguments
     named = [Path(argument).resolve() for argument in arguments if argument != "--write"]
-    count = 0
-    for file in named or [file for file in FILES if file not in ELSEWHERE]:
-        if write:
-            write_tables(file)
-        for name, _, _ in stale_tables(file):
-            print(f"{file.relative_to(ROOT)}: the table '{name}' is out of date")
-            count += 1
-        examples = python_examples(file)
-        if examples:
-            count += _report(examples, lambda file=file: run_python(file), write=write)  # type: ignore[misc]  # bound now
-        consoles = console_examples(file)
-        count += _report(consoles, lambda consoles=consoles: [run_console(one) for one in consoles], write=write)  # type: ignore[misc]  # bound now
+    files = named or [file for file in FILES if file not in ELSEWHERE]
+    count = sum(check(file, write="--write" in arguments) for file in files)
     print(f"{count} differences")
     return 1 if count else 0
 
