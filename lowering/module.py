@@ -29,6 +29,7 @@ from rematc.lowering.ops import (
     dot,
     dynamic,
     factorization,
+    fourier,
     indexing,
     inverse,
     logical,
@@ -59,6 +60,7 @@ FAMILIES = (
     dot,
     dynamic,
     factorization,
+    fourier,
     indexing,
     inverse,
     logical,
@@ -110,8 +112,6 @@ def _function(writer: Writer, graph: Graph, signature: str) -> None:
             writer.bind(value, f"%arg{index}")
             params.append(f"%arg{index}: {writer.type(value.type)}{_memory(value.type, is_entry)} {_param_loc(value)}")
         results = [f"{writer.type(value.type)}{_memory(value.type, is_entry)}" for value in graph.results]
-        if is_entry:
-            writer.mark_variable(graph.params)
         writer.lines.append(f"  func.func {signature}({', '.join(params)}) -> ({', '.join(results)}) {{")
         writer.body(graph)
         returned = f"{writer.names(graph.results)} : {writer.types(graph.results)}" if graph.results else ""

@@ -88,7 +88,7 @@ class Writer:
         self._symbol_of_id: dict[int, tuple[Graph, str]] = {}
         self._taken = {"main"}
         self._pending: deque[tuple[str, Graph]] = deque()
-        self._variable: set[Value] = set()
+        self._nonzero: set[Value] = set()
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -132,11 +132,11 @@ class Writer:
         Graphs may share their values (partial evaluation splits one into two), so names hold for one graph only.
         """
         outer, self._names = self._names, {}
-        variable, self._variable = self._variable, set()
+        nonzero, self._nonzero = self._nonzero, set()
         try:
             yield
         finally:
-            self._names, self._variable = outer, variable
+            self._names, self._nonzero = outer, nonzero
 
     # -- functions -----------------------------------------------------------------------------------------------
 
@@ -208,16 +208,14 @@ class Writer:
     def body(self, graph: Graph) -> None:
         """Lower all equations of a graph whose parameters are bound."""
         for eqn in graph.equations:
-            if not self._variable.isdisjoint(eqn.operands):
-                self._variable.update(eqn.results)
             self.equation(eqn)
 
-    # -- what XLA may know -----------------------------------------------------------------------------------------
+    # -- what is known of values -----------------------------------------------------------------------------------
 
-    def mark_variable(self, values: Iterable[Value]) -> None:
-        """Say that XLA does not know these values when it compiles: the program's arguments."""
-        self._variable.update(values)
+    def note_nonzero(self, value: Value) -> None:
+        """Say that no element of a value is zero."""
+        self._nonzero.add(value)
 
-    def may_fold(self, eqn: Equation) -> bool:
-        """Whether XLA may evaluate an equation when it compiles: nothing that is known to vary reaches it."""
-        return self._variable.isdisjoint(eqn.operands)
+    def is_nonzero(self, value: Value) -> bool:
+        """Whether it is known that no element is zero."""
+        return value in self._nonzero

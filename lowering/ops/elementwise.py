@@ -31,13 +31,14 @@ def one_type(w: Writer, eqn: Equation) -> None:
 
 
 def quotient(w: Writer, eqn: Equation) -> None:
-    """As `one_type`; but integers that XLA may know are never divided by 0, and where the divisor is 0 the result is
-    chosen afterwards: -1, and the dividend as the remainder.
+    """As `one_type`; but integers are never divided by 0, and where the divisor is 0 the result is chosen afterwards:
+    -1, and the dividend as the remainder.
 
-    Evaluating a constant quotient, XLA up to jaxlib 0.10 does divide by 0, and the process dies.
+    Where XLA can evaluate a quotient when it compiles (x - x is 0 to it), it does divide by 0 up to jaxlib 0.10, and
+    the process dies.
     """
     (result,) = eqn.results
-    if not result.type.dtype.is_integer or not w.may_fold(eqn):
+    if not result.type.dtype.is_integer or w.is_nonzero(eqn.operands[1]):
         one_type(w, eqn)
         return
     x, y = [w.name(operand) for operand in eqn.operands]

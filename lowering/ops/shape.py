@@ -20,6 +20,8 @@ def broadcast_in_dim(w: Writer, eqn: Equation) -> None:
     """`stablehlo.broadcast_in_dim %x, dims = [0]`."""
     assert isinstance(eqn.op, shape.BroadcastInDim)
     _write(w, eqn, f", dims = {ints(eqn.op.dimensions)}")
+    if w.is_nonzero(eqn.operands[0]):
+        w.note_nonzero(eqn.results[0])
 
 
 @lowers(shape.Reshape)

@@ -12,7 +12,10 @@ from rematc.lowering.writer import Writer, lowers
 def constant(w: Writer, eqn: Equation) -> None:
     """`%r = stablehlo.constant dense<...> : tensor<...>`."""
     assert isinstance(eqn.op, structural.Constant)
-    w.bind(eqn.results[0], literal(w, eqn.op.array, eqn.loc))
+    (result,) = eqn.results
+    w.bind(result, literal(w, eqn.op.array, eqn.loc))
+    if result.type.dtype.is_integer and eqn.op.array.all():
+        w.note_nonzero(result)
 
 
 @lowers(structural.Iota)

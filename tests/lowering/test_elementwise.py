@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rematc.ir.core import Op
+from rematc.ir.builder import Builder
+from rematc.ir.core import OPS, Op
 from rematc.ir.ops.arithmetic import Clamp, IntegerPower
 from rematc.ir.ops.conversion import Convert, ReducePrecision
 from rematc.ir.ops.inverse import Atan2, Sinh
@@ -79,3 +80,16 @@ def test_flops_of_an_integer_power_count_its_lines(exponent: int) -> None:
     op = IntegerPower(exponent)
     computed = [line for line in body(op, vector(F32)) if "constant" not in line]
     assert op.flops((vector(F32),), (vector(F32),)) == 4 * len(computed)
+
+
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_integers_are_divided_by_what_cannot_be_zero(name: str) -> None:
+    """XLA of jaxlib 0.10 dies of constant quotients by zero, and finds constants where we see none."""
+    op = OPS[name]()
+    b = Builder()
+    x, y = b.parameter(vector(I32)), b.parameter(vector(I32))
+    by_constant = stablehlo_text(b.build(b.emit1(op, x, b.full(vector(I32), 3))))
+    assert f"stablehlo.{name} %arg0" in by_constant and "select" not in by_constant
+    by_variable = stablehlo_text(b.build(b.emit1(op, x, y)))
+    assert "stablehlo.select" in by_variable and f"stablehlo.{name} %arg0, %arg1" not in by_variable
+    assert body(op, vector(F32), vector(F32))[0].endswith(f"stablehlo.{name} %arg0, %arg1 : tensor<4xf32>")
