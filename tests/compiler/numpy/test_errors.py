@@ -17,6 +17,7 @@ from tests.support.tracing import traced
 
 X = np.ones((3, 4))
 V = np.ones(3)
+NO_NORM: Any = "unit"
 
 
 def _if(x: Any) -> Any:
@@ -75,7 +76,10 @@ CASES: list[tuple[Callable[[Any], Any], list[str]]] = [
     (lambda x: np.digitize(x, x[0]), ["np.digitize", "np.searchsorted"]),
     (lambda x: rnp.unique(x), ["rematc.numpy.unique", "size=n"]),
     (lambda x: rnp.nonzero(x), ["rematc.numpy.nonzero", "size=n"]),
-    (lambda x: np.fft.fft(x), ["np.fft.fft"]),
+    (lambda x: np.fft.rfft(x * 1j), ["np.fft.rfft", "real numbers", "np.fft.fft"]),
+    (lambda x: np.fft.fft(x, norm=NO_NORM), ["backward, ortho, forward", "unit"]),
+    (lambda x: np.fft.fft(x, 0), ["at least one element"]),
+    (lambda x: np.fft.fftn(x, (2, 2, 2)), ["axis"]),
     (lambda x: np.unique(x), ["np.unique", "depends on data", "rematc.numpy.unique(x, size=n"]),
     (lambda x: np.nonzero(x), ["np.nonzero", "depends on data", "rematc.numpy.nonzero(x, size=n"]),
     (lambda x: x.nonzero(), ["depends on data", "rematc.numpy.nonzero(x, size=n"]),
