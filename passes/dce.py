@@ -5,7 +5,8 @@ Before:  %0: f32[4] = sine %x          After:  %0: f32[4] = cosine %x
          return %1
 
 Why: differentiation leaves behind what only other derivatives need, and cse and simplify leave what they replaced.
-Regions lose what is dead inside them; one that says so (`without_unused`) loses unused operands and results as well.
+Regions lose what is dead inside them. An op that says so (`without_unused`) loses unused operands and results as well:
+a region, or a decomposition whose vectors nobody needs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rematc.passes.regions import RegionRewriter
 
 @runtime_checkable
 class Prunable(Protocol):
-    """An op with regions that can do with fewer operands and results."""
+    """An op that can do with fewer operands and results."""
 
     def without_unused(self, used: Sequence[bool]) -> tuple[Op, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
@@ -54,7 +55,7 @@ class _DeadCode:
             if live.isdisjoint(eqn.results):
                 has_changed = True
                 continue
-            new = self._pruned(eqn, live) if eqn.op.regions() else eqn
+            new = self._pruned(eqn, live) if eqn.op.regions() or len(eqn.results) > 1 else eqn
             has_changed = has_changed or new is not eqn
             live.update(new.operands)
             kept.append(new)
@@ -65,6 +66,8 @@ class _DeadCode:
     def _pruned(self, eqn: Equation, live: set[Value]) -> Equation:
         """The equation with clean regions that have no unused results, and then no unused parameters."""
         pruned = _without_unused(eqn, live)
+        if not pruned.op.regions():
+            return pruned
         op = self._regions.op(pruned.op)
         if op is pruned.op:
             return pruned

@@ -57,7 +57,8 @@ def eigh(a: ArrayLike, UPLO: str = "L") -> Any:  # noqa: N803  # NumPy's paramet
 def eigvalsh(a: ArrayLike, UPLO: str = "L") -> Tracer:  # noqa: N803  # NumPy's parameter
     """As np.linalg.eigvalsh."""
     what = "np.linalg.eigvalsh"
-    return wrap(here().emit1(Eigh(_is_lower(UPLO, what), vectors=False), square(what, a)))
+    # With the vectors, which derivatives need; `dce` takes them away where there are none.
+    return wrap(here().emit(Eigh(_is_lower(UPLO, what)), square(what, a))[0])
 
 
 def _is_lower(triangle: str, what: str) -> bool:
@@ -74,7 +75,7 @@ def eig(a: ArrayLike) -> Any:
 
 def eigvals(a: ArrayLike) -> Tracer:
     """As np.linalg.eigvals, but always complex."""
-    return wrap(here().emit1(Eig(vectors=False), square("np.linalg.eigvals", a)))
+    return wrap(here().emit(Eig(), square("np.linalg.eigvals", a))[0])
 
 
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
@@ -95,7 +96,7 @@ def svdvals(x: ArrayLike, /) -> Tracer:
 
 def singular_values(x: Value) -> Value:
     """The singular values of matrices in the last two dimensions, descending."""
-    return here().emit1(Svd(vectors=False), x)
+    return here().emit(Svd(), x)[1]
 
 
 def _given(what: str, a: ArrayLike, is_hermitian: bool) -> Value:

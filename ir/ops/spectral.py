@@ -46,6 +46,15 @@ from rematc.ir.ops.reduction import Argmax
 from rematc.ir.ops.solving import LuSolve
 from rematc.ir.types import I32, TensorType
 
+Kept = tuple[Op, tuple[int, ...], tuple[int, ...]]
+
+
+def _without_vectors(op: Op, used: Sequence[bool], values: int, bare: Op) -> Kept:
+    """`bare`, which gives the values alone, unless some vectors are used."""
+    if any(is_used for index, is_used in enumerate(used) if index != values) or len(used) == 1:
+        return op, (0,), tuple(range(len(used)))
+    return bare, (0,), (values,)
+
 
 def _reciprocal_off_diagonal(b: Emitter, differences: Value) -> Value:
     """1 / x off the diagonal, zero on it, for x that are zero on it. Infinite where eigenvalues are equal: there the
@@ -111,6 +120,10 @@ class Eigh(Op):
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
 
+    def without_unused(self, used: Sequence[bool]) -> Kept:
+        """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
+        return _without_vectors(self, used, 0, Eigh(self.lower, vectors=False))
+
     def flops(self, operands: Types, results: Types) -> int:
         n = operands[0].shape[-1]
         return per_matrix(operands[0], 9 * n**3 if self.vectors else 4 * n**3 // 3)
@@ -174,6 +187,10 @@ class Eig(Op):
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
+
+    def without_unused(self, used: Sequence[bool]) -> Kept:
+        """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
+        return _without_vectors(self, used, 0, Eig(vectors=False))
 
     def flops(self, operands: Types, results: Types) -> int:
         n = operands[0].shape[-1]
@@ -281,6 +298,10 @@ class Svd(Op):
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
+
+    def without_unused(self, used: Sequence[bool]) -> Kept:
+        """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
+        return _without_vectors(self, used, 1, Svd(vectors=False))
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

@@ -46,7 +46,7 @@ REFUSED: list[tuple[Op, tuple[TensorType, ...], str]] = [
     (Add(), (vector(F32), vector(F32, 5)), "'add' takes operands of one type, got f32[4], f32[5]"),
     (Subtract(), (vector(F32), vector(F64)), "'subtract' takes operands of one type, got f32[4], f64[4]"),
     (Negate(), (vector(BOOL),), "'negate' takes complex, float, int, uint elements, got bool[4]"),
-    (Sign(), (vector(U8),), "'sign' takes float, int elements, got u8[4]"),
+    (Sign(), (vector(U8),), "'sign' takes complex, float, int elements, got u8[4]"),
     (Maximum(), (vector(C64), vector(C64)), "'maximum' takes bool, float, int, uint elements, got c64[4]"),
     (Exponential(), (vector(I32),), "'exponential' takes complex, float elements, got i32[4]"),
     (Erf(), (vector(C64),), "'erf' takes float elements, got c64[4]"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Op
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
@@ -17,6 +18,7 @@ from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSo
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
 from rematc.ir.types import BF16, C64, C128, F8E4M3FN, F32, F64, I32, DType, TensorType
+from rematc.passes.dce import DeadCode
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import vjp
 from tests.support.matrices import definite, factored, regular, symmetric, transposed
@@ -154,7 +156,7 @@ def residual_types(op: Op, types: Sequence[TensorType], wrt: int) -> list[str]:
         (Determinant(), [SQUARE, SQUARE, PIVOTS, PIVOTS], 0, ["f64[2,3,3]"]),  # the cofactors
         (Svd(vectors=False), [TALL], 0, ["f64[2,2]", "f64[4,2]"]),  # the vectors
         (Eigh(), [SQUARE], 0, ["f64[2,3,3]"] * 2),  # the vectors, the reciprocals of differences
-        (Svd(), [TALL], 0, ["f64[2,2]"] * 4 + ["f64[4,2]"] * 2),  # and s along rows and columns
+        (Svd(), [TALL], 0, ["f64[2,2]"] * 2 + ["f64[2]", "f64[4,2]"]),  # and the values
         (Qr(False), [TALL], 0, ["f64[2,2]", "f64[4,2]"]),  # the factors
         (
             PseudoInverse(),
@@ -188,6 +190,22 @@ def test_residuals(op: Op, types: list[TensorType], wrt: int, kept: list[str]) -
 def test_flops_are_the_textbooks(op: Op, types: list[TensorType], flops: int) -> None:
     """Golub and Van Loan, "Matrix computations"; but for terms of lower order."""
     assert op.flops(types, op.infer(types)) == pytest.approx(flops, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("op", "values", "bare"),
+    [(Eigh(False), 0, Eigh(False, False)), (Eig(), 0, Eig(False)), (Svd(True), 1, Svd(False, False))],
+    ids=lambda case: case.name if isinstance(case, Op) else "",
+)
+def test_vectors_that_nobody_needs_are_not_computed(op: Op, values: int, bare: Op) -> None:
+    b = Builder()
+    a = b.parameter(SQUARE)
+    results = b.emit(op, a)
+    for kept in (results, (results[0], results[values], results[-1])):
+        assert DeadCode().run(b.build(*kept)).equations == tuple(b.equations)
+    alone = DeadCode().run(b.build(results[values]))
+    assert [eqn.op for eqn in alone.equations] == [bare]
+    assert DeadCode().run(alone) is alone
 
 
 # -- what they refuse --------------------------------------------------------------------------------------------------
