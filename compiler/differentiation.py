@@ -78,6 +78,19 @@ def require_float(names: Sequence[str], types: Sequence[TensorType], what: str) 
             )
 
 
+def _require_inexact(names: Sequence[str], types: Sequence[TensorType], holomorphic: bool) -> None:
+    """Raise CompileError unless all these arguments have derivatives: floats or complex numbers, or these alone."""
+    for name, type in zip(names, types, strict=True):
+        if holomorphic and not type.dtype.is_complex:
+            raise CompileError(
+                f"the gradient with respect to {name} with holomorphic=True needs complex values, got {type}; "
+                "convert it with astype(complex), or leave holomorphic out",
+                user_location(),
+            )
+        if not type.dtype.is_inexact:
+            require_float((name,), (type,), "the gradient with respect to")
+
+
 # -- grad and value_and_grad ---------------------------------------------------------------------------------------
 
 
@@ -89,11 +102,14 @@ class ValueAndGrad:
         policy: the policy on the whole function, if any.
     """
 
-    def __init__(self, function: Function, argnums: int | Sequence[int], has_aux: bool, policy: object) -> None:
+    def __init__(
+        self, function: Function, argnums: int | Sequence[int], has_aux: bool, holomorphic: bool, policy: object
+    ) -> None:
         self.function = function
         self.policy = whole_policy(policy)
         self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
         self._has_aux = has_aux
+        self._holomorphic = holomorphic
         functools.update_wrapper(self, function, updated=())
         self._jitted = Eager(self._record)
 
@@ -106,7 +122,7 @@ class ValueAndGrad:
         """(value or (value, aux), gradients), recorded in the open trace."""
         positions = argument_positions(self.function, self._argnums, len(args))
         call = CallArguments.of(self.function, args, kwargs).only(positions)
-        require_float(call.names, call.types, "the gradient with respect to")
+        _require_inexact(call.names, call.types, self._holomorphic)
         traced = trace_call(self.function, call)
         self._check_value(traced)
         graph = traced.graph
@@ -144,17 +160,32 @@ class ValueAndGrad:
                 f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
                 user_location(),
             )
-        type = results[0].type
-        if type.shape != () or not type.dtype.is_float:
+        self._check_scalar(name, results[0].type)
+
+    def _check_scalar(self, name: str, type: TensorType) -> None:
+        if type.shape == () and type.dtype.is_complex and not self._holomorphic:
             raise CompileError(
-                f"'{name}' returns {type}, expected one floating-point scalar; sum or average it first, "
+                f"'{name}' returns {type}, expected one real scalar; take its real part or its magnitude, or pass "
+                "holomorphic=True if the function is holomorphic",
+                user_location(),
+            )
+        is_fit = type.dtype.is_complex if self._holomorphic else type.dtype.is_float
+        if type.shape != () or not is_fit:
+            number = "complex scalar (holomorphic=True)" if self._holomorphic else "floating-point scalar"
+            raise CompileError(
+                f"'{name}' returns {type}, expected one {number}; sum or average it first, "
                 "or use vjp for a function of several results",
                 user_location(),
             )
 
 
 def value_and_grad(
-    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, policy: object = None
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
 ) -> Callable[..., tuple[object, object]]:
     """A function that returns the value of `fun` and its gradient.
 
@@ -162,23 +193,31 @@ def value_and_grad(
         fun: a function that returns a scalar, or (scalar, aux) with `has_aux`.
         argnums: the positions to differentiate with respect to; a sequence gives a tuple of gradients.
         has_aux: whether `fun` returns auxiliary data beside the scalar.
+        holomorphic: whether `fun` is a holomorphic function of complex arguments, and returns a complex scalar. Without
+            it the scalar is real, and the gradient with respect to x + iy is the derivative by x minus i times that
+            by y, as in JAX: its conjugate is the direction of steepest ascent.
         policy: a rematerialization policy on the whole of `fun`, as in `checkpoint`; None is no checkpoint.
 
     Returns:
         A function of the same arguments that returns `(value, gradient)`, or `((value, aux), gradient)`. Called
         outside all traces it is compiled, and cached by shapes.
     """
-    return ValueAndGrad(fun, argnums, has_aux, policy)
+    return ValueAndGrad(fun, argnums, has_aux, holomorphic, policy)
 
 
 def grad(
-    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, policy: object = None
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
 ) -> Callable[..., object]:
     """A function that returns the gradient of `fun`, or `(gradient, aux)` with `has_aux`.
 
     Arguments are those of `value_and_grad`.
     """
-    both = ValueAndGrad(fun, argnums, has_aux, policy)
+    both = ValueAndGrad(fun, argnums, has_aux, holomorphic, policy)
 
     def record(*args: object, **kwargs: object) -> object:
         value, gradient = both(*args, **kwargs)

@@ -19,6 +19,7 @@ from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
 from rematc.ir.ops import (
     arithmetic,
+    complex_parts,
     conversion,
     dot,
     dynamic,
@@ -178,6 +179,22 @@ class Builder:
 
     def abs(self, x: Value) -> Value:
         return self.emit1(arithmetic.Abs(), x)
+
+    def from_parts(self, x: Value, y: Value) -> Value:
+        """The complex numbers with these real and imaginary parts."""
+        return self.emit1(complex_parts.Complex(), x, y)
+
+    def real(self, x: Value) -> Value:
+        """The real parts of complex numbers."""
+        return self.emit1(complex_parts.Real(), x)
+
+    def imag(self, x: Value) -> Value:
+        """The imaginary parts of complex numbers."""
+        return self.emit1(complex_parts.Imag(), x)
+
+    def conj(self, x: Value) -> Value:
+        """The conjugates of complex numbers."""
+        return self.emit1(complex_parts.Conj(), x)
 
     def exponential(self, x: Value) -> Value:
         return self.emit1(transcendental.Exponential(), x)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Op, Value
-from rematc.ir.errors import CompileError
 from rematc.ir.ops import arithmetic, inverse, logical, rounding, structural, transcendental
 from rematc.ir.types import BOOL, Kind
 
@@ -89,12 +88,17 @@ def is_nan(b: Builder, x: Value) -> Value:
 def _is_inf(b: Builder, x: Value) -> Value:
     if not x.type.dtype.is_inexact:
         return b.full(x.type.with_dtype(BOOL), False)
+    if x.type.dtype.is_complex:
+        return b.logical_or(_is_inf(b, b.real(x)), _is_inf(b, b.imag(x)))
     return b.compare(b.abs(x), b.full(x.type, math.inf), "EQ")
 
 
-def _is_finite(b: Builder, x: Value) -> Value:
+def is_finite(b: Builder, x: Value) -> Value:
+    """Whether each element is neither infinite nor NaN."""
     if not x.type.dtype.is_inexact:
         return b.full(x.type.with_dtype(BOOL), True)
+    if x.type.dtype.is_complex:
+        return b.logical_and(is_finite(b, b.real(x)), is_finite(b, b.imag(x)))
     return b.emit1(rounding.IsFinite(), x)
 
 
@@ -212,7 +216,7 @@ def _log_add_exp2(b: Builder, x: Value, y: Value) -> Value:
 
 def _hypot(b: Builder, x: Value, y: Value) -> Value:
     largest = b.maximum(b.abs(x), b.abs(y))
-    is_plain = b.logical_and(truth(b, largest), _is_finite(b, largest))
+    is_plain = b.logical_and(truth(b, largest), is_finite(b, largest))
     # A constant factor as far as derivatives go: it only keeps the squares in range.
     scale = stopped(b, b.select(is_plain, largest, b.full(x.type, 1)))
     u, v = b.divide(x, scale), b.divide(y, scale)
@@ -239,11 +243,7 @@ def _bit_count(b: Builder, x: Value) -> Value:
 
 
 def _conjugate(b: Builder, x: Value) -> Value:
-    if x.type.dtype.is_complex:
-        raise CompileError(
-            "np.conjugate of complex arrays is not supported; keep real and imaginary parts apart", b.loc
-        )
-    return x
+    return b.conj(x) if x.type.dtype.is_complex else x
 
 
 #: By the ufunc's `__name__`.
@@ -308,7 +308,7 @@ RULES: dict[str, Rule] = {
     "nextafter": op_rule(rounding.NextAfter()),
     "isnan": is_nan,
     "isinf": _is_inf,
-    "isfinite": _is_finite,
+    "isfinite": is_finite,
     "equal": _comparison("EQ"),
     "not_equal": _comparison("NE"),
     "greater": _comparison("GT"),

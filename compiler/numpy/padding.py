@@ -12,6 +12,7 @@ from rematc.compiler.numpy.shaping import sliding_window_view
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction
+from rematc.ir.ops.matrices import conjugate
 
 Widths = list[tuple[int, int]]
 
@@ -170,6 +171,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> Tracer:
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid") -> Tracer:
     """As np.correlate."""
     (x, kernel), _ = promote(a, v)
+    kernel = conjugate(here(), kernel)
     if x.type.rank != 1 or kernel.type.rank != 1:
         fail(f"np.correlate takes vectors, got shapes {x.type.shape} and {kernel.type.shape}")
     b = here()

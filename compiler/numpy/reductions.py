@@ -92,6 +92,7 @@ def _extremum(what: str, make: ReductionOp, neutral: Callable[[DType], complex],
         a: ArrayLike, axis: Axis = None, keepdims: object = False, initial: ArrayLike = None, where: ArrayLike = True
     ) -> Tracer:
         x, b = value_of(a), here()
+        _require_order(what, x)
         if where is not True and initial is None:
             fail(f"{what}(..., where=...) needs initial=..., its result where nothing is selected")
         axes = normalize_axes(axis, x.type.rank, what)
@@ -104,6 +105,11 @@ def _extremum(what: str, make: ReductionOp, neutral: Callable[[DType], complex],
         return wrap(result)
 
     return apply
+
+
+def _require_order(what: str, x: Value) -> None:
+    if x.type.dtype.is_complex:
+        fail(f"{what} of complex numbers, which have no order; use np.abs(x), or the real part x.real")
 
 
 def _logical(what: str, make: ReductionOp, neutral: bool) -> Callable[..., Tracer]:
@@ -137,6 +143,7 @@ def count_nonzero(a: ArrayLike, axis: Axis = None, *, keepdims: object = False) 
 def _index_of_extremum(what: str, make: Callable[[int, DType], Op]) -> Callable[..., Tracer]:
     def apply(a: ArrayLike, axis: Axis = None, *, keepdims: object = False) -> Tracer:
         x, b = value_of(a), here()
+        _require_order(what, x)
         shape = x.type.shape
         if axis is None:
             x = b.reshape(x, (x.type.size,))

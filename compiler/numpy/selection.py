@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rematc.compiler.numpy.elementwise import truncate, truth
+from rematc.compiler.numpy.elementwise import is_finite, truncate, truth
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
@@ -25,11 +25,11 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.numpy.promotion import default_dtype, ir_dtype, kind_of, result_dtype
+from rematc.compiler.numpy.promotion import ir_dtype, kind_of, result_dtype
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
-from rematc.ir.errors import CompileError
 from rematc.ir.ops import reduction, rounding
+from rematc.ir.ops.inverse import Atan2
 from rematc.ir.types import BOOL, F64, DType
 
 
@@ -93,6 +93,8 @@ def round_(a: ArrayLike, decimals: object = 0) -> Tracer:
     x, b, places = value_of(a), here(), static_int(decimals, "decimals of np.round")
     if x.type.dtype.is_bool:
         fail("np.round of booleans is not supported; convert with astype first")
+    if x.type.dtype.is_complex:
+        return _of_parts(x, lambda part: round_(part, places))
     if not x.type.dtype.is_float:
         if places < 0:
             factor = b.full(x.type.with_dtype(F64), 10.0**-places)
@@ -121,6 +123,8 @@ def nan_to_num(
 ) -> Tracer:
     """As np.nan_to_num."""
     b, value = here(), value_of(x)
+    if value.type.dtype.is_complex:
+        return _of_parts(value, lambda part: nan_to_num(part, copy, nan, posinf, neginf))
     if not value.type.dtype.is_float:
         return wrap(value)
     dtype, shape = value.type.dtype, value.type.shape
@@ -141,13 +145,13 @@ def isclose(
     build = here()
     if not dtype.is_inexact:
         x, y = build.convert(x, F64), build.convert(y, F64)
+    size = build.abs(y)
     slack = build.add(
-        broadcast_operand(atol, x.type.dtype, x.type.shape),
-        build.multiply(broadcast_operand(rtol, x.type.dtype, x.type.shape), build.abs(y)),
+        broadcast_operand(atol, size.type.dtype, x.type.shape),
+        build.multiply(broadcast_operand(rtol, size.type.dtype, x.type.shape), size),
     )
     near = build.compare(build.abs(build.subtract(x, y)), slack, "LE")
-    is_finite = build.emit1(rounding.IsFinite(), y)
-    result = build.logical_or(build.logical_and(near, is_finite), build.compare(x, y, "EQ"))
+    result = build.logical_or(build.logical_and(near, is_finite(build, y)), build.compare(x, y, "EQ"))
     if equal_nan:
         both = build.logical_and(build.compare(x, x, "NE"), build.compare(y, y, "NE"))
         result = build.logical_or(result, both)
@@ -234,26 +238,45 @@ def _infinite(sign: float) -> Callable[..., Tracer]:
     return apply
 
 
-# -- real and imaginary parts of reals, and what is known of an array without its elements ---------------------------
+# -- parts of complex numbers ------------------------------------------------------------------------------------------
 
 
-def _refuse_complex(what: str, x: ArrayLike) -> None:
-    if np.issubdtype(default_dtype(kind_of(x)), np.complexfloating):
-        raise CompileError(
-            f"{what} of complex arrays is not supported; keep real and imaginary parts apart", here().loc
-        )
+def _of_parts(x: Value, function: Callable[[Tracer], Tracer]) -> Tracer:
+    """A function of reals, of both parts."""
+    b = here()
+    return wrap(b.from_parts(*[function(wrap(part)).value for part in (b.real(x), b.imag(x))]))
 
 
 def real(val: ArrayLike) -> Tracer:
-    """As np.real, of reals."""
-    _refuse_complex("np.real", val)
-    return wrap(value_of(val))
+    """As np.real; real arrays are their own real parts."""
+    x = value_of(val)
+    return wrap(here().real(x) if x.type.dtype.is_complex else x)
 
 
 def imag(val: ArrayLike) -> Tracer:
-    """As np.imag, of reals."""
-    _refuse_complex("np.imag", val)
-    return wrap(here().zeros(value_of(val).type))
+    """As np.imag."""
+    x, b = value_of(val), here()
+    return wrap(b.imag(x) if x.type.dtype.is_complex else b.zeros(x.type))
+
+
+def angle(z: ArrayLike, deg: bool = False) -> Tracer:
+    """As np.angle."""
+    x, b = value_of(z), here()
+    if not x.type.dtype.is_inexact:
+        x = b.convert(x, F64)
+    found = b.emit1(Atan2(), imag(wrap(x)).value, real(wrap(x)).value)
+    return wrap(b.scale(found, 180 / np.pi) if deg else found)
+
+
+def isreal(x: ArrayLike) -> Tracer:
+    """As np.isreal: whether the imaginary part is zero."""
+    b, part = here(), imag(x).value
+    return wrap(b.compare(part, b.zeros(part.type), "EQ"))
+
+
+def iscomplex(x: ArrayLike) -> Tracer:
+    """As np.iscomplex: whether there is an imaginary part."""
+    return wrap(here().logical_not(isreal(x).value))
 
 
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
@@ -274,4 +297,7 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.isneginf: _infinite(-1.0),
     np.real: real,
     np.imag: imag,
+    np.angle: angle,
+    np.isreal: isreal,
+    np.iscomplex: iscomplex,
 }

@@ -23,6 +23,8 @@ from rematc.compiler.numpy.reductions import Axis, count, ones_counted, reduce_v
 from rematc.compiler.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction
+from rematc.ir.ops.complex_parts import part_dtype
+from rematc.ir.ops.matrices import real_part, square_magnitude
 from rematc.ir.types import F32, F64, DType
 
 
@@ -59,14 +61,14 @@ def _variance(
     b = here()
     if where is True and center is None and ddof == 0 and count(x.type.shape, axes) == 1:
         # One element has no variance whatever it is. So its deviation needs no root, whose derivative is infinite at 0.
-        return reduce_value(reduction.ReduceSum, b.subtract(x, x), axes, keepdims)
+        return reduce_value(reduction.ReduceSum, real_part(b, b.subtract(x, x)), axes, keepdims)
     middle = (
         mean_value(x, axes, True, where)
         if center is None
         else broadcast_operand(center, x.type.dtype, tuple([1 if d in axes else n for d, n in enumerate(x.type.shape)]))
     )
     deviation = b.subtract(x, b.broadcast_in_dim(middle, x.type.shape, range(x.type.rank)))
-    square = b.multiply(deviation, deviation)
+    square = square_magnitude(b, deviation) if x.type.dtype.is_complex else b.multiply(deviation, deviation)
     total = reduce_value(reduction.ReduceSum, select_elements(square, where, 0), axes, keepdims)
     if where is not True:
         counted = ones_counted(where, square.type, axes, keepdims)
@@ -87,16 +89,15 @@ def var(  # NumPy's signature
 ) -> Tracer:
     """As np.var."""
     x, result = _working(value_of(a), dtype)
-    if result.is_complex:
-        fail("np.var of complex arrays is not supported; add the variances of the real and imaginary parts")
     axes = normalize_axes(axis, x.type.rank, "np.var")
     value = _variance(x, axes, ddof if correction is None else correction, keepdims, where=where, center=mean)
-    return wrap(here().convert(value, result))
+    return wrap(here().convert(value, part_dtype(result)))
 
 
 def std(a: ArrayLike, axis: Axis = None, dtype: object = None, ddof: float = 0, **options: object) -> Tracer:
     """As np.std."""
     x, result = _working(value_of(a), dtype)
+    result = part_dtype(result)
     squared = var(wrap(x), axis, None, ddof, **options).value  # type: ignore[arg-type]  # var's own options
     is_of_one = count(x.type.shape, normalize_axes(axis, x.type.rank, "np.std")) == 1
     if is_of_one and ddof == 0 and not options.keys() - {"keepdims"}:
