@@ -11,6 +11,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     dot,
     dynamic,
     factorization,
+    folding,
     fourier,
     indexing,
     inverse,

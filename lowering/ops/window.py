@@ -21,7 +21,8 @@ _COMBINED_BY = {
 _BETTER = {"GE": "GT", "LE": "LT"}
 
 
-def _padding(pairs: Sequence[tuple[int, int]]) -> str:
+def padding_attribute(pairs: Sequence[tuple[int, int]]) -> str:
+    """The attribute `padding` of windowed ops."""
     rows = ", ".join([f"[{low}, {high}]" for low, high in pairs])
     return f"dense<[{rows}]> : tensor<{len(pairs)}x2xi64>" if pairs else "dense<> : tensor<0x2xi64>"
 
@@ -56,7 +57,7 @@ def reduce_window(w: Writer, eqn: Equation) -> None:
         x, read = _padded(w, x, read, neutral, op, eqn.loc)
         padding, dilations = ((0, 0),) * read.rank, (1,) * read.rank
     attributes = (
-        f"base_dilations = {array(dilations)}, padding = {_padding(padding)}, "
+        f"base_dilations = {array(dilations)}, padding = {padding_attribute(padding)}, "
         f"window_dilations = {array(op.window_dilations)}, window_dimensions = {array(op.window_dimensions)}, "
         f"window_strides = {array(op.window_strides)}"
     )
@@ -93,7 +94,7 @@ def select_and_scatter(w: Writer, eqn: Equation) -> None:
     scalar, truth = w.type(TensorType(dtype, ())), w.type(TensorType(BOOL, ()))
     zero = literal(w, np.zeros((), dtype.numpy), eqn.loc)
     attributes = (
-        f"padding = {_padding(op.padding)}, window_dimensions = {array(op.window_dimensions)}, "
+        f"padding = {padding_attribute(op.padding)}, window_dimensions = {array(op.window_dimensions)}, "
         f"window_strides = {array(op.window_strides)}"
     )
     call = f'"stablehlo.select_and_scatter"({w.names(eqn.operands)}, {zero}) <{{{attributes}}}>'
@@ -123,7 +124,7 @@ def select_and_gather(w: Writer, eqn: Equation) -> None:
     worst = literal(w, _worst(op, dtype), eqn.loc)
     zero = literal(w, np.zeros((), dtype.numpy), eqn.loc)
     attributes = (
-        f"base_dilations = {ones}, padding = {_padding(op.padding)}, window_dilations = {ones}, "
+        f"base_dilations = {ones}, padding = {padding_attribute(op.padding)}, window_dilations = {ones}, "
         f"window_dimensions = {array(op.window_dimensions)}, window_strides = {array(op.window_strides)}"
     )
     both = w.fresh()
