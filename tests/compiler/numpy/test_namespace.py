@@ -92,10 +92,10 @@ def test_the_array_api_namespace_of_a_traced_array_is_rematc_numpy() -> None:
 
 
 SCIPY_MODEL = """
-import numpy as np, scipy.optimize, scipy.special, scipy.stats
+import numpy as np, scipy.optimize, scipy.special
 import rematc
 x = np.linspace(0.1, 0.9, 4)
-for f in (scipy.special.softmax, scipy.optimize.rosen, scipy.special.erf, scipy.stats.skew):
+for f in (scipy.special.softmax, scipy.optimize.rosen, scipy.special.erf, scipy.special.entr):
     np.testing.assert_allclose(rematc.jit(f)(x), f(x), rtol=1e-12, atol=1e-12)
 """
 
