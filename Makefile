@@ -1,7 +1,7 @@
 # Short names for the checks; .ci/run runs all of them from a clean clone.
 BIN ?= .venv/bin
 
-.PHONY: test lint format types layers bench
+.PHONY: test lint format types layers bench fuzz
 
 test:
 	$(BIN)/pytest -n 2
@@ -21,4 +21,7 @@ layers:
 	$(BIN)/lint-imports
 
 bench:
-	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
+	for benchmark in $(filter-out benchmarks/fuzz.py,$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
+
+fuzz:
+	$(BIN)/python benchmarks/fuzz.py --programs 10000
