@@ -16,6 +16,7 @@ from rematc.ir.ops.conversion import BitcastConvert, ReducePrecision
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.spectral import Eigh
 from rematc.ir.ops.structural import Name, StopGradient
+from rematc.ir.ops.triangular import Cholesky
 from rematc.ir.policy import Policy
 from rematc.ir.types import C128, F64
 from rematc.passes.linearize import under_policy, vjp
@@ -111,10 +112,11 @@ def cotangents(graph: Graph, of: Sequence[int], seed: int) -> list[Array]:
 def has_no_difference(graph: Graph) -> bool:
     """Whether ops have derivatives that differences of their results do not show.
 
-    Roundings; bits; eigenvalues of one triangle, whose tangents count as Hermitian.
+    Roundings; bits; what reads one triangle of a matrix, and takes the Hermitian part of its tangent.
     """
     return any(
-        isinstance(eqn.op, (ReducePrecision, BitcastConvert, Eigh)) or any(map(has_no_difference, eqn.op.regions()))
+        isinstance(eqn.op, (ReducePrecision, BitcastConvert, Cholesky, Eigh))
+        or any(map(has_no_difference, eqn.op.regions()))
         for eqn in graph.equations
     )
 

@@ -117,11 +117,15 @@ def _disturbed(array: Array, random: np.random.Generator) -> Array:
 
 
 def _is_open(op: Op, operands: Sequence[Array]) -> bool:
-    """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane."""
+    """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane.
+
+    So are the bits of a NaN.
+    """
     if all(map(_is_finite, operands)):
         return False
     is_complex = any(operand.dtype.kind == "c" for operand in operands)
-    return op.name in _SPOILED or (is_complex and type(op).__module__ not in _EXACT_MODULES)
+    is_bits = isinstance(op, conversion.BitcastConvert)
+    return op.name in _SPOILED or is_bits or (is_complex and type(op).__module__ not in _EXACT_MODULES)
 
 
 def _has_large_exponent(operands: Sequence[Array]) -> Array:
