@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import rematc
-from rematc.compiler.programs import collection_paused
+from rematc.compiler.execution.programs import collection_paused
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.parser import parse_graph

@@ -22,8 +22,8 @@ from rematc.cli.report import report_as_dict, report_tables
 from rematc.cli.step import TrainingStep, load_step
 from rematc.cli.tables import Table, plain_text, print_tables
 from rematc.compiler.driver import Compiled
-from rematc.compiler.report import Report
-from rematc.compiler.residuals import format_bytes
+from rematc.compiler.reports.report import Report
+from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.passes.policies import describe_policies
 

@@ -11,8 +11,8 @@ from rematc.cli.step import TrainingStep
 from rematc.cli.tables import Table
 from rematc.cli.units import format_flops, format_seconds
 from rematc.compiler.driver import Compiled
-from rematc.compiler.report import Figures
-from rematc.compiler.residuals import format_bytes
+from rematc.compiler.reports.report import Figures
+from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.passes.policies import parse_policy
 

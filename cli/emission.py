@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rematc.cli.step import TrainingStep
-from rematc.compiler.differentiation import Differentiation
+from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.errors import InternalError
 from rematc.ir.printer import print_graph

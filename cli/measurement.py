@@ -12,8 +12,8 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, leaf_type
 from rematc.compiler.driver import Compiled
+from rematc.compiler.tracing.arguments import CallArguments, leaf_type
 from rematc.ir.types import TensorType
 
 MIN_RUNS = 3

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rematc.cli.measurement import Run
 from rematc.cli.tables import Table
 from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
-from rematc.compiler.report import DerivativeReport, Figures, Report
-from rematc.compiler.residuals import SavedResidual, format_bytes
+from rematc.compiler.reports.report import DerivativeReport, Figures, Report
+from rematc.compiler.reports.residuals import SavedResidual, format_bytes
 
 #: Residuals, and leaves of the gradient, that a terminal shows without -v.
 SHOWN = 20

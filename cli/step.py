@@ -16,10 +16,11 @@ from rematc.cli.source import relative
 from rematc.cli.tables import Table, plain_text
 from rematc.cli.units import format_seconds
 from rematc.compiler import driver
-from rematc.compiler.arguments import CallArguments
-from rematc.compiler.differentiation import Differentiation, value_and_grad
 from rematc.compiler.driver import Compiled, Lowered
-from rematc.compiler.tracing import trace_call
+from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.tracing.arguments import CallArguments
+from rematc.compiler.transforms.differentiation import value_and_grad
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph

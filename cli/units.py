@@ -1,4 +1,4 @@
-"""Amounts in units that people read. Bytes are `rematc.compiler.residuals.format_bytes`."""
+"""Amounts in units that people read. Bytes are `rematc.compiler.reports.residuals.format_bytes`."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import jax
 import jax.tree_util
 
-from rematc.compiler.arguments import CallArguments, Function
-from rematc.compiler.programs import collection_paused, make_program, run_passes
-from rematc.compiler.report import DerivativeReport, Figures, Report, report_derivatives
-from rematc.compiler.residuals import SavedResidual
-from rematc.compiler.tracing import TracedFunction, trace_call
-from rematc.compiler.user_location import user_location
+from rematc.compiler.execution.calls import TracedFunction, trace_call
+from rematc.compiler.execution.programs import collection_paused, make_program, run_passes
+from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
+from rematc.compiler.reports.residuals import SavedResidual
+from rematc.compiler.tracing.arguments import CallArguments, Function
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
@@ -44,7 +44,7 @@ class Lowered:
 
     @property
     def records(self) -> tuple[object, ...]:
-        """The differentiations in the function (`rematc.compiler.differentiation.Differentiation`), innermost first."""
+        """The differentiations in the function (`reports.differentiation.Differentiation`), innermost first."""
         return self.traced.records
 
     @functools.cached_property

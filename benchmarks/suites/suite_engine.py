@@ -14,8 +14,8 @@ import jax.tree_util
 import numpy as np
 
 import rematc
-from rematc.compiler.arguments import CallArguments
-from rematc.compiler.tracing import trace_call
+from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.ir.interpreter import evaluate
 
 USES_XLA = os.environ.get("SUITE_ENGINE", "reference") == "xla"

@@ -20,7 +20,7 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any

@@ -25,7 +25,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.promotion import NumpyDType, kind_of, result_dtype
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.types import F64, TensorType
 
 

@@ -22,7 +22,7 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.numpy.promotion import ir_dtype, resolve
 from rematc.compiler.numpy.reductions import accumulator
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.builder import Builder
 from rematc.ir.core import Op, Value
 from rematc.ir.ops.cumulative import (

@@ -14,7 +14,7 @@ import numpy as np
 from rematc.compiler.numpy.elementwise import truth
 from rematc.compiler.numpy.matrices import floating, matrix, of_lower_triangle, square
 from rematc.compiler.numpy.operands import ArrayLike, broadcast_operand, fail, here, wrap
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.factorization import Qr

@@ -14,7 +14,7 @@ import numpy as np
 
 from rematc.compiler.numpy.operands import ArrayLike, as_ir_dtype, fail, here, promote, wrap
 from rematc.compiler.numpy.products import contract_values
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 
 Labels = tuple[str, ...]

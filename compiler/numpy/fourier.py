@@ -18,7 +18,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.shaping import roll
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops.complex_parts import Conj, whole_dtype
 from rematc.ir.ops.fourier import Fft

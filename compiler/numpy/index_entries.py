@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.compiler.numpy.operands import as_operand, fail, static_int
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Array
 
 

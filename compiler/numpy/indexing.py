@@ -36,7 +36,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.shaping import ravel
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Array, Value
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.indexing import Gather

@@ -12,7 +12,7 @@ from rematc.compiler.numpy.matrices import matrix, square
 from rematc.compiler.numpy.operands import ArrayLike, fail, here, normalize_axes, value_of, wrap
 from rematc.compiler.numpy.reductions import reduce_value
 from rematc.compiler.numpy.solving import inverse
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction
 from rematc.ir.ops.matrices import square_magnitude

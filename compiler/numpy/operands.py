@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from rematc.compiler.numpy.promotion import NumpyDType, default_dtype, ir_dtype, kind_of, result_dtype
-from rematc.compiler.trace import LITERAL_LIMIT, Trace, Tracer, current_trace, escaped, require_trace
+from rematc.compiler.tracing.trace import LITERAL_LIMIT, Trace, Tracer, current_trace, escaped, require_trace
 from rematc.ir.builder import Builder
 from rematc.ir.core import Value
 from rematc.ir.errors import CompileError

@@ -11,7 +11,7 @@ from rematc.compiler.numpy.operands import enter, fail
 from rematc.compiler.numpy.promotion import kind_of
 from rematc.compiler.numpy.shaping import astype
 from rematc.compiler.numpy.ufuncs import call_ufunc
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 Binary = Callable[[Tracer, object], Tracer]
 

@@ -9,7 +9,7 @@ import numpy as np
 from rematc.compiler.numpy.operands import ArrayLike, fail, here, promote, slice_along, static_int, value_of, wrap
 from rematc.compiler.numpy.products import contract_values
 from rematc.compiler.numpy.shaping import sliding_window_view
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction
 from rematc.ir.ops.matrices import conjugate

@@ -17,7 +17,7 @@ from rematc.compiler.numpy.operands import (
     promote,
     wrap,
 )
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops.matrices import conjugate
 from rematc.ir.types import BOOL, I64

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.types import DType, dtype_of_numpy
 
 NumpyDType = np.dtype[np.generic]

@@ -13,7 +13,7 @@ from rematc.compiler.numpy.operands import ArrayLike, fail, here, is_traced, nor
 from rematc.compiler.numpy.promotion import ir_dtype
 from rematc.compiler.numpy.reductions import Axis
 from rematc.compiler.numpy.sorting import sorted_along
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import rounding
 from rematc.ir.ops.sorting import take_along

@@ -22,7 +22,7 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Op, Value
 from rematc.ir.ops import reduction
 from rematc.ir.types import BOOL, I64, U64, DType, Kind, TensorType

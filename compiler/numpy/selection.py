@@ -26,7 +26,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.promotion import ir_dtype, kind_of, result_dtype
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction, rounding
 from rematc.ir.ops.inverse import Atan2

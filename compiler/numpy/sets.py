@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rematc.compiler.numpy.operands import ArrayLike, as_operand, fail, static_int, static_shape, value_of, wrap
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any

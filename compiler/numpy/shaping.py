@@ -28,7 +28,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.reductions import accumulator
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.types import BOOL, I64, TensorType
 
 

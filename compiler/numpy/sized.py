@@ -25,7 +25,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.sorting import flattened, order_along
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Array, Value
 from rematc.ir.ops.cumulative import CumulativeSum
 from rematc.ir.ops.indexing import Scatter

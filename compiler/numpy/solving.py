@@ -25,7 +25,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.products import dot, matmul_values
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu
 from rematc.ir.ops.matrices import batch_of, matmul, square_magnitude

@@ -21,7 +21,7 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.sorting import Sort, index_dtype, take_along

@@ -20,7 +20,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.reductions import Axis, count, ones_counted, reduce_value, select_elements
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction
 from rematc.ir.ops.complex_parts import part_dtype

@@ -35,7 +35,7 @@ from rematc.compiler.numpy.operators import (
     unary,
 )
 from rematc.compiler.numpy.ufuncs import apply_ufunc
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 
 def _method(function: Callable[..., object]) -> Callable[..., object]:

@@ -24,7 +24,7 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.numpy.promotion import Kind, ir_dtype, kind_of, resolve
 from rematc.compiler.numpy.special_functions import SPECIAL_RULES
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
 from rematc.ir.types import DType

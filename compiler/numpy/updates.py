@@ -34,7 +34,7 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Value
 from rematc.ir.ops import indexing

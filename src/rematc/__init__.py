@@ -14,24 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import rematc.numpy
     import rematc.policies  # noqa: F401  # makes `rematc.numpy` and `rematc.policies` known to type checkers
-    from rematc.compiler.batching import all_gather as all_gather
-    from rematc.compiler.batching import axis_index as axis_index
-    from rematc.compiler.batching import pmax as pmax
-    from rematc.compiler.batching import pmean as pmean
-    from rematc.compiler.batching import pmin as pmin
-    from rematc.compiler.batching import psum as psum
-    from rematc.compiler.batching import vmap as vmap
-    from rematc.compiler.branching import cond as cond
-    from rematc.compiler.branching import switch as switch
-    from rematc.compiler.checkpointing import checkpoint as checkpoint
-    from rematc.compiler.checkpointing import checkpoint_name as checkpoint_name
-    from rematc.compiler.checkpointing import remat as remat
-    from rematc.compiler.control_flow import scan as scan
-    from rematc.compiler.differentiation import grad as grad
-    from rematc.compiler.differentiation import jvp as jvp
-    from rematc.compiler.differentiation import linearize as linearize
-    from rematc.compiler.differentiation import value_and_grad as value_and_grad
-    from rematc.compiler.differentiation import vjp as vjp
+    from rematc.compiler.control_flow.branching import cond as cond
+    from rematc.compiler.control_flow.branching import switch as switch
+    from rematc.compiler.control_flow.loops import associative_scan as associative_scan
+    from rematc.compiler.control_flow.loops import bounded_while_loop as bounded_while_loop
+    from rematc.compiler.control_flow.loops import fori_loop as fori_loop
+    from rematc.compiler.control_flow.loops import map as map
+    from rematc.compiler.control_flow.loops import while_loop as while_loop
+    from rematc.compiler.control_flow.scan import scan as scan
     from rematc.compiler.driver import Compiled as Compiled
     from rematc.compiler.driver import CompiledFunction as CompiledFunction
     from rematc.compiler.driver import Lowered as Lowered
@@ -39,19 +29,29 @@ if TYPE_CHECKING:
     from rematc.compiler.driver import load as load
     from rematc.compiler.driver import lower as lower
     from rematc.compiler.driver import trace as trace
-    from rematc.compiler.execution import jit as jit
-    from rematc.compiler.jacobians import hessian as hessian
-    from rematc.compiler.jacobians import jacfwd as jacfwd
-    from rematc.compiler.jacobians import jacrev as jacrev
-    from rematc.compiler.loops import associative_scan as associative_scan
-    from rematc.compiler.loops import bounded_while_loop as bounded_while_loop
-    from rematc.compiler.loops import fori_loop as fori_loop
-    from rematc.compiler.loops import map as map
-    from rematc.compiler.loops import while_loop as while_loop
-    from rematc.compiler.residuals import print_saved_residuals as print_saved_residuals
-    from rematc.compiler.residuals import saved_residuals as saved_residuals
-    from rematc.compiler.side_by_side import print_fwd_bwd as print_fwd_bwd
+    from rematc.compiler.execution.jit import jit as jit
+    from rematc.compiler.reports.residuals import print_saved_residuals as print_saved_residuals
+    from rematc.compiler.reports.residuals import saved_residuals as saved_residuals
+    from rematc.compiler.reports.side_by_side import print_fwd_bwd as print_fwd_bwd
     from rematc.compiler.text import parse as parse
+    from rematc.compiler.transforms.batching import all_gather as all_gather
+    from rematc.compiler.transforms.batching import axis_index as axis_index
+    from rematc.compiler.transforms.batching import pmax as pmax
+    from rematc.compiler.transforms.batching import pmean as pmean
+    from rematc.compiler.transforms.batching import pmin as pmin
+    from rematc.compiler.transforms.batching import psum as psum
+    from rematc.compiler.transforms.batching import vmap as vmap
+    from rematc.compiler.transforms.checkpointing import checkpoint as checkpoint
+    from rematc.compiler.transforms.checkpointing import checkpoint_name as checkpoint_name
+    from rematc.compiler.transforms.checkpointing import remat as remat
+    from rematc.compiler.transforms.differentiation import grad as grad
+    from rematc.compiler.transforms.differentiation import jvp as jvp
+    from rematc.compiler.transforms.differentiation import linearize as linearize
+    from rematc.compiler.transforms.differentiation import value_and_grad as value_and_grad
+    from rematc.compiler.transforms.differentiation import vjp as vjp
+    from rematc.compiler.transforms.jacobians import hessian as hessian
+    from rematc.compiler.transforms.jacobians import jacfwd as jacfwd
+    from rematc.compiler.transforms.jacobians import jacrev as jacrev
     from rematc.ir.errors import CompileError as CompileError
     from rematc.ir.errors import InternalError as InternalError
 
@@ -60,29 +60,29 @@ __version__ = "0.1.0"
 # Where each public name lives. They are imported on first use, so that `remat-compile --help` waits for neither NumPy
 # nor JAX.
 _HOMES = {
-    "all_gather": "rematc.compiler.batching",
-    "axis_index": "rematc.compiler.batching",
-    "pmax": "rematc.compiler.batching",
-    "pmean": "rematc.compiler.batching",
-    "pmin": "rematc.compiler.batching",
-    "psum": "rematc.compiler.batching",
-    "vmap": "rematc.compiler.batching",
-    "checkpoint": "rematc.compiler.checkpointing",
-    "remat": "rematc.compiler.checkpointing",
-    "checkpoint_name": "rematc.compiler.checkpointing",
-    "cond": "rematc.compiler.branching",
-    "switch": "rematc.compiler.branching",
-    "scan": "rematc.compiler.control_flow",
-    "associative_scan": "rematc.compiler.loops",
-    "bounded_while_loop": "rematc.compiler.loops",
-    "fori_loop": "rematc.compiler.loops",
-    "map": "rematc.compiler.loops",
-    "while_loop": "rematc.compiler.loops",
-    "grad": "rematc.compiler.differentiation",
-    "jvp": "rematc.compiler.differentiation",
-    "linearize": "rematc.compiler.differentiation",
-    "value_and_grad": "rematc.compiler.differentiation",
-    "vjp": "rematc.compiler.differentiation",
+    "all_gather": "rematc.compiler.transforms.batching",
+    "axis_index": "rematc.compiler.transforms.batching",
+    "pmax": "rematc.compiler.transforms.batching",
+    "pmean": "rematc.compiler.transforms.batching",
+    "pmin": "rematc.compiler.transforms.batching",
+    "psum": "rematc.compiler.transforms.batching",
+    "vmap": "rematc.compiler.transforms.batching",
+    "checkpoint": "rematc.compiler.transforms.checkpointing",
+    "remat": "rematc.compiler.transforms.checkpointing",
+    "checkpoint_name": "rematc.compiler.transforms.checkpointing",
+    "cond": "rematc.compiler.control_flow.branching",
+    "switch": "rematc.compiler.control_flow.branching",
+    "scan": "rematc.compiler.control_flow.scan",
+    "associative_scan": "rematc.compiler.control_flow.loops",
+    "bounded_while_loop": "rematc.compiler.control_flow.loops",
+    "fori_loop": "rematc.compiler.control_flow.loops",
+    "map": "rematc.compiler.control_flow.loops",
+    "while_loop": "rematc.compiler.control_flow.loops",
+    "grad": "rematc.compiler.transforms.differentiation",
+    "jvp": "rematc.compiler.transforms.differentiation",
+    "linearize": "rematc.compiler.transforms.differentiation",
+    "value_and_grad": "rematc.compiler.transforms.differentiation",
+    "vjp": "rematc.compiler.transforms.differentiation",
     "Compiled": "rematc.compiler.driver",
     "CompiledFunction": "rematc.compiler.driver",
     "Lowered": "rematc.compiler.driver",
@@ -90,13 +90,13 @@ _HOMES = {
     "load": "rematc.compiler.driver",
     "lower": "rematc.compiler.driver",
     "trace": "rematc.compiler.driver",
-    "jit": "rematc.compiler.execution",
-    "hessian": "rematc.compiler.jacobians",
-    "jacfwd": "rematc.compiler.jacobians",
-    "jacrev": "rematc.compiler.jacobians",
-    "print_saved_residuals": "rematc.compiler.residuals",
-    "saved_residuals": "rematc.compiler.residuals",
-    "print_fwd_bwd": "rematc.compiler.side_by_side",
+    "jit": "rematc.compiler.execution.jit",
+    "hessian": "rematc.compiler.transforms.jacobians",
+    "jacfwd": "rematc.compiler.transforms.jacobians",
+    "jacrev": "rematc.compiler.transforms.jacobians",
+    "print_saved_residuals": "rematc.compiler.reports.residuals",
+    "saved_residuals": "rematc.compiler.reports.residuals",
+    "print_fwd_bwd": "rematc.compiler.reports.side_by_side",
     "parse": "rematc.compiler.text",
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",

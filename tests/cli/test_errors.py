@@ -140,7 +140,7 @@ def test_any_other_exception_in_rematc_is_ours(
 def test_exception_of_ours_below_the_model_shows_the_models_line(
     command: Command, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rematc.compiler.trace.user_location", None)
+    monkeypatch.setattr("rematc.compiler.tracing.trace.user_location", None)
     check_fault_of_ours(command, small_model, "TypeError: 'NoneType' object is not callable")
     assert command(small_model).stderr.startswith("model.py:4:")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.compiler.differentiation import Differentiation
+from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 

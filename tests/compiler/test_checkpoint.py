@@ -20,8 +20,8 @@ import pytest
 
 import rematc
 from rematc import policies
-from rematc.compiler.differentiation import Differentiation
-from rematc.compiler.tracing import trace_function
+from rematc.compiler.execution.calls import trace_function
+from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.passes.dce import DeadCode

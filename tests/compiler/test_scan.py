@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rematc
-from rematc.compiler.differentiation import Differentiation
+from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.loops import Scan

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rematc.compiler.trace import LITERAL_LIMIT, Tracer, current_trace, is_splat
-from rematc.compiler.tracing import apply_graph, emit_op, emit_op1, trace_function
+from rematc.compiler.execution.calls import apply_graph, emit_op, emit_op1, trace_function
+from rematc.compiler.tracing.trace import LITERAL_LIMIT, Tracer, current_trace, is_splat
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.arithmetic import Add, Negate

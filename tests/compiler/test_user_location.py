@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rematc.compiler.user_location import user_location
+from rematc.compiler.tracing.user_location import user_location
 
 
 def _here() -> Any:

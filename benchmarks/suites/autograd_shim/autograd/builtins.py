@@ -4,7 +4,7 @@ import builtins
 
 import numpy as np
 
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 dict, list, tuple = builtins.dict, builtins.list, builtins.tuple
 

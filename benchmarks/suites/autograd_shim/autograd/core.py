@@ -11,7 +11,7 @@ import numpy as np
 import rematc
 from autograd.custom import primitive, primitive_vjps
 from autograd.engine import run
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 __all__ = ["VSpace", "make_jvp", "make_vjp", "primitive", "primitive_vjps", "vspace"]
 

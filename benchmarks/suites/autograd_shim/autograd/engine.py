@@ -8,7 +8,7 @@ from typing import Any
 import jax.tree_util
 from suite_engine import traced_call
 
-from rematc.compiler.trace import current_trace
+from rematc.compiler.tracing.trace import current_trace
 from rematc.ir.errors import CompileError
 
 

@@ -1,7 +1,7 @@
 """What tests ask of autograd's tracing."""
 
 from autograd.custom import notrace_primitive, primitive
-from rematc.compiler.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer
 
 __all__ = ["isbox", "notrace_primitive", "primitive"]
 

@@ -14,13 +14,14 @@ from itertools import accumulate
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, argument_positions, chosen, function_name
-from rematc.compiler.differentiation import Differentiation, require_float, run
-from rematc.compiler.execution import Eager
-from rematc.compiler.residuals import log_residuals
-from rematc.compiler.trace import Tracer, current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, apply_graph, emit_op1, trace_call
-from rematc.compiler.user_location import user_location
+from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_call
+from rematc.compiler.execution.jit import Eager
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.residuals import log_residuals
+from rematc.compiler.tracing.arguments import CallArguments, Function, argument_positions, chosen, function_name
+from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.differentiation import require_float, run
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from rematc.ir.types import I32, TensorType

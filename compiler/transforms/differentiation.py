@@ -10,13 +10,16 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import SupportsIndex
 
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import (
+from rematc.compiler.execution.calls import TracedFunction, apply_graph, trace_call
+from rematc.compiler.execution.jit import Eager, run_graph
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.residuals import log_residuals
+from rematc.compiler.tracing.arguments import (
     CallArguments,
     Function,
     argument_positions,
@@ -24,34 +27,14 @@ from rematc.compiler.arguments import (
     function_name,
     policy_argument,
 )
-from rematc.compiler.execution import Eager, run_graph
-from rematc.compiler.residuals import log_residuals
-from rematc.compiler.trace import current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, apply_graph, trace_call
-from rematc.compiler.user_location import user_location
+from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 from rematc.passes import linearize as linearization
 from rematc.passes.jvp import jvp as jvp_of_graph
-
-
-@dataclass(frozen=True, slots=True)
-class Differentiation:
-    """What a trace notes about a derivative in it, for reports.
-
-    Attributes:
-        function: name of the function differentiated.
-        policy: the policy on the whole function, if any.
-        primal: the function's graph as traced, under its policy.
-        vjp: its forward and backward graphs and its residuals.
-    """
-
-    function: str
-    policy: Policy | None
-    primal: Graph
-    vjp: linearization.Vjp
 
 
 def whole_policy(policy: object) -> Policy | None:

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from rematc.compiler.arguments import CallArguments, Function
-from rematc.compiler.tracing import trace_call
+from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.tracing.arguments import CallArguments, Function
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
 from rematc.passes.cse import CommonSubexpressions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rematc.compiler.tracing import TracedFunction
+from rematc.compiler.execution.calls import TracedFunction
 from rematc.ir.core import Array, Graph
 from rematc.lowering import jax_adapter
 from rematc.lowering.module import stablehlo_text

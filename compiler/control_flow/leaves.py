@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, is_array_like, leaf_type
-from rematc.compiler.execution import run_graph
-from rematc.compiler.tracing import emit_op1, trace_call
-from rematc.compiler.user_location import user_location
+from rematc.compiler.execution.calls import emit_op1, trace_call
+from rematc.compiler.execution.jit import run_graph
+from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like, leaf_type
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location

@@ -16,11 +16,11 @@ from typing import ParamSpec, TypeVar, cast
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, function_name
-from rematc.compiler.execution import Eager
-from rematc.compiler.trace import Tracer, current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, apply_graph, emit_op1, trace_function
-from rematc.compiler.user_location import user_location
+from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_function
+from rematc.compiler.execution.jit import Eager
+from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum
 from rematc.ir.ops.conversion import Convert

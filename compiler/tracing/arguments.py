@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.trace import Tracer
-from rematc.compiler.user_location import user_location
+from rematc.compiler.tracing.trace import Tracer
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType, dtype_of_numpy

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import function_name, leaf_type
-from rematc.compiler.leaves import Leaves, executed, line_of
-from rematc.compiler.trace import Tracer, current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, emit_op, emit_op1, trace_function
-from rematc.compiler.user_location import user_location
+from rematc.compiler.control_flow.leaves import Leaves, executed, line_of
+from rematc.compiler.execution.calls import TracedFunction, emit_op, emit_op1, trace_function
+from rematc.compiler.tracing.arguments import function_name, leaf_type
+from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import Equations

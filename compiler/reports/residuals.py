@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.compiler import trace
-from rematc.compiler.arguments import CallArguments, Function
-from rematc.compiler.tracing import trace_call
+from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.tracing import trace
+from rematc.compiler.tracing.arguments import CallArguments, Function
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType

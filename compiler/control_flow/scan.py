@@ -10,12 +10,12 @@ from dataclasses import replace
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import Function, function_name
-from rematc.compiler.checkpointing import checkpoint
-from rematc.compiler.leaves import Leaves, executed, line_of
-from rematc.compiler.trace import current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, emit_op, trace_function
-from rematc.compiler.user_location import user_location
+from rematc.compiler.control_flow.leaves import Leaves, executed, line_of
+from rematc.compiler.execution.calls import TracedFunction, emit_op, trace_function
+from rematc.compiler.tracing.arguments import Function, function_name
+from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.checkpointing import checkpoint
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.loops import Scan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from rematc.compiler.differentiation import Differentiation
-from rematc.compiler.residuals import SavedResidual, describe_residuals
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.residuals import SavedResidual, describe_residuals
 from rematc.ir.core import Graph
 from rematc.passes.accounting import Work, flat_equations, split_backward, total_work, work_by_op
 from rematc.passes.cse import CommonSubexpressions

@@ -8,10 +8,10 @@ from typing import ParamSpec, TypeVar, cast
 
 import jax.tree_util
 
-from rematc.compiler.arguments import CallArguments, Statics, leaf_type, policy_argument
-from rematc.compiler.trace import Tracer, current_trace
-from rematc.compiler.tracing import emit_op, emit_op1, trace_call
-from rematc.compiler.user_location import user_location
+from rematc.compiler.execution.calls import emit_op, emit_op1, trace_call
+from rematc.compiler.tracing.arguments import CallArguments, Statics, leaf_type, policy_argument
+from rematc.compiler.tracing.trace import Tracer, current_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name

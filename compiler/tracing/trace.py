@@ -12,7 +12,7 @@ from contextvars import ContextVar, Token
 
 import numpy as np
 
-from rematc.compiler.user_location import user_location
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Op, Value
 from rematc.ir.errors import CompileError, InternalError

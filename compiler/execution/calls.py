@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, function_name
 from rematc.compiler.numpy.tracer import NumpyTracer
-from rematc.compiler.trace import Trace, Tracer, current_trace, require_trace
-from rematc.compiler.user_location import user_location
+from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.trace import Trace, Tracer, current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType

@@ -10,10 +10,10 @@ import jax
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import CallArguments, Function, Statics
-from rematc.compiler.programs import collection_paused, make_program, program_of, run_passes
-from rematc.compiler.trace import current_trace, require_trace
-from rematc.compiler.tracing import emit_op, trace_call
+from rematc.compiler.execution.calls import emit_op, trace_call
+from rematc.compiler.execution.programs import collection_paused, make_program, program_of, run_passes
+from rematc.compiler.tracing.arguments import CallArguments, Function, Statics
+from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Call
 from rematc.lowering.dispatch import Dispatcher, Staged

@@ -8,13 +8,13 @@ from typing import TypeVar, cast
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.arguments import Function, function_name
-from rematc.compiler.branching import cond
-from rematc.compiler.control_flow import carried, check_carry, scan
-from rematc.compiler.leaves import Leaves, executed
-from rematc.compiler.trace import Tracer, current_trace, require_trace
-from rematc.compiler.tracing import TracedFunction, emit_op, emit_op1, trace_function
-from rematc.compiler.user_location import user_location
+from rematc.compiler.control_flow.branching import cond
+from rematc.compiler.control_flow.leaves import Leaves, executed
+from rematc.compiler.control_flow.scan import carried, check_carry, scan
+from rematc.compiler.execution.calls import TracedFunction, emit_op, emit_op1, trace_function
+from rematc.compiler.tracing.arguments import Function, function_name
+from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Array, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.loops import While

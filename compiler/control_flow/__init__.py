@@ -1,0 +1,1 @@
+"""Loops and branches over traced values."""

@@ -1,0 +1,1 @@
+"""From Python functions to graphs and running programs: calls, the pipeline, jit."""

@@ -1,0 +1,1 @@
+"""What rematc shows: residuals, reports, forward and backward side by side."""

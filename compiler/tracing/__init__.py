@@ -1,0 +1,1 @@
+"""Tracing: the trace under construction, arguments as leaves, the user's location."""
