@@ -113,26 +113,34 @@ def select_and_scatter(w: Writer, eqn: Equation) -> None:
 def select_and_gather(w: Writer, eqn: Equation) -> None:
     """A windowed reduction of pairs (element, value): of two the one with the better element, of equals the first.
 
-    Floats start from NaN, which anything displaces: padding is not picked, not even from infinities.
+    Padding is not picked, not even from elements that are as bad as can be. Floats start from NaN, which anything
+    displaces; integers, which have no such number, carry along whether they are elements.
     """
     op = eqn.op
     assert isinstance(op, window.SelectAndGather)
     operand, _ = eqn.operands
     (result,) = eqn.results
-    dtype = operand.type.dtype
-    scalar, ones = w.type(TensorType(dtype, ())), array((1,) * operand.type.rank)
-    worst = literal(w, _worst(op, dtype), eqn.loc)
-    zero = literal(w, np.zeros((), dtype.numpy), eqn.loc)
+    dtype, ones = operand.type.dtype, array((1,) * operand.type.rank)
+    names = [w.name(value) for value in eqn.operands]
+    starts = [literal(w, _worst(op, dtype), eqn.loc), literal(w, np.zeros((), dtype.numpy), eqn.loc)]
+    dtypes = [dtype, dtype]
+    if not dtype.is_float:
+        names.append(_marks(w, operand.type.with_dtype(BOOL), eqn.loc))
+        starts.append(literal(w, np.asarray(False), eqn.loc))
+        dtypes.append(BOOL)
     attributes = (
         f"base_dilations = {ones}, padding = {padding_attribute(op.padding)}, window_dilations = {ones}, "
         f"window_dimensions = {array(op.window_dimensions)}, window_strides = {array(op.window_strides)}"
     )
-    both = w.fresh()
-    w.raw(f'{both}:2 = "stablehlo.reduce_window"({w.names(eqn.operands)}, {worst}, {zero}) <{{{attributes}}}> ({{')
-    _better_pair(w, op, dtype, eqn.loc)
-    shape = w.type(result.type)
-    w.line(f"}}) : ({w.types(eqn.operands)}, {scalar}, {scalar}) -> ({shape}, {shape})", eqn.loc)
-    w.bind(result, f"{both}#1")
+    found, all_names = w.fresh(), ", ".join([*names, *starts])
+    w.raw(f'{found}:{len(names)} = "stablehlo.reduce_window"({all_names}) <{{{attributes}}}> ({{')
+    _better(w, op, dtypes, eqn.loc)
+    given, scalars, shapes = [
+        ", ".join([w.type(type.with_dtype(one)) for one in dtypes])
+        for type in (operand.type, TensorType(dtype, ()), result.type)
+    ]
+    w.line(f"}}) : ({given}, {scalars}) -> ({shapes})", eqn.loc)
+    w.bind(result, f"{found}#1")
 
 
 def _worst(op: window.SelectAndGather, dtype: DType) -> Array:
@@ -142,16 +150,31 @@ def _worst(op: window.SelectAndGather, dtype: DType) -> Array:
     return reduction.reduction(()).neutral(dtype)
 
 
-def _better_pair(w: Writer, op: window.SelectAndGather, dtype: DType, loc: Location | None) -> None:
-    """A region of (x, v, y, u): y and u if y is better than x or x is NaN, else x and v."""
-    scalar, truth = w.type(TensorType(dtype, ())), w.type(TensorType(BOOL, ()))
-    x, v, y, u = [w.fresh() for _ in range(4)]
-    is_better, is_nan, wins, element, value = [w.fresh() for _ in range(5)]
-    kind, compared = COMPARE_TYPES[dtype.kind], f"({scalar}, {scalar}) -> {truth}"
-    w.raw(f"^bb0({', '.join([f'{name}: {scalar}' for name in (x, v, y, u)])}):")
+def _marks(w: Writer, type: TensorType, loc: Location | None) -> str:
+    """True for every element."""
+    name, true = w.fresh(), literal(w, np.asarray(True), loc)
+    signature = f"({w.type(type.with_shape(()))}) -> {w.type(type)}"
+    w.line(f"{name} = stablehlo.broadcast_in_dim {true}, dims = [] : {signature}", loc)
+    return name
+
+
+def _better(w: Writer, op: window.SelectAndGather, dtypes: Sequence[DType], loc: Location | None) -> None:
+    """A region of (x, v, ...), (y, u, ...): the latter if y is better than x or x is no element, else the former."""
+    scalars = [w.type(TensorType(dtype, ())) for dtype in dtypes]
+    truth, kind = w.type(TensorType(BOOL, ())), COMPARE_TYPES[dtypes[0].kind]
+    compared = f"({scalars[0]}, {scalars[0]}) -> {truth}"
+    olds, news = [w.fresh() for _ in dtypes], [w.fresh() for _ in dtypes]
+    (x, *_), (y, *_) = olds, news
+    is_better, is_none, wins = w.fresh(), w.fresh(), w.fresh()
+    w.raw(f"^bb0({', '.join([f'{name}: {type}' for name, type in zip(olds + news, scalars * 2, strict=True)])}):")
     w.line(f"  {is_better} = stablehlo.compare {_BETTER[op.direction]}, {y}, {x}, {kind} : {compared}", loc)
-    w.line(f"  {is_nan} = stablehlo.compare NE, {x}, {x}, {kind} : {compared}", loc)
-    w.line(f"  {wins} = stablehlo.or {is_better}, {is_nan} : {truth}", loc)
-    w.line(f"  {element} = stablehlo.select {wins}, {y}, {x} : {truth}, {scalar}", loc)
-    w.line(f"  {value} = stablehlo.select {wins}, {u}, {v} : {truth}, {scalar}", loc)
-    w.line(f"  stablehlo.return {element}, {value} : {scalar}, {scalar}", loc)
+    if dtypes[0].is_float:
+        w.line(f"  {is_none} = stablehlo.compare NE, {x}, {x}, {kind} : {compared}", loc)
+    else:
+        w.line(f"  {is_none} = stablehlo.not {olds[-1]} : {truth}", loc)
+    w.line(f"  {wins} = stablehlo.or {is_better}, {is_none} : {truth}", loc)
+    chosen = []
+    for old, new, type in zip(olds, news, scalars, strict=True):
+        chosen.append(w.fresh())
+        w.line(f"  {chosen[-1]} = stablehlo.select {wins}, {new}, {old} : {truth}, {type}", loc)
+    w.line(f"  stablehlo.return {', '.join(chosen)} : {', '.join(scalars)}", loc)
