@@ -1,0 +1,286 @@
+"""Memory of rematerialization, rematc beside JAX on the jax that is installed: the project's main table.
+
+    python benchmarks/memory.py [--only chain,transformer] [--quick] [--json FILE]
+
+Each model is one body for both (benchmarks/models/), differentiated with respect to its parameters. A policy stands
+on the whole, unmodified model; beside it JAX with the same policy on each block, wrapped by hand, and the cut of the
+model's equations into eight equal runs, each checkpointed. The columns:
+
+    temporary   MiB of temporary memory, as XLA says (memory_analysis)
+    GFLOP       as XLA says (cost_analysis), a loop's body counted once
+    time        median run time over that of JAX without rematerialization, runs interleaved
+    compile     seconds that XLA takes
+    gradients   largest difference from JAX's without rematerialization, over the largest entry of each array; and
+                from the same side's without rematerialization, 0 where they are equal bit for bit
+
+With --quick nothing is run: memory and work only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib.version
+import numpy as np
+
+import rematc
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
+
+from benchmarks.models import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped  # noqa: E402
+from benchmarks.naive import cut_into_runs  # noqa: E402
+from rematc.ir.errors import CompileError  # noqa: E402
+from rematc.passes.policies import parse_policy  # noqa: E402
+
+POLICIES = ("nothing", "dots", "dots-no-batch", "names", "auto")
+NAIVE_RUNS = 8
+JAX_POLICIES: dict[str, Any] = {
+    "nothing": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_saveable,
+    "dots-no-batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+#: What makes XLA:CPU before jaxlib 0.12 keep JAX's barriers too: what an expert would pass.
+KEPT = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How one program of a table is made.
+
+    Attributes:
+        side: rematc or jax.
+        placement: none, whole, blocks, groups (blocks and groups of them, nested), runs (the cut into equal runs), and
+            for JAX "blocks, option": with the compile option that makes barriers hold.
+        policy: its name in `POLICIES`; "" with no checkpoint.
+    """
+
+    side: str
+    placement: str
+    policy: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.side, self.placement, self.policy) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A compiled program: what XLA says of it, and how to run it."""
+
+    variant: Variant
+    temporary: int
+    flops: float
+    seconds: float
+    run: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of a table; what was not measured is None."""
+
+    model: str
+    variant: Variant
+    temporary: int
+    flops: float
+    compile_seconds: float
+    time: float | None = None
+    difference: float | None = None
+    own_difference: float | None = None
+    samples: list[float] = field(default_factory=list)
+
+
+def variants(model: Model, policies: Sequence[str]) -> Iterator[Variant]:
+    """The programs of a model's table."""
+    yield Variant("jax", "none")
+    yield Variant("rematc", "none")
+    if model.has_groups:
+        yield Variant("rematc", "blocks", "nothing")
+        yield Variant("rematc", "groups", "nothing")
+        yield Variant("jax", "groups", "nothing")
+    for policy in policies:
+        if policy == "names" and not model.names:
+            continue
+        if policy == "auto":
+            if _is_policy(policy):
+                yield Variant("rematc", "whole", policy)
+            continue
+        yield Variant("rematc", "whole", policy)
+        yield Variant("jax", "whole", policy)
+        yield Variant("jax", "blocks", policy)
+        if _drops_barriers():
+            yield Variant("jax", "blocks, option", policy)
+    yield Variant("jax", f"{NAIVE_RUNS} runs", "nothing")
+    if _drops_barriers():
+        yield Variant("jax", f"{NAIVE_RUNS} runs, option", "nothing")
+
+
+def _is_policy(text: str) -> bool:
+    try:
+        parse_policy(text)
+    except CompileError:
+        return False
+    return True
+
+
+def _drops_barriers() -> bool:
+    version = tuple(int(part) for part in jaxlib.version.__version__.split(".")[:2])
+    return jax.default_backend() == "cpu" and version < (0, 12)
+
+
+# -- programs --------------------------------------------------------------------------------------------------------
+
+
+def build(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
+    """Compile one program. Raises CompileError, or what JAX raises, for a model that a side cannot compile."""
+    return (_build_rematc if variant.side == "rematc" else _build_jax)(model, variant, arguments)
+
+
+def _build_rematc(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
+    policy = f"names={','.join(model.names)}" if variant.policy == "names" else variant.policy
+    is_local = variant.placement in ("blocks", "groups")
+
+    def wrap(function: Any) -> Any:
+        return rematc.checkpoint(function, policy=policy)
+
+    loss = model.build(
+        REMATC, wrap if is_local else unwrapped, wrap if variant.placement == "groups" else unwrapped
+    )
+    step = rematc.value_and_grad(loss, policy=policy if variant.placement == "whole" else None)
+    compiled = rematc.compile(step, *arguments)
+    temporary, flops = compiled.memory().temp_bytes, compiled.flops()
+    return Built(variant, temporary, flops, compiled.executable.compile_seconds, lambda: compiled(*arguments))
+
+
+def _build_jax(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
+    policy = JAX_POLICIES.get(variant.policy)
+    if variant.policy == "names":
+        policy = jax.checkpoint_policies.save_only_these_names(*model.names)
+    placement, _, option = variant.placement.partition(", ")
+
+    def wrap(function: Any) -> Any:
+        return jax.checkpoint(function, policy=policy)
+
+    loss = model.build(
+        JAX, wrap if placement in ("blocks", "groups") else unwrapped, wrap if placement == "groups" else unwrapped
+    )
+    if placement == "whole":
+        loss = wrap(loss)
+    elif placement.endswith("runs"):
+        loss = cut_into_runs(loss, arguments, NAIVE_RUNS)
+    lowered = jax.jit(jax.value_and_grad(loss)).lower(*arguments)
+    start = time.perf_counter()
+    compiled = lowered.compile(compiler_options=KEPT if option else None)
+    seconds = time.perf_counter() - start
+    memory: Any = compiled.memory_analysis()
+    cost: Any = compiled.cost_analysis()
+    return Built(
+        variant, memory.temp_size_in_bytes, cost.get("flops", 0.0), seconds, lambda: compiled(*arguments)
+    )
+
+
+# -- measuring -------------------------------------------------------------------------------------------------------
+
+
+def measure(model: Model, policies: Sequence[str], rounds: int) -> list[Row]:
+    """All programs of a model's table, compiled, run `rounds` times in turn (not at all with 0), and compared."""
+    arguments = model.arguments()
+    rows: list[Row] = []
+    programs: list[Built] = []
+    for variant in variants(model, policies):
+        built = build(model, variant, arguments)
+        programs.append(built)
+        rows.append(Row(model.name, variant, built.temporary, built.flops, built.seconds))
+        print(f"{model.name}: {variant}: {built.temporary / 2**20:.0f} MiB", file=sys.stderr, flush=True)
+    if rounds:
+        _compare_gradients(rows, programs)
+        _time(rows, programs, rounds)
+    return rows
+
+
+def _compare_gradients(rows: Sequence[Row], programs: Sequence[Built]) -> None:
+    """Also the first run of each program, which is not timed."""
+    references: dict[str, list[Any]] = {}
+    for row, program in zip(rows, programs, strict=True):
+        gradients = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(program.run()[1])]
+        own = references.setdefault(program.variant.side, gradients)
+        row.difference = _difference(gradients, references["jax"])
+        row.own_difference = _difference(gradients, own)
+
+
+def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
+    """The largest difference, over the largest entry of its array."""
+    worst = 0.0
+    for one, other in zip(found, expected, strict=True):
+        if one.size:
+            scale = float(np.abs(other).max()) or 1.0
+            worst = max(worst, float(np.abs(one - other).max()) / scale)
+    return worst
+
+
+def _time(rows: Sequence[Row], programs: Sequence[Built], rounds: int) -> None:
+    for _ in range(rounds):
+        for row, program in zip(rows, programs, strict=True):
+            start = time.perf_counter()
+            jax.block_until_ready(program.run())
+            row.samples.append(time.perf_counter() - start)
+    baseline = statistics.median(rows[0].samples)
+    for row in rows:
+        row.time = statistics.median(row.samples) / baseline
+
+
+# -- printing --------------------------------------------------------------------------------------------------------
+
+
+def table(model: Model, rows: Sequence[Row]) -> str:
+    """A model's rows as Markdown."""
+    lines = [
+        f"### {model.name}: {model.about}",
+        "",
+        "| program | temporary MiB | GFLOP | time | compile s | gradients: to JAX, own |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        is_run = row.time is not None
+        cells = (
+            f"{row.temporary / 2**20:.0f}",
+            f"{row.flops / 1e9:.1f}",
+            f"{row.time:.2f}" if is_run else "",
+            f"{row.compile_seconds:.1f}",
+            f"{row.difference:.0e}, {row.own_difference:.0e}" if is_run else "",
+        )
+        lines.append(f"| {row.variant} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", help=f"models, separated by commas, of: {', '.join(MODELS)}")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="policies, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="compile only: memory and work")
+    parser.add_argument("--rounds", type=int, default=3, help="timed runs of each program")
+    parser.add_argument("--json", type=Path, help="a file for the rows as JSON")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else [name for name in MODELS if name not in ON_REQUEST]
+    if unknown := set(names) - set(MODELS):
+        parser.error(f"no model {', '.join(sorted(unknown))}")
+    print(f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__} on {jax.default_backend()}\n")
+    rows: list[Row] = []
+    for name in names:
+        measured = measure(MODELS[name], options.policies.split(","), 0 if options.quick else options.rounds)
+        print(table(MODELS[name], measured), flush=True)
+        rows += measured
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
