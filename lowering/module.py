@@ -46,6 +46,7 @@ from rematc.lowering.ops import (
     structural,
     transcendental,
     triangular,
+    while_loop,
     window,
 )
 from rematc.lowering.writer import UNKNOWN, Writer, quoted
@@ -78,6 +79,7 @@ FAMILIES = (
     structural,
     transcendental,
     triangular,
+    while_loop,
     window,
 )
 

@@ -17,8 +17,8 @@ from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Array, Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.loops import While
 from rematc.ir.ops.structural import Iota
+from rematc.ir.ops.while_loop import While
 from rematc.ir.types import BOOL, I64, TensorType
 
 T = TypeVar("T")

@@ -28,5 +28,6 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     structural,
     transcendental,
     triangular,
+    while_loop,
     window,
 )

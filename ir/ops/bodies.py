@@ -77,3 +77,20 @@ def live_equations(graph: Graph, live: set[Value]) -> tuple[Equation, ...]:
 def types_text(types: Iterable[TensorType]) -> str:
     """`(f32[4], i32[])`."""
     return f"({', '.join(map(str, types))})"
+
+
+def with_tangents(
+    body: Graph, count: int, has_tangent: tuple[bool, ...], carries: Sequence[bool]
+) -> tuple[Graph, tuple[bool, ...]]:
+    """The body with zeros for the tangents of carries that a step does not give."""
+    missing = [is_set and not has for is_set, has in zip(carries, has_tangent, strict=False)]
+    if not any(missing):
+        return body, has_tangent
+    inside = Equations(body.equations)
+    tangents = list(spread(body.results[count:], has_tangent))
+    for index, is_missing in enumerate(missing):
+        if is_missing:
+            tangents[index] = inside.zeros(body.results[index].type)
+    present = [tangent for tangent in tangents if tangent is not None]
+    graph = Graph(body.name, body.params, tuple(inside.all), (*body.results[:count], *present))
+    return graph, tuple([tangent is not None for tangent in tangents])

@@ -20,7 +20,8 @@ from rematc.ir.ops.shape import BroadcastInDim
 
 if TYPE_CHECKING:
     from rematc.ir.ops.branches import Case
-    from rematc.ir.ops.loops import Scan, While
+    from rematc.ir.ops.loops import Scan
+    from rematc.ir.ops.while_loop import While
 
 
 def vmap_scan(
@@ -32,7 +33,7 @@ def vmap_scan(
     wanted = (*flags, *found[op.carry :])
     values, first, stacks = op.parts(operands)
     results = b.emit(
-        with_fields(op, body=_with_batch(body, size, found, wanted)),
+        with_fields(op, body=with_batch(body, size, found, wanted)),
         *values,
         *_spread(b, size, first, carry, flags),
         # A stack has the steps first, and then the batch.
@@ -53,7 +54,7 @@ def vmap_while(
         flags = (True,) * len(carry)
         body, found = vmap(op.body, (*of_body, *flags))
         cond, _ = vmap(op.cond, (*of_cond, *flags))
-    body = _with_batch(body, size, found, flags)
+    body = with_batch(body, size, found, flags)
     cond_consts, body_consts, first = op.parts(operands)
     given = _spread(b, size, first, carry, flags)
     if not is_condition_batched:
@@ -70,7 +71,7 @@ def vmap_case(
     """`Case.vmap_region`: a case of batches, or every branch and a choice for each element."""
     parts = [vmap(branch, is_batched[1:]) for branch in op.branches]
     flags = [is_batched[0] or any(column) for column in zip(*[found for _, found in parts], strict=True)]
-    branches = [_with_batch(graph, size, found, flags) for graph, found in parts]
+    branches = [with_batch(graph, size, found, flags) for graph, found in parts]
     if not is_batched[0]:
         return b.emit(with_fields(op, branches=tuple(branches)), *operands)
     index, *given = operands
@@ -108,7 +109,7 @@ def _spread(b: Emitter, size: int, values: Primals, is_batched: Sequence[bool], 
     return [repeated(b, size, x, is_set) if is_wanted else x for x, is_set, is_wanted in rows]
 
 
-def _with_batch(graph: Graph, size: int, found: Sequence[bool], wanted: Sequence[bool]) -> Graph:
+def with_batch(graph: Graph, size: int, found: Sequence[bool], wanted: Sequence[bool]) -> Graph:
     """The graph with results repeated that have to be batched and are not."""
     if list(found) == list(wanted):
         return graph

@@ -1,4 +1,4 @@
-"""Lowering of loops to `stablehlo.while`: a scan counts its steps and writes its ys in place."""
+"""Lowering of scans to `stablehlo.while`: the loop counts its steps and writes its ys in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from rematc.ir.core import Equation, Value
 from rematc.ir.locations import Location
-from rematc.ir.ops.loops import Scan, While
+from rematc.ir.ops.loops import Scan
 from rematc.ir.types import I32, I64, TensorType
 from rematc.lowering.ops.values import literal
 from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers
@@ -129,26 +129,3 @@ def _zeros(w: Writer, type: TensorType, loc: Location | None) -> str:
     signature = f"({w.type(TensorType(type.dtype, ()))}) -> {w.type(type)}"
     w.line(f"{name} = stablehlo.broadcast_in_dim {scalar}, dims = [] : {signature}", loc)
     return name
-
-
-@lowers(While)
-def while_(w: Writer, eqn: Equation) -> None:
-    """`%r:2 = stablehlo.while(%x = %init, ...) : ... cond { ... } do { ... }`."""
-    assert isinstance(eqn.op, While)
-    if not eqn.results:
-        return
-    cond_consts, body_consts, carry = ([w.name(value) for value in part] for part in eqn.op.parts(eqn.operands))
-    args, result, types = [w.fresh() for _ in carry], w.fresh(), w.types(eqn.results)
-    heads = ", ".join([f"{arg} = {value}" for arg, value in zip(args, carry, strict=True)])
-    count = len(carry)
-    w.raw(f"{result}{f':{count}' if count > 1 else ''} = stablehlo.while({heads}) : {types}")
-    for head, graph, consts in (("cond {", eqn.op.cond, cond_consts), ("} do {", eqn.op.body, body_consts)):
-        w.raw(head)
-        with w.scope():
-            for param, name in zip(graph.params, (*consts, *args), strict=True):
-                w.bind(param, name)
-            w.body(graph)
-            w.raw(f"stablehlo.return {w.names(graph.results)} : {w.types(graph.results)} {UNKNOWN}")
-    w.raw(f"}} {w.loc(eqn.loc)}")
-    for position, value in enumerate(eqn.results):
-        w.bind(value, f"{result}#{position}" if count > 1 else result)

@@ -12,7 +12,8 @@ import pytest
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Op
 from rematc.ir.ops.branches import Case
-from rematc.ir.ops.loops import Scan, While
+from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.while_loop import While
 from rematc.ir.types import F64, I32, TensorType
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
