@@ -15,6 +15,7 @@ from rematc.compiler.execution.programs import collection_paused, make_program, 
 from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
 from rematc.compiler.reports.residuals import SavedResidual
 from rematc.compiler.tracing.arguments import CallArguments, Function
+from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -163,9 +164,11 @@ class Compiled(CompiledFunction):
 def trace(fun: Function, *args: object, **kwargs: object) -> Graph:
     """The graph of `fun` at these arguments, as traced.
 
-    Arguments may be arrays or `jax.ShapeDtypeStruct`s. Closed-over arrays are the graph's last parameters.
+    Arguments may be arrays or `jax.ShapeDtypeStruct`s. Closed-over arrays are the graph's last parameters. Functions
+    with custom rules have the rules of one derivative.
     """
-    return trace_call(fun, CallArguments.of(fun, args, kwargs)).graph
+    with differentiated():
+        return trace_call(fun, CallArguments.of(fun, args, kwargs)).graph
 
 
 @collection_paused()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rematc.compiler.execution.calls import trace_call
 from rematc.compiler.tracing import trace
 from rematc.compiler.tracing.arguments import CallArguments, Function
+from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
@@ -84,7 +85,8 @@ def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[Save
     in the list; they cost no copy. Nothing is compiled or executed; arguments may be `jax.ShapeDtypeStruct`s.
     """
     call = CallArguments.of(fun, args, kwargs)
-    traced = trace_call(fun, call)
+    with differentiated():
+        traced = trace_call(fun, call)
     wrt = [type.dtype.is_inexact for type in call.types]
     wrt += [False] * (len(traced.graph.params) - len(wrt))
     linearized = linearize(traced.graph, wrt)

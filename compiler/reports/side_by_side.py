@@ -10,6 +10,7 @@ from rich.theme import Theme
 
 from rematc.compiler.execution.calls import trace_call
 from rematc.compiler.tracing.arguments import CallArguments, Function
+from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
 from rematc.passes.cse import CommonSubexpressions
@@ -47,7 +48,8 @@ def print_fwd_bwd(fun: Function, *args: object, console: Console | None = None, 
     rich console to print to instead of standard output.
     """
     call = CallArguments.of(fun, args, kwargs)
-    traced = trace_call(fun, call)
+    with differentiated():
+        traced = trace_call(fun, call)
     wrt = [type.dtype.is_inexact for type in call.types]
     wrt += [False] * (len(traced.graph.params) - len(wrt))
     pulled = vjp(traced.graph, wrt)

@@ -12,10 +12,12 @@ from contextvars import ContextVar, Token
 
 import numpy as np
 
+from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Op, Value
 from rematc.ir.errors import CompileError, InternalError
+from rematc.ir.ops.structural import StopGradient
 from rematc.ir.types import TensorType, dtype_of_numpy
 
 #: Name of the parameter that a large closed-over array becomes.
@@ -99,6 +101,7 @@ class Trace:
         parent: the trace that was open when this one was opened.
         records: notes of the API about this trace (the differentiations in it).
         is_open: whether equations may still be added.
+        order: how many derivatives are taken of the graph.
     """
 
     def __init__(self, name: str, parent: Trace | None, tracer_class: TracerClass) -> None:
@@ -107,6 +110,7 @@ class Trace:
         self.builder = Builder(name)
         self.records: list[object] = []
         self.is_open = False
+        self.order = derivative_order()
         self._tracer_class = tracer_class
         self._captures: dict[Value, tuple[Tracer, Value]] = {}
         self._constants: dict[int, _LargeConstant] = {}
@@ -114,6 +118,8 @@ class Trace:
         self._all_constants: list[_LargeConstant] = []
         self._literals: dict[tuple[object, ...], Value] = {}
         self._token: Token[Trace | None] | None = None
+        self._varying: set[Value] = set()
+        self._seen = 0
 
     # -- opening and closing -------------------------------------------------------------------------------------
 
@@ -163,6 +169,24 @@ class Trace:
         builder = self.enter_line()
         results = builder.emit(op, *[self.lift(operand) for operand in operands])
         return tuple([self._tracer_class(self, value, False) for value in results])
+
+    def varies(self, value: Value, order: int) -> bool:
+        """Whether the innermost of so many derivatives may differentiate with respect to a value of this trace.
+
+        Every parameter counts as differentiated, as it is not known here which are.
+        """
+        if self.order < order:
+            return False  # it is from outside of what is differentiated
+        if not self._seen:
+            self._varying.update(value for value in self.builder.params if value.type.dtype.is_inexact)
+        for tracer, inside in self._captures.values():
+            if tracer.owner.varies(tracer.value, order):
+                self._varying.add(inside)
+        for eqn in self.builder.equations[self._seen :]:
+            if not isinstance(eqn.op, StopGradient) and not self._varying.isdisjoint(eqn.operands):
+                self._varying.update([value for value in eqn.results if value.type.dtype.is_inexact])
+        self._seen = len(self.builder.equations)
+        return value in self._varying
 
     # -- lifting -------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from rematc.compiler.execution.calls import TracedFunction, apply_graph, trace_c
 from rematc.compiler.execution.jit import Eager, run_graph
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
+from rematc.compiler.tracing import derivative_order as order
 from rematc.compiler.tracing.arguments import (
     CallArguments,
     Function,
@@ -106,7 +107,8 @@ class ValueAndGrad:
         positions = argument_positions(self.function, self._argnums, len(args))
         call = CallArguments.of(self.function, args, kwargs).only(positions)
         _require_inexact(call.names, call.types, self._holomorphic)
-        traced = trace_call(self.function, call)
+        with order.differentiated():
+            traced = trace_call(self.function, call)
         self._check_value(traced)
         graph = traced.graph
         primal = graph if self.policy is None else linearization.under_policy(graph, self.policy)
@@ -265,7 +267,8 @@ def jvp(fun: Function, primals: Sequence[object], tangents: Sequence[object]) ->
         (outputs, tangents of the outputs), of one structure. Integer outputs have zeros.
     """
     call = CallArguments.of(fun, primals, {})
-    traced = trace_call(fun, call)
+    with order.differentiated():
+        traced = trace_call(fun, call)
     wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
     given = _given_tangents(call, tangents)
     if trace := current_trace():
@@ -301,7 +304,8 @@ def linearize(fun: Function, *primals: object) -> tuple[object, Callable[..., ob
     What does not depend on the tangents is computed once, now.
     """
     call = CallArguments.of(fun, primals, {})
-    traced = trace_call(fun, call)
+    with order.differentiated():
+        traced = trace_call(fun, call)
     wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
     linearized = linearization.linearize(traced.graph, wrt)
     if trace := current_trace():
@@ -328,7 +332,8 @@ def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object,
     With `has_aux`, `fun` returns (outputs, aux) and the result is (outputs, vjp function, aux).
     """
     call = CallArguments.of(fun, primals, {})
-    traced = trace_call(fun, call)
+    with order.differentiated():
+        traced = trace_call(fun, call)
     graph = traced.graph
     out_tree, out_count = traced.out_tree, len(graph.results)
     if has_aux:

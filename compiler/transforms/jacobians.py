@@ -19,6 +19,7 @@ from rematc.compiler.execution.jit import Eager
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.arguments import CallArguments, Function, argument_positions, chosen, function_name
+from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.differentiation import require_float, run
@@ -63,7 +64,8 @@ def _trace(
 ) -> _Traced:
     call = CallArguments.of(fun, args, kwargs).only(argument_positions(fun, argnums, len(args)))
     require_float(call.names, call.types, "the Jacobian with respect to")
-    traced = trace_call(fun, call)
+    with differentiated():
+        traced = trace_call(fun, call)
     tree = traced.out_tree
     if has_aux:
         children = tree.children()

@@ -8,6 +8,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     conversion,
     convolution,
     cumulative,
+    custom_derivatives,
     dot,
     dynamic,
     factorization,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Equation
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.lowering.writer import Writer, lowers
@@ -27,7 +27,11 @@ def checkpoint(w: Writer, eqn: Equation) -> None:
             "add the pass 'barriers' at the end of the pipeline",
             eqn.loc,
         )
-    body = eqn.op.body
+    in_place(w, eqn.op.body, eqn)
+
+
+def in_place(w: Writer, body: Graph, eqn: Equation) -> None:
+    """The equations of a body of the same operands and results as the equation."""
     operands = [w.name(value) for value in eqn.operands]
     with w.scope():
         for param, name in zip(body.params, operands, strict=True):
