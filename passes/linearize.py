@@ -62,7 +62,7 @@ class Vjp:
     has_ct: tuple[bool, ...]
 
 
-def under_policy(graph: Graph, policy: Policy, prevent_cse: bool | tuple[bool, ...] = True) -> Graph:
+def under_policy(graph: Graph, policy: Policy, prevent_cse: bool | tuple[bool, ...] | None = None) -> Graph:
     """`graph` as one checkpoint region with this policy."""
     b = Builder(graph.name)
     params = [b.parameter(value.type, value.name) for value in graph.params]

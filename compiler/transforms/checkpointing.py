@@ -24,7 +24,7 @@ T = TypeVar("T")
 def checkpoint(
     fun: Callable[P, R],
     *,
-    prevent_cse: object = True,
+    prevent_cse: object = None,
     policy: object = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -34,7 +34,8 @@ def checkpoint(
     Args:
         fun: a function of arrays and pytrees of arrays.
         prevent_cse: whether XLA must be kept from merging the recomputation with the forward evaluation: a bool, or
-            a tuple with one pytree prefix of bools per positional argument.
+            a tuple with one pytree prefix of bools per positional argument. By default the compiler decides: it must
+            be kept from it, except in the bodies of loops, where there is nothing to merge.
         policy: what may be saved all the same: a policy of `rematc.policies`, its text (`"dots"`), or a function
             `(op, operand_types, name) -> bool`. By default nothing but the arguments.
         static_argnums: positions of arguments that `fun` may branch on; they also hold when given by keyword.
@@ -72,9 +73,9 @@ remat = checkpoint
 
 def _flags(
     prevent_cse: object, args: Sequence[object], kwargs: dict[str, object], call: CallArguments, captures: int
-) -> bool | tuple[bool, ...]:
+) -> bool | tuple[bool, ...] | None:
     """`prevent_cse` for each operand; what the function closes over is not pinned when arguments are told apart."""
-    if isinstance(prevent_cse, bool):
+    if prevent_cse is None or isinstance(prevent_cse, bool):
         return prevent_cse
     if not isinstance(prevent_cse, tuple) or len(prevent_cse) != len(args):
         raise CompileError(

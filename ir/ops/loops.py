@@ -81,6 +81,11 @@ class Scan(Region):
         end = self.consts + self.carry
         return tuple(operands[: self.consts]), tuple(operands[self.consts : end]), tuple(operands[end:])
 
+    @property
+    def is_unrolled(self) -> bool:
+        """Whether the steps stand one after another in the compiled program: there is no loop around them."""
+        return self.length < 2 * self.unroll
+
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         body = self.body
         if min(self.length, self.consts, self.carry) < 0 or self.unroll < 1:

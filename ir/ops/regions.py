@@ -206,7 +206,7 @@ class Checkpoint(Region):
         body: the region.
         policy: what may be saved; None is nothing but the operands.
         prevent_cse: whether XLA must not merge the recomputation with the forward evaluation; for all operands, or
-            one entry per operand.
+            one entry per operand. None leaves it to the compiler: a barrier is needed, but for the bodies of loops.
         is_differentiated: whether this is the backward (or tangent) side of a region: what it computes from
             residuals is recomputation, and is kept behind a barrier.
     """
@@ -214,7 +214,7 @@ class Checkpoint(Region):
     name = "checkpoint"
     body: Graph
     policy: Policy | None = None
-    prevent_cse: bool | tuple[bool, ...] = True
+    prevent_cse: bool | tuple[bool, ...] | None = None
     is_differentiated: bool = False
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -226,10 +226,18 @@ class Checkpoint(Region):
 
     @property
     def pinned(self) -> tuple[bool, ...]:
-        """prevent_cse, one entry per operand."""
+        """Which operands are behind the barrier."""
         if isinstance(self.prevent_cse, tuple):
             return self.prevent_cse
-        return (self.prevent_cse,) * len(self.body.params)
+        return (self.prevent_cse is not False,) * len(self.body.params)
+
+    @property
+    def pinned_in_loop(self) -> tuple[bool, ...]:
+        """Which operands are behind the barrier in the body of a loop: none, unless the user asks for it.
+
+        XLA merges nothing between the steps of the forward loop and those of the backward one.
+        """
+        return (False,) * len(self.body.params) if self.prevent_cse is None else self.pinned
 
     def jvp_region(
         self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents

@@ -24,7 +24,7 @@ def scan(w: Writer, eqn: Equation) -> None:
     stacks = [_zeros(w, value.type, eqn.loc) for value in eqn.results[op.carry :]]
     loop = _Loop(w, op, [w.name(value) for value in consts], [(w.name(x), x.type) for x in xs], eqn)
     rounds, rest = divmod(op.length, op.unroll)
-    if rounds > 1:
+    if not op.is_unrolled:
         names, stacks = loop.write(rounds, names, stacks)
         first = rounds * op.unroll
     else:
