@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rematc.compiler.reports.residuals import print_saved_residuals as print_saved_residuals
     from rematc.compiler.reports.residuals import saved_residuals as saved_residuals
     from rematc.compiler.reports.side_by_side import print_fwd_bwd as print_fwd_bwd
+    from rematc.compiler.stablehlo.importing import from_stablehlo as from_stablehlo
     from rematc.compiler.text import parse as parse
     from rematc.compiler.transforms.batching import all_gather as all_gather
     from rematc.compiler.transforms.batching import axis_index as axis_index
@@ -103,6 +104,7 @@ _HOMES = {
     "print_saved_residuals": "rematc.compiler.reports.residuals",
     "saved_residuals": "rematc.compiler.reports.residuals",
     "print_fwd_bwd": "rematc.compiler.reports.side_by_side",
+    "from_stablehlo": "rematc.compiler.stablehlo.importing",
     "parse": "rematc.compiler.text",
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",

@@ -1,0 +1,1 @@
+"""StableHLO text to graphs: the way in for frameworks that emit it."""

@@ -1,0 +1,297 @@
+"""StableHLO text to graphs: what JAX writes, locations, loops, errors, and text cut or changed at any place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+from jaxlib.mlir.dialects import _chlo_ops_gen, _stablehlo_ops_gen
+
+import rematc
+from rematc.compiler.stablehlo.block import REASONS, RULES
+from rematc.ir.core import Array, Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.interpreter import evaluate
+from rematc.ir.locations import Location
+from rematc.ir.ops.loops import Scan, While
+from rematc.passes.linearize import vjp
+from tests.support.samples import in_double
+
+X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+IDS = np.array([2, 0, 2, 7], np.int32)
+
+
+def module(body: str, signature: str = "%x: tensor<2xf32>", results: str = "tensor<2xf32>") -> str:
+    return f"func.func @main({signature}) -> ({results}) {{\n{body}\n}}"
+
+
+def lowered(function: Callable[..., Any], *args: Array) -> str:
+    return str(jax.jit(function).lower(*args).as_text(debug_info=True))
+
+
+def loop(x: Any) -> Any:
+    return lax.scan(lambda c, row: (jnp.tanh(c + row), c * row), x[0], x)
+
+
+def branches(x: Any) -> Any:
+    return lax.switch(1, [jnp.sin, jnp.cos, lambda y: y * 2], lax.cond(x[0, 0] > 0, jnp.exp, lambda y: -y, x))
+
+
+def newton(x: Any) -> Any:
+    return lax.while_loop(lambda y: jnp.max(jnp.abs(y * y - 2)) > 1e-3, lambda y: 0.5 * (y + 2 / y), jnp.abs(x) + 1)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[Array]]] = {
+    "scan": (loop, (X,)),
+    "branches": (branches, (X,)),
+    "while": (newton, (X,)),
+    "sort": (lambda x: jnp.sort(x, axis=0), (X,)),
+    "argsort descending": (lambda x: jnp.argsort(x, axis=1, descending=True), (X,)),
+    "lexsort": (lambda x: jnp.lexsort((x[0], jnp.round(x[1]))), (X,)),
+    "top_k": (lambda x: lax.top_k(x, 2), (X,)),
+    "argmax": (lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1)), (X,)),
+    "gather": (lambda x, i: x[:, i % 4], (X, IDS)),
+    "scatter": (lambda x, i: (x.at[:, i].add(1.0), x.at[i].max(0.5), x.at[i, 0].set(7.0)), (X, IDS)),
+    "pooling": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 2), "SAME"), (X,)),
+    "reduce with a start": (lambda x: lax.reduce(x, 3.0, lax.add, (0,)), (X,)),
+    "reduce by a function": (lambda x: lax.reduce(x, 1.0, lambda a, b: a * b + a + b - 1, (1,)), (X,)),
+    "statistics": (lambda x: (jnp.var(x, 0), jax.nn.softmax(x), jnp.median(x)), (X,)),
+    "convolution": (lambda x: lax.conv(x[None, None], x[None, None, :2, :2], (1, 1), "SAME"), (X,)),
+    "fft": (jnp.fft.rfft, (X,)),
+    "integers": (lambda i: (i // 2, i % 3, i >> 1, i**2, lax.population_count(i)), (IDS,)),
+    "special functions": (lambda x: (lax.erf(x), lax.lgamma(x + 3), jnp.arcsinh(x), jnp.log1p(x * x)), (X,)),
+    "nested calls": (lambda x: jax.jit(jnp.sin)(x) + jax.jit(jnp.sin)(2 * x), (X,)),
+    "gradient": (jax.grad(lambda x: jnp.sum(jnp.sin(x) @ x.T)), (X,)),
+    "bfloat16": (lambda x: x.astype(jnp.bfloat16) * 2, (X,)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_jax_mean_the_same(name: str) -> None:
+    function, args = PROGRAMS[name]
+    found = evaluate(rematc.from_stablehlo(lowered(function, *args)), args)
+    expected = jax.tree.leaves(jax.jit(function)(*args))
+    for actual, wanted in zip(found, expected, strict=True):
+        assert actual.dtype == wanted.dtype
+        # float32, summed in another order
+        np.testing.assert_allclose(in_double(actual), in_double(np.asarray(wanted)), rtol=2e-5, atol=2e-5)
+
+
+def test_a_loop_that_counts_is_differentiated_backwards() -> None:
+    def loss(x: Any) -> Any:
+        carry, rows = loop(x)
+        return jnp.sum(carry) + jnp.sum(rows * rows)
+
+    graph = rematc.from_stablehlo(lowered(loss, X))
+    pulled = vjp(graph, [True])
+    value, *residuals = evaluate(pulled.forward, [X])
+    (gradient,) = evaluate(pulled.backward, [*residuals, np.ones((), np.float32)])
+    wanted, expected = jax.value_and_grad(loss)(X)
+    np.testing.assert_allclose(in_double(value), wanted, rtol=1e-5)
+    np.testing.assert_allclose(in_double(gradient), expected, rtol=1e-4, atol=1e-6)
+
+
+COUNTING = """
+  %zero = stablehlo.constant dense<{start}> : tensor<i32>
+  %one = stablehlo.constant dense<{stride}> : tensor<i32>
+  %limit = stablehlo.constant dense<{limit}> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<2xf32>
+  cond {{
+    %c = stablehlo.compare {direction}, %i, %limit : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }} do {{
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %z = stablehlo.add %y, %x : tensor<2xf32>
+    stablehlo.return %j, %z : tensor<i32>, tensor<2xf32>
+  }}
+  return %r#0, %r#1 : tensor<i32>, tensor<2xf32>"""
+
+
+@pytest.mark.parametrize(
+    ("start", "stride", "limit", "direction"),
+    [(0, 1, 5, "LT"), (0, 1, 5, "LE"), (2, 3, 10, "LT"), (9, 1, 5, "LT"), (0, 7, 7, "LE")],
+)
+def test_counted_loops_are_scans_of_as_many_steps(start: int, stride: int, limit: int, direction: str) -> None:
+    body = COUNTING.format(start=start, stride=stride, limit=limit, direction=direction)
+    graph = rematc.from_stablehlo(module(body, results="tensor<i32>, tensor<2xf32>"))
+    assert any(isinstance(eqn.op, Scan) for eqn in graph.equations)
+    counter, steps = start, 0
+    while counter < limit or (direction == "LE" and counter == limit):
+        counter, steps = counter + stride, steps + 1
+    found, total = evaluate(graph, [np.array([1, 2], np.float32)])
+    assert found == counter
+    np.testing.assert_array_equal(total, np.array([1, 2], np.float32) * (steps + 1))
+
+
+@pytest.mark.parametrize(("stride", "direction"), [(1, "NE"), (-1, "LT"), (0, "LT"), (2**30, "LT")])
+def test_loops_that_may_not_end_or_overflow_stay_while(stride: int, direction: str) -> None:
+    limit = 2**31 - 1 if stride == 2**30 else 5
+    body = COUNTING.format(start=0, stride=stride, limit=limit, direction=direction)
+    graph = rematc.from_stablehlo(module(body, results="tensor<i32>, tensor<2xf32>"))
+    assert any(isinstance(eqn.op, While) for eqn in graph.equations)
+
+
+def test_locations_and_names_are_kept() -> None:
+    text = (
+        'func.func @main(%x: tensor<2xf32> loc("weights")) -> tensor<2xf32> {\n'
+        '  %0 = stablehlo.sine %x : tensor<2xf32> loc("loss"("model.py":12:8))\n'
+        "  %1 = stablehlo.cosine %0 : tensor<2xf32>\n"
+        "  return %1 : tensor<2xf32>\n}"
+    )
+    graph = rematc.from_stablehlo(text, file="net.mlir")
+    assert graph.params[0].name == "weights"
+    assert [eqn.loc for eqn in graph.equations] == [Location("model.py", 12, 8, "loss"), Location("net.mlir", 3, 8)]
+
+
+def test_dense_resources_are_read() -> None:
+    text = (
+        module("%0 = stablehlo.constant dense_resource<blob> : tensor<2xf32>\nreturn %0 : tensor<2xf32>")
+        + '\n{-#\n  dialect_resources: {\n builtin: {\n blob: "0x040000000000803F00000040"\n }\n }\n#-}\n'
+    )
+    np.testing.assert_array_equal(evaluate(rematc.from_stablehlo(text), [X[0, :2]])[0], np.array([1, 2], np.float32))
+
+
+def test_a_resource_that_is_missing_is_an_error() -> None:
+    text = module("%0 = stablehlo.constant dense_resource<blob> : tensor<2xf32>\nreturn %0 : tensor<2xf32>")
+    with pytest.raises(CompileError, match=r"<stablehlo>:2:6: error: the resource 'blob' of a constant is not in"):
+        rematc.from_stablehlo(text)
+
+
+SCATTER = """
+  %r = "stablehlo.scatter"(%x, %i, %u) <{{scatter_dimension_numbers = #stablehlo.scatter<
+    inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    {body}
+    stablehlo.return %c : tensor<f32>
+  }}) : (tensor<4xf32>, tensor<3x1xi32>, tensor<3xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>"""
+
+
+def test_scatters_by_any_function_follow_one_another() -> None:
+    """x / u one after the other, where no order gives the same as a product: indices overlap, and one is outside."""
+    body = SCATTER.format(body="%c = stablehlo.subtract %b, %a : tensor<f32>")
+    text = module(body, "%x: tensor<4xf32>, %i: tensor<3x1xi32>, %u: tensor<3xf32>", "tensor<4xf32>")
+    x, u = np.arange(4, dtype=np.float32), np.array([10, 20, 30], np.float32)
+    (found,) = evaluate(rematc.from_stablehlo(text), [x, np.array([[1], [1], [4]], np.int32), u])
+    np.testing.assert_array_equal(found, np.array([0, 20 - (10 - 1), 2, 3], np.float32))
+
+
+def test_the_selection_of_a_window_may_be_any() -> None:
+    """GT keeps the last of equal elements, where GE keeps the first."""
+    body = """
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = "stablehlo.select_and_scatter"(%x, %s, %zero) <{window_dimensions = array<i64: 2>,
+    window_strides = array<i64: 2>, padding = dense<0> : tensor<1x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.compare DIRECTION, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }, {
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+  }) : (tensor<4xf32>, tensor<2xf32>, tensor<f32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>"""
+    args = [np.array([1, 1, 3, 2], np.float32), np.array([5, 6], np.float32)]
+    for direction, expected in (("GE", [5, 0, 6, 0]), ("GT", [0, 5, 6, 0])):
+        text = module(body.replace("DIRECTION", direction), "%x: tensor<4xf32>, %s: tensor<2xf32>", "tensor<4xf32>")
+        np.testing.assert_array_equal(evaluate(rematc.from_stablehlo(text), args)[0], np.array(expected, np.float32))
+
+
+def test_total_order_tells_zeros_and_nans_apart() -> None:
+    body = """
+  %r = "stablehlo.sort"(%x) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }) : (tensor<5xf32>) -> tensor<5xf32>
+  return %r : tensor<5xf32>"""
+    graph = rematc.from_stablehlo(module(body, "%x: tensor<5xf32>", "tensor<5xf32>"))
+    x = np.array([0.0, -0.0, np.nan, -np.nan, 1], np.float32)
+    (found,) = evaluate(graph, [x])
+    np.testing.assert_array_equal(found, np.array([-np.nan, -0.0, 0.0, 1, np.nan], np.float32))
+    np.testing.assert_array_equal(np.signbit(found), [True, True, False, False, False])
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+ERRORS = {
+    "no module": ("what", r"<stablehlo>:1:\d+: error: not a StableHLO module"),
+    "types that do not fit": (
+        module("%0 = stablehlo.add %x, %x : tensor<3xf32>\nreturn %0 : tensor<3xf32>"),
+        r"<stablehlo>:2:20: error: not a StableHLO module that MLIR accepts: use of value '%x' expects different type",
+    ),
+    "no such function": ("func.func @mian() { return }", r"no function 'main'; did you mean 'mian'\?"),
+    "recursion": (
+        "func.func @main() { call @f() : () -> () \n return }\nfunc.func @f() { call @f() : () -> () \n return }",
+        r"<stablehlo>:3:1: error: function 'f' calls itself",
+    ),
+    "an unknown call": (
+        module("%0 = stablehlo.custom_call @magic(%x) : (tensor<2xf32>) -> tensor<2xf32>\nreturn %0 : tensor<2xf32>"),
+        r"<stablehlo>:2:6: error: 'stablehlo.custom_call' of 'magic' cannot be imported",
+    ),
+    "an effect": (
+        module("%0 = stablehlo.create_token : !stablehlo.token\nreturn %x : tensor<2xf32>"),
+        r"<stablehlo>:2:6: error: 'stablehlo.create_token' cannot be imported: it orders effects",
+    ),
+    "a shape that is not known": (
+        "func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {\nreturn %x : tensor<?xf32>\n}",
+        r"<stablehlo>:1:1: error: a value of type tensor<\?xf32>, whose sizes are not known",
+    ),
+    "elements that are not known": (
+        module("return %x : tensor<2xf6E2M3FN>", "%x: tensor<2xf6E2M3FN>", "tensor<2xf6E2M3FN>"),
+        r"<stablehlo>:1:1: error: elements of type f6E2M3FN; expected one of bf16",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_the_line(name: str) -> None:
+    text, message = ERRORS[name]
+    with pytest.raises(CompileError, match=message):
+        rematc.from_stablehlo(text)
+
+
+def test_every_operation_is_imported_or_has_a_reason() -> None:
+    names = {
+        cls.OPERATION_NAME
+        for dialect in (_chlo_ops_gen, _stablehlo_ops_gen)
+        for cls in vars(dialect).values()
+        if hasattr(cls, "OPERATION_NAME")
+    }
+    known = set(RULES) | set(REASONS)
+    # Block ends there; minimum_broadcast_shapes and the like are about shapes that are not known.
+    assert sorted(names - known - {"stablehlo.return"}) == []
+    assert not set(RULES) & set(REASONS)
+
+
+TEXT = lowered(lambda x: (jnp.sort(loop(x)[0]), x.at[0].add(1.0)), X)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(TEXT)), st.integers(0, 40), st.text('abx%0#<>(){}[]:,=-"\\\0é\n', max_size=6))
+def test_changed_text_is_a_graph_or_an_error_with_a_place(at: int, removed: int, inserted: str) -> None:
+    text = TEXT[:at] + inserted + TEXT[at + removed :]
+    try:
+        graph = rematc.from_stablehlo(text)
+    except CompileError as error:
+        assert error.loc is not None or "function 'main'" in error.message
+    else:
+        assert isinstance(graph, Graph)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, len(TEXT) - 1))
+def test_text_that_ends_early_is_an_error_with_a_place(end: int) -> None:
+    try:
+        rematc.from_stablehlo(TEXT[:end])
+    except CompileError as error:
+        assert error.loc is not None or "function 'main'" in error.message
+    else:
+        assert TEXT[end:].lstrip().startswith("#loc") or not TEXT[end:].strip() or end == 0
