@@ -126,6 +126,8 @@ class Op:
     name: ClassVar[str]
     #: A matrix product or convolution in the sense of the `dots` policies.
     is_product: ClassVar[bool] = False
+    #: XLA computes it as a part of what uses it: it costs little time, and needs no memory of its own.
+    is_fusible: ClassVar[bool] = False
     #: Why this op has no jvp, transpose or vmap rule, where it has none: every op has the rule or the reason.
     no_jvp: ClassVar[str] = ""
     no_transpose: ClassVar[str] = ""

@@ -74,6 +74,19 @@ class Dots(BuiltinPolicy):
         return _save_if(op.is_product)
 
 
+@dataclass(frozen=True, slots=True)
+class Auto(BuiltinPolicy):
+    """Only what XLA computes as a part of its consumers is recomputed: elementwise work, and moves of data.
+
+    Products, convolutions, reductions, sorts, loops and all else that takes time are saved.
+    """
+
+    spec = "auto"
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        return _save_if(not op.is_fusible)
+
+
 def _is_unbatched_dot(op: Op) -> bool:
     return isinstance(op, DotGeneral) and not op.batch[0]
 
@@ -246,6 +259,7 @@ class UserPolicy(BuiltinPolicy):
 everything_saveable = Everything()
 nothing_saveable = Nothing()
 dots_saveable = checkpoint_dots = Dots()
+auto = Auto()
 dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = DotsWithNoBatchDims()
 
 
@@ -313,6 +327,7 @@ _PLAIN: dict[str, Policy] = {
     "everything": everything_saveable,
     "nothing": nothing_saveable,
     "any-names": AnyNamesBut(()),
+    "auto": auto,
     "dots": dots_saveable,
     "dots-no-batch": dots_with_no_batch_dims_saveable,
     "offload-dots-no-batch": OffloadDotsWithNoBatchDims(),

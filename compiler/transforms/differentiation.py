@@ -36,6 +36,7 @@ from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 from rematc.passes import linearize as linearization
 from rematc.passes.jvp import jvp as jvp_of_graph
+from rematc.passes.staging.stage import staged
 
 
 def whole_policy(policy: object) -> Policy | None:
@@ -111,7 +112,7 @@ class ValueAndGrad:
             traced = trace_call(self.function, call)
         self._check_value(traced)
         graph = traced.graph
-        primal = graph if self.policy is None else linearization.under_policy(graph, self.policy)
+        primal = graph if self.policy is None else staged(graph, self.policy)
         count = len(call.arrays)
         wrt = [index < count for index in range(len(graph.params))]
         of = [index == 0 for index in range(len(graph.results))]

@@ -368,6 +368,7 @@ class Clamp(Op):
     """
 
     name = "clamp"
+    is_fusible = True
     no_transpose = NOT_LINEAR
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

@@ -52,6 +52,7 @@ class Complex(Op):
     """The complex numbers with these real and imaginary parts. Linear in both."""
 
     name = "complex"
+    is_fusible = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 2)

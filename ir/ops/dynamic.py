@@ -73,6 +73,7 @@ class DynamicSlice(Op):
     """
 
     name = "dynamic_slice"
+    is_fusible = True
     slice_sizes: tuple[int, ...]
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

@@ -73,6 +73,7 @@ class Elementwise(Op):
     """
 
     __slots__ = ()
+    is_fusible = True
     arity: ClassVar[int]
     kinds: ClassVar[frozenset[Kind]] = NUMBERS
     no_transpose: ClassVar[str] = NOT_LINEAR

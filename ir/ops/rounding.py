@@ -124,6 +124,7 @@ class IsFinite(Op):
     """Whether x is neither infinite nor NaN."""
 
     name = "is_finite"
+    is_fusible = True
     no_transpose = NOT_LINEAR
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

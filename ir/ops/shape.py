@@ -69,6 +69,7 @@ class Rearrangement(Op):
     """
 
     __slots__ = ()
+    is_fusible = True
 
     def move(self, x: Array) -> Array:
         raise NotImplementedError
@@ -262,6 +263,7 @@ class Pad(Op):
     """
 
     name = "pad"
+    is_fusible = True
     low: tuple[int, ...]
     high: tuple[int, ...]
     interior: tuple[int, ...]

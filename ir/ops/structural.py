@@ -38,6 +38,7 @@ class Constant(Op):
     """
 
     name = "constant"
+    is_fusible = True
     type: TensorType
     data: bytes
     no_jvp = NO_OPERANDS
@@ -70,6 +71,7 @@ class Iota(Op):
     """0, 1, 2, ... along one dimension of an array of `type`."""
 
     name = "iota"
+    is_fusible = True
     type: TensorType
     dimension: int
     no_jvp = NO_OPERANDS
@@ -93,6 +95,7 @@ class Identity(Op):
     """Family base: one operand, the result is the operand."""
 
     __slots__ = ()
+    is_fusible = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 1)
@@ -115,7 +118,10 @@ class Name(Identity):
 
     name = "name"
     label: str
-    no_transpose = "does not exist: tangents are never named"
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        """Where a rule of the user's names a tangent; the cotangent goes through unnamed."""
+        return (cts[0],)
 
 
 @register
@@ -166,6 +172,7 @@ class ToMemory(Identity):
 
     name = "to_memory"
     on_host: bool
+    is_fusible = False
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 1)

@@ -1,0 +1,1 @@
+"""Staging: a policy on a whole program becomes checkpoint regions, one for each segment of its backward pass."""

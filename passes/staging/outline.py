@@ -1,0 +1,78 @@
+"""Segments of a graph as regions of their own.
+
+Before:  graph @f(%x, %w) { %0 = dot_general %x, %w   %1 = tanh %0   %2 = dot_general %1, %w   %3 = tanh %2 ... }
+After:   graph @f(%x, %w) { %1 = checkpoint %x, %w {dot_general, tanh}   %3 = checkpoint %1, %w {...} ... }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.policy import Policy
+
+
+class Outliner:
+    """Puts segments of one graph into checkpoint regions.
+
+    `repeated` are values that a region computes again, from parameters, instead of taking them.
+    """
+
+    def __init__(self, graph: Graph, repeated: Set[Value], last_use: dict[Value, int]) -> None:
+        self._graph = graph
+        self._repeated = repeated
+        self._last_use = last_use
+        self._results = frozenset(graph.results)
+        self._producer = {
+            value: index for index, eqn in enumerate(graph.equations) for value in eqn.results if value in repeated
+        }
+
+    def region(self, begin: int, end: int, policy: Policy) -> Equation | None:
+        """The region of equations[begin:end]; None where nothing after them uses a result of theirs."""
+        inside = [
+            eqn for eqn in self._graph.equations[begin:end] if any(value not in self._repeated for value in eqn.results)
+        ]
+        outputs = tuple(
+            [
+                value
+                for eqn in inside
+                for value in eqn.results
+                if value in self._results or self._last_use.get(value, -1) >= end
+            ]
+        )
+        if not outputs:
+            return None
+        equations = (*self._again(value for eqn in inside for value in eqn.operands), *inside)
+        known = {value for eqn in equations for value in eqn.results}
+        inputs = tuple(dict.fromkeys(value for eqn in equations for value in eqn.operands if value not in known))
+        body = _closed(self._graph.name, inputs, equations, outputs)
+        first = next((eqn.loc for eqn in inside if eqn.loc is not None), None)
+        return Equation(Checkpoint(body, policy), inputs, outputs, first)
+
+    def loose(self, values: Sequence[Value]) -> tuple[Equation, ...]:
+        """The equations of repeated values that stay outside of regions: those that `values` need."""
+        return self._again(values)
+
+    def _again(self, wanted: Iterable[Value]) -> tuple[Equation, ...]:
+        """The equations of the repeated values among those wanted, and of what these need, in program order."""
+        stack = [value for value in wanted if value in self._repeated]
+        found: set[int] = set()
+        while stack:
+            index = self._producer[stack.pop()]
+            if index not in found:
+                found.add(index)
+                operands = self._graph.equations[index].operands
+                stack.extend([value for value in operands if value in self._repeated])
+        return tuple([self._graph.equations[index] for index in sorted(found)])
+
+
+def _closed(name: str, inputs: tuple[Value, ...], equations: Sequence[Equation], outputs: tuple[Value, ...]) -> Graph:
+    """A graph of copies of equations, in values of its own."""
+    env = {value: Value(value.type, value.name) for value in inputs}
+    copies = []
+    for eqn in equations:
+        results = tuple([Value(value.type, value.name) for value in eqn.results])
+        copies.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+        env.update(zip(eqn.results, results, strict=True))
+    return Graph(name, tuple([env[value] for value in inputs]), tuple(copies), tuple([env[v] for v in outputs]))

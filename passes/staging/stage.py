@@ -1,0 +1,75 @@
+"""A policy on a whole program, so that it saves what it would save on each block of the program.
+
+Before:  graph @loss(%w0, %w1, %x) { first layer ...  second layer ...  loss }
+After:   graph @loss(%w0, %w1, %x) { %1 = checkpoint %w0, %x {...}   %2 = checkpoint %w1, %1 {...} ... }
+
+One region around everything is recomputed at once before its backward pass begins, and so saves next to nothing. Of
+regions in a row each is recomputed just before its own backward pass, and what it computed dies with it. What crosses
+from one to another is saved: the forward pass has it anyway, and the backward pass could not begin without it. The
+segments are found in the program (`segments`); loops are staged step by step (`loops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.ops.loops import Scan
+from rematc.ir.policy import Policy
+from rematc.passes.inline import inline_for_differentiation
+from rematc.passes.linearize import under_policy
+from rematc.passes.staging.footprint import Footprint, footprint
+from rematc.passes.staging.loops import is_staged, stage_loop
+from rematc.passes.staging.outline import Outliner
+from rematc.passes.staging.segments import choose_cuts
+
+
+def staged(graph: Graph, policy: Policy) -> Graph:
+    """`graph` under a policy as a whole, in segments.
+
+    A graph that is not worth cutting becomes one region; under a policy that saves everything there is none.
+    """
+    graph = inline_for_differentiation(graph)
+    if policy.is_everything:
+        return graph
+    found = footprint(graph, policy)
+    spans = list(_spans(graph, found, policy))
+    if len(spans) == 1 and _loop(graph, spans[0], policy) is None:
+        return under_policy(graph, policy)
+    outliner = Outliner(graph, found.repeated, found.last_use)
+    equations: list[Equation] = []
+    loose: list[Value] = [value for value in graph.results if value in found.repeated]
+    for begin, end in spans:
+        if (loop := _loop(graph, (begin, end), policy)) is not None:
+            eqn = graph.equations[begin]
+            loose.extend(value for value in eqn.operands if value in found.repeated)
+            equations.extend(stage_loop(eqn, loop, policy))
+        elif (region := outliner.region(begin, end, policy)) is not None:
+            equations.append(region)
+    return Graph(graph.name, graph.params, (*outliner.loose(loose), *equations), graph.results)
+
+
+def _loop(graph: Graph, span: tuple[int, int], policy: Policy) -> Scan | None:
+    """The loop that a span is; None for a segment."""
+    op = graph.equations[span[0]].op
+    return op if isinstance(op, Scan) and span[1] == span[0] + 1 and is_staged(op, policy) else None
+
+
+def _spans(graph: Graph, found: Footprint, policy: Policy) -> Iterator[tuple[int, int]]:
+    """The segments, as (index of the first equation, index after the last one); each loop is one of its own."""
+    begin = 0
+    for index, eqn in enumerate(graph.equations):
+        if isinstance(eqn.op, Scan) and is_staged(eqn.op, policy):
+            yield from _segments(found, begin, index)
+            yield index, index + 1
+            begin = index + 1
+    yield from _segments(found, begin, len(graph.equations))
+
+
+def _segments(found: Footprint, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    if begin == end:
+        return
+    for cut in choose_cuts(found, begin, end):
+        yield begin, cut
+        begin = cut
+    yield begin, end
