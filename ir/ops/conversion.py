@@ -42,6 +42,7 @@ class Convert(Op):
     """
 
     name = "convert"
+    is_fusible = True
     dtype: DType
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -101,6 +102,7 @@ class BitcastConvert(Op):
     """
 
     name = "bitcast_convert"
+    is_fusible = True
     dtype: DType
     no_jvp = "does not exist: the bits of a number are no continuous function of it"
     no_transpose = NOT_LINEAR

@@ -109,6 +109,7 @@ class Compare(Op):
     """
 
     name = "compare"
+    is_fusible = True
     direction: str
     no_transpose = NOT_LINEAR
 
@@ -144,6 +145,7 @@ class Select(Op):
     """
 
     name = "select"
+    is_fusible = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 3)
