@@ -77,7 +77,6 @@ class LinearSolve(Op):
 
     name = "linear_solve"
     transpose_a: bool = False
-    no_transpose = "does not exist: tangents are solved for by 'lu_solve'"
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 4)
@@ -102,6 +101,15 @@ class LinearSolve(Op):
             moved = matmul(b, transposed(b, ta) if self.transpose_a else ta, x)
             right = b.negate(moved) if right is None else b.subtract(right, moved)
         return (None if right is None else b.emit1(LuSolve(self.transpose_a), lu, permutation, right),)
+
+    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+        """By the factors as well. Only rules of users solve for tangents with a itself."""
+        (ct,), (_, lu, permutation, _) = cts, operands
+        if ct is None:
+            return (None, None, None, None)
+        assert isinstance(lu, Value), "linear_solve is not linear in the factors"
+        assert isinstance(permutation, Value), "linear_solve is not linear in the permutation"
+        return (None, None, None, b.emit1(LuSolve(not self.transpose_a), lu, permutation, ct))
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from rematc.compiler.transforms.differentiation import linearize as linearize
     from rematc.compiler.transforms.differentiation import value_and_grad as value_and_grad
     from rematc.compiler.transforms.differentiation import vjp as vjp
+    from rematc.compiler.transforms.implicit import closure_convert as closure_convert
+    from rematc.compiler.transforms.implicit import custom_root as custom_root
     from rematc.compiler.transforms.jacobians import hessian as hessian
     from rematc.compiler.transforms.jacobians import jacfwd as jacfwd
     from rematc.compiler.transforms.jacobians import jacrev as jacrev
@@ -98,6 +100,8 @@ _HOMES = {
     "lower": "rematc.compiler.driver",
     "trace": "rematc.compiler.driver",
     "jit": "rematc.compiler.execution.jit",
+    "closure_convert": "rematc.compiler.transforms.implicit",
+    "custom_root": "rematc.compiler.transforms.implicit",
     "hessian": "rematc.compiler.transforms.jacobians",
     "jacfwd": "rematc.compiler.transforms.jacobians",
     "jacrev": "rematc.compiler.transforms.jacobians",
