@@ -9,16 +9,18 @@ from rematc.lowering import jax_adapter
 CompilerOptions = Mapping[str, "str | bool | int"]
 
 _DISABLED_PASSES = "xla_disable_hlo_passes"
+#: What removes barriers, and what has small loops compiled by an emitter that knows no barriers and dies of them.
+_NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
 
 
 def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:
     """`options` with what makes XLA keep optimization barriers until it has scheduled.
 
     XLA:CPU before jaxlib 0.12 deletes them first (its pass `cse_barrier_expander`), and with them all that
-    recomputation saves.
+    recomputation saves. Kept, they must not meet its way of compiling loops over few bytes.
     """
     merged = dict(options or {})
     if platform == "cpu" and jax_adapter.is_jaxlib_before(0, 12):
         disabled = [name for name in str(merged.get(_DISABLED_PASSES, "")).split(",") if name]
-        merged[_DISABLED_PASSES] = ",".join(dict.fromkeys([*disabled, "cse_barrier_expander"]))
+        merged[_DISABLED_PASSES] = ",".join(dict.fromkeys([*disabled, *_NO_BARRIERS]))
     return merged

@@ -87,34 +87,34 @@ class _Branch:
         part: its split.
         known: its known results.
         needed: computed values that its staged side reads.
-        pairs: what crosses: its value in the known side, and the parameter that it is in the staged one.
+        param_of: for each value of the known side that crosses, the parameter that it is in the staged one.
         results: its unknown results.
     """
 
     part: SplitGraph
     known: tuple[Value, ...]
     needed: list[Value]
-    pairs: list[tuple[Value, Value]]
+    param_of: dict[Value, Value]
     results: tuple[Value, ...]
 
     @staticmethod
     def of(part: SplitGraph, is_unknown: Sequence[bool]) -> _Branch:
         """`is_unknown`: which results are unknown in some branch; where it is another one the value crosses."""
         count = len(part.sources)
-        pairs = list(zip(_tail(part.known.results, part), part.staged.params[:count], strict=True))
+        param_of = dict(zip(_tail(part.known.results, part), part.staged.params[:count], strict=True))
         values = spread(part.known.results, [not is_set for is_set in part.is_unknown])
         staged = spread(part.staged.results, part.is_unknown)
         results = []
         for value, later, is_set in zip(values, staged, is_unknown, strict=True):
             if later is None and value is not None and is_set:
-                later = Value(value.type)  # noqa: PLW2901  # the parameter that stands for it
-                pairs.append((value, later))
+                # The parameter that stands for it: one, however many results it is.
+                later = param_of.setdefault(value, Value(value.type))  # noqa: PLW2901
             if later is not None:
                 results.append(later)
         known = [value for value, is_set in zip(values, is_unknown, strict=True) if value is not None and not is_set]
         params = set(part.known.params)
-        needed = dict.fromkeys(value for value, _ in pairs if value not in params)
-        return _Branch(part, tuple(known), list(needed), pairs, tuple(results))
+        needed = [value for value in param_of if value not in params]
+        return _Branch(part, tuple(known), needed, param_of, tuple(results))
 
     def body(self, results: Sequence[Value]) -> Graph:
         """The known side with these results."""
@@ -199,7 +199,7 @@ def _staged(
     slots = slots[: len(places.types)]
     bodies = []
     for number, branch in enumerate(branches):
-        param_of = dict(branch.pairs)
+        param_of = branch.param_of
         equations: tuple[Equation, ...] = branch.part.staged.equations
         known = [param_of.get(value) or Value(value.type) for value in branch.part.known.params]
         crossing = places.params(number, [param_of[value] for value in branch.needed])

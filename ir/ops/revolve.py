@@ -138,6 +138,8 @@ class Reversal:
     def emit(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         """Emit the loop; the cts of the operands."""
         op, count = self.op, self.op.length
+        if not count:
+            return self._of_no_steps(b, cts)
         snapshots = max(min(op.snapshots, count), 1)
         plan = schedule(count, snapshots)
         flags = op.parts(self.is_linear)
@@ -178,6 +180,21 @@ class Reversal:
         full = results[len(sums) + len(carried) :]
         cut = [b.slice(row, (0,) * row.type.rank, (count, *row.type.shape[1:])) for row in full]
         return (*out_consts, *out_carry, *spread(cut, of_xs))
+
+    def _of_no_steps(self, b: Emitter, cts: Tangents) -> Derivatives:
+        """The cts of the operands of a loop that takes no step: those of the carries, and zeros."""
+        op = self.op
+        of_consts, _, of_xs = op.parts(self.gets_ct)
+        types = op.infer_operands()
+        given = [
+            (b.zeros(type) if ct is None else ct) if is_set else None
+            for ct, is_set, type in zip(cts, self.has_ct[: op.carry], op.parts(types)[1], strict=False)
+        ]
+        return (
+            *[b.zeros(type) if is_set else None for type, is_set in zip(op.parts(types)[0], of_consts, strict=True)],
+            *given,
+            *[b.zeros(type) if is_set else None for type, is_set in zip(op.parts(types)[2], of_xs, strict=True)],
+        )
 
     def _first_snapshots(self, b: Emitter, first: Value, snapshots: int) -> Value:
         """The first carry as snapshot 0 of a stack with one more row, for the carry at hand."""

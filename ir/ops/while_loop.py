@@ -28,6 +28,7 @@ from rematc.ir.ops.regions import (
     JvpOfGraph,
     PartialEvalOfGraph,
     Region,
+    SplitGraph,
     SplitRegion,
     TransposeOfGraph,
     VmapOfGraph,
@@ -153,16 +154,17 @@ class While(Region):
         cond_consts, consts, carry = self.parts(is_unknown)
         flags = list(carry)
         while True:
-            found = partial_eval(self.body, [*consts, *flags], None).is_unknown
-            grown = [old or new for old, new in zip(flags, found, strict=True)]
+            body = partial_eval(self.body, [*consts, *flags], None)
+            grown = [old or new for old, new in zip(flags, body.is_unknown, strict=True)]
             if grown == flags:
                 break
             flags = grown
-        if any(partial_eval(self.cond, [*cond_consts, *flags], None).is_unknown):
+        cond = partial_eval(self.cond, [*cond_consts, *flags], None)
+        if any(cond.is_unknown):
             flags = [True] * len(flags)
         whole = graph_of(self, (*self.cond.param_types[: self.cond_consts], *self.body.param_types))
-        known = _pruned(whole, [not is_set for is_set in flags])
         operands = others(whole.params, is_unknown)
+        known = self._known(whole, cond, body, is_unknown, flags)
         forward = Graph(known.name, operands, known.equations, (*known.results, *operands))
         later = _pruned(whole, flags)
         staged = Graph(later.name, (*operands, *chosen(whole.params, is_unknown)), later.equations, later.results)
@@ -170,6 +172,28 @@ class While(Region):
             return SplitRegion(forward, staged, tuple(flags))
         again = Graph(known.name, operands, known.equations, known.results)
         return SplitRegion(forward, staged, tuple(flags), again, (False,) * len(operands))
+
+    def _known(
+        self, whole: Graph, cond: SplitGraph, body: SplitGraph, is_unknown: Sequence[bool], flags: Sequence[bool]
+    ) -> Graph:
+        """The loop over the known carries: what partial evaluation of condition and body leaves for now."""
+        carries = tuple([not is_set for is_set in flags])
+        if not any(carries):
+            return Graph(whole.name, whole.params, (), ())
+        of_results = spread(body.known.results, [not is_set for is_set in body.is_unknown])
+        step = Graph(
+            body.known.name,
+            body.known.params,
+            body.known.equations,
+            tuple([value for value in chosen(of_results, carries) if value is not None]),
+        )
+        test = Graph(cond.known.name, cond.known.params, cond.known.equations, cond.known.results[:1])
+        cond_consts, consts, _ = self.parts(is_unknown)
+        op = While(test, step, cond_consts.count(False), consts.count(False))
+        of_cond, of_body, first = self.parts(whole.params)
+        operands = (*others(of_cond, cond_consts), *others(of_body, consts), *chosen(first, carries))
+        results = chosen(whole.results, carries)
+        return Graph(whole.name, whole.params, (Equation(op, operands, results),), results)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[While, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the carries that these and the condition need."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.ops import logical
+from rematc.ir.types import DTYPES, Kind
 from rematc.lowering.ops import elementwise
 from rematc.lowering.ops.values import COMPARE_TYPES
 from rematc.lowering.writer import Writer, lowers
@@ -16,9 +17,24 @@ lowers(
     logical.ShiftLeft,
     logical.ShiftRightArithmetic,
     logical.ShiftRightLogical,
-    logical.Popcnt,
     logical.CountLeadingZeros,
 )(elementwise.one_type)
+
+
+@lowers(logical.Popcnt)
+def popcnt(w: Writer, eqn: Equation) -> None:
+    """`%r = stablehlo.popcnt %x`; XLA widens signed integers of 4 bits with their sign, which counts more bits."""
+    (x,), (result,) = eqn.operands, eqn.results
+    type = x.type
+    if type.dtype.kind is not Kind.INT or type.dtype.bits >= 8:
+        elementwise.one_type(w, eqn)
+        return
+    unsigned = type.with_dtype(DTYPES[f"u{type.dtype.bits}"])
+    bits, count = w.fresh(), w.fresh()
+    there, back = [f"({w.type(a)}) -> {w.type(b)}" for a, b in ((type, unsigned), (unsigned, type))]
+    w.line(f"{bits} = stablehlo.bitcast_convert {w.name(x)} : {there}", eqn.loc)
+    w.line(f"{count} = stablehlo.popcnt {bits} : {w.type(unsigned)}", eqn.loc)
+    w.line(f"{w.define(result)} = stablehlo.bitcast_convert {count} : {back}", eqn.loc)
 
 
 @lowers(logical.Compare)
