@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=10_000, help="how many")
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400, help="another for each day by default")
     parser.add_argument(
-        "--laws", default="text,passes,gradient-passes,policies,linearize,adjoint,difference,second,xla,jax"
+        "--laws", default="text,passes,gradient-passes,policies,linearize,adjoint,difference,second,vmap,xla,jax"
     )
     options = parser.parse_args()
     first, kinds = options.seed * 1_000_000, Counter[str]()

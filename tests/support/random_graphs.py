@@ -48,6 +48,7 @@ from tests.support.graph_rows import (
     fourier,
     indexing,
     linear_algebra,
+    loops,
     products,
     reductions,
     shape,
@@ -85,10 +86,7 @@ EXEMPT = {
     "axis_max": "has a meaning inside vmap alone: tests/passes",
     "axis_min": "has a meaning inside vmap alone: tests/passes",
     "axis_sum": "has a meaning inside vmap alone: tests/passes",
-    "case": "its branches must take and give alike: tests/compiler/test_branches.py",
-    "scan": "its bodies are drawn in tests/compiler/test_scan.py",
     "to_memory": "its operand or result lies in the host's memory, which CPUs do not have: tests/passes",
-    "while": "whether it ends is up to its condition: tests/ir/test_loops.py",
 }
 
 
@@ -139,14 +137,27 @@ def draw_graph_of(
     name: str = "main",
 ) -> Graph:
     """Likewise, with parameters of these types."""
+    drawing = _filled(source, params, max_equations, dtypes, regions, name)
+    return drawing.b.build(*drawing.some(drawing.pool, 0, 4), drawing.pool[-1])
+
+
+def _filled(
+    source: Source,
+    params: Sequence[TensorType],
+    max_equations: int,
+    dtypes: Sequence[DType],
+    regions: int,
+    name: str,
+) -> Drawing:
+    """Parameters, and equations over them."""
     b = Builder(name)
     pool = [b.parameter(type, source.one_of(NAMES)) for type in params]
     drawing = Drawing(source, b, pool, dtypes, regions)
     steps = _STEPS if regions else _FLAT_STEPS
-    for _ in range(source.integer(1, max_equations)):
+    for _ in range(source.integer(1, max_equations) if pool else 0):
         b.loc = source.one_of(LOCATIONS)
         pool.extend(source.one_of(steps)(drawing))
-    return b.build(*drawing.some(pool, 0, 4), pool[-1])
+    return drawing
 
 
 def _call(d: Drawing) -> tuple[Value, ...]:
@@ -165,6 +176,18 @@ def _body(d: Drawing, operands: Sequence[Value]) -> Graph:
     return draw_graph_of(d.source, types, 4, d.dtypes, d.depth - 1, "body")
 
 
+def _body_giving(d: Drawing, params: Sequence[TensorType], results: Sequence[TensorType], more: int) -> Graph:
+    """A body with results of these types, zeros where there is no such value, and some others."""
+    inner = _filled(d.source, params, 4, d.dtypes, d.depth - 1, "body")
+    chosen = [_of_type(inner, type) for type in results]
+    return inner.b.build(*chosen, *(inner.some(inner.pool, 0, more) if inner.pool else ()))
+
+
+def _of_type(d: Drawing, type: TensorType) -> Value:
+    found = d.pick(lambda other: other == type)
+    return d.b.zeros(type) if found is None else found
+
+
 FLAT_ROWS: tuple[Row, ...] = (
     *structural.ROWS,
     *elementwise.ROWS,
@@ -179,6 +202,6 @@ FLAT_ROWS: tuple[Row, ...] = (
     *indexing.ROWS,
     *linear_algebra.ROWS,
 )
-ROWS = (*FLAT_ROWS, Row((Call,), _call), Row((Checkpoint,), _checkpoint))
+ROWS = (*FLAT_ROWS, Row((Call,), _call), Row((Checkpoint,), _checkpoint), *loops.rows(_body_giving))
 _FLAT_STEPS = tuple(row.step for row in FLAT_ROWS for _ in range(row.weight))
 _STEPS = tuple(row.step for row in ROWS for _ in range(row.weight))

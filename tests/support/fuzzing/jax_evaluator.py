@@ -14,6 +14,7 @@ from jax import numpy as jnp
 from rematc.ir.core import Graph, Op, Value
 from rematc.ir.ops import (
     arithmetic,
+    branches,
     conversion,
     convolution,
     dot,
@@ -21,6 +22,7 @@ from rematc.ir.ops import (
     indexing,
     inverse,
     logical,
+    loops,
     reduction,
     regions,
     rounding,
@@ -28,6 +30,7 @@ from rematc.ir.ops import (
     special,
     structural,
     transcendental,
+    while_loop,
     window,
 )
 from tests.support.op_samples.indexing import gathered_by_jax, scattered_by_jax
@@ -105,6 +108,7 @@ _PLAIN: dict[type[Op], Function] = {
 #: Ops whose fields are among the function's arguments.
 _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
     arithmetic.IntegerPower: lambda op: lambda x: lax.integer_pow(x, op.exponent),
+    branches.Case: lambda op: lambda index, *xs: _branched(op, index, xs),
     conversion.Convert: lambda op: lambda x: _converted(x, op.dtype.numpy),
     conversion.BitcastConvert: lambda op: lambda x: lax.bitcast_convert_type(x, op.dtype.numpy),
     conversion.ReducePrecision: lambda op: lambda x: lax.reduce_precision(x, op.exponent_bits, op.mantissa_bits),
@@ -125,6 +129,8 @@ _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
         scattered_by_jax,
     ),
     logical.Compare: lambda op: getattr(lax, op.direction.lower()),
+    loops.Scan: lambda op: lambda *xs: _scanned(op, xs),
+    while_loop.While: lambda op: lambda *xs: _repeated(op, xs),
     reduction.ReduceSum: lambda op: lambda x: lax.reduce_sum(x, op.dimensions),
     reduction.ReduceProd: lambda op: lambda x: lax.reduce_prod(x, op.dimensions),
     reduction.ReduceMax: lambda op: lambda x: lax.reduce_max(x, op.dimensions),
@@ -181,6 +187,35 @@ def evaluate(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
             results = (results,)
         env.update(zip(eqn.results, results, strict=True))
     return [env[value] for value in graph.results]
+
+
+def _branched(op: branches.Case, index: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
+    last = len(op.branches) - 1
+    functions = [lambda *xs, graph=graph: tuple(evaluate(graph, xs)) for graph in op.branches]
+    inside = jnp.where((index < 0) | (index > last), last, index)
+    found: tuple[Any, ...] = lax.switch(inside, functions, *operands)
+    return found
+
+
+def _scanned(op: loops.Scan, operands: Sequence[Any]) -> tuple[Any, ...]:
+    consts, carry, xs = op.parts(operands)
+
+    def step(carried: tuple[Any, ...], slices: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        results = evaluate(op.body, [*consts, *carried, *slices])
+        return tuple(results[: op.carry]), tuple(results[op.carry :])
+
+    last, stacks = lax.scan(step, carry, xs, op.length, op.is_reversed, op.unroll)
+    return (*last, *stacks)
+
+
+def _repeated(op: while_loop.While, operands: Sequence[Any]) -> tuple[Any, ...]:
+    cond_consts, consts, carry = op.parts(operands)
+    found: tuple[Any, ...] = lax.while_loop(
+        lambda carried: evaluate(op.cond, [*cond_consts, *carried])[0],
+        lambda carried: tuple(evaluate(op.body, [*consts, *carried])),
+        carry,
+    )
+    return found
 
 
 def _converted(x: Any, dtype: Any) -> Any:

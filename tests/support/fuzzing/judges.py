@@ -104,7 +104,7 @@ def by_xla(joints: Sequence[Joint]) -> list[list[Array] | None]:
 #: of lax.pad's transpose.
 _REFUSALS = (
     *("does not accept dtype", "requires operand dtype", "VJP not implemented", "rule for 'nextafter' not implemented"),
-    "value is of type <class 'NoneType'>",
+    *("value is of type <class 'NoneType'>", "Reverse-mode differentiation does not work for lax.while_loop"),
 )
 
 
@@ -131,7 +131,7 @@ def _expressed(joint: Joint, arguments: list[Any]) -> list[Any] | None:
         return None
     try:
         return _values_and_gradient(joint, arguments)
-    except (TypeError, NotImplementedError) as error:
+    except (TypeError, ValueError, NotImplementedError) as error:
         if any(text in str(error) for text in _REFUSALS):
             return None
         raise
@@ -139,6 +139,8 @@ def _expressed(joint: Joint, arguments: list[Any]) -> list[Any] | None:
 
 def _values_and_gradient(joint: Joint, arguments: list[Any]) -> list[Any]:
     graph = joint.case.graph
+    if not joint.of:
+        return list(jax_evaluator.evaluate(graph, arguments))
     primals, cts = arguments[: len(graph.params)], arguments[len(graph.params) :]
     varying = [index for index, value in enumerate(graph.params) if value.type.dtype.is_inexact]
 

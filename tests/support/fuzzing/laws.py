@@ -12,7 +12,7 @@ import numpy as np
 
 from rematc.compiler.text import parse
 from rematc.ir.core import Array, Graph
-from rematc.ir.errors import MissingRuleError
+from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.printer import print_graph
 from rematc.ir.verifier import verify
@@ -20,6 +20,7 @@ from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp
 from rematc.passes.manager import PASSES, PassManager, parse_pipeline
 from rematc.passes.policies import parse_policy
+from rematc.passes.vmap import vmap
 from tests.support.arrays import arguments_for, same_bits
 from tests.support.fuzzing.derivatives import (
     cotangents,
@@ -27,6 +28,7 @@ from tests.support.fuzzing.derivatives import (
     has_complex,
     has_no_difference,
     is_in_double,
+    is_without_derivative,
     meets_a_bound,
     numbers_like,
     only_inexact_results,
@@ -34,7 +36,7 @@ from tests.support.fuzzing.derivatives import (
     unstopped,
     wrt,
 )
-from tests.support.fuzzing.noise import flat, is_inexact, noisy
+from tests.support.fuzzing.noise import Uncertain, flat, is_inexact, noisy
 from tests.support.smooth_graphs import TERMS, by_seed
 
 
@@ -158,8 +160,8 @@ def _adjoint(graph: Graph, arguments: list[Array], seed: int) -> None:
         return
     try:
         forwards, backwards = jvp(graph, wrt(graph)), vjp(graph, wrt(graph))
-    except MissingRuleError as error:
-        if "does not exist" not in str(error):
+    except CompileError as error:
+        if not is_without_derivative(error):
             raise
         return
     verify(forwards.graph)
@@ -195,8 +197,8 @@ def _symmetric(graph: Graph, primals: int, has_ct: Sequence[bool], arguments: li
     varies = [index < primals and is_set for index, is_set in enumerate(wrt(graph))]
     try:
         forwards = jvp(graph, varies)
-    except MissingRuleError as error:
-        if "does not exist" not in str(error):
+    except CompileError as error:
+        if not is_without_derivative(error):
             raise
         return
     inexact = [array for array in arguments[:primals] if is_inexact(array)]
@@ -257,8 +259,8 @@ def _difference(graph: Graph, arguments: list[Array], seed: int) -> None:
         return
     try:
         forwards = jvp(graph, wrt(graph))
-    except MissingRuleError as error:
-        if "does not exist" not in str(error):
+    except CompileError as error:
+        if not is_without_derivative(error):
             raise
         return
     tangents = numbers_like(arguments, seed)
@@ -302,8 +304,8 @@ def linearization_gives_the_jvp(case: Case) -> None:
     try:
         forwards = jvp(graph, wrt(graph))
         split = linearize(under_policy(graph, _policy(case.seed)), wrt(graph))
-    except MissingRuleError as error:
-        if "does not exist" not in str(error):
+    except CompileError as error:
+        if not is_without_derivative(error):
             raise
         return
     arguments = case.arguments()
@@ -321,6 +323,33 @@ def linearization_gives_the_jvp(case: Case) -> None:
             raise BrokenLawError("the linear graph has no tangent where the jvp has one")
 
 
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def vmap_is_a_loop(case: Case) -> None:
+    """Each element of a batch, computed with all the others, is what it is by itself."""
+    graph, size = case.graph, case.seed % 3 + 1
+    random = np.random.default_rng(case.seed)
+    is_batched = [bool(random.integers(0, 3)) for _ in graph.params]
+    elements = [Case(graph, case.seed + 4 * index).arguments() for index in range(size)]
+    shared = [
+        np.stack(column) if is_set else column[0]
+        for column, is_set in zip(zip(*elements, strict=True), is_batched, strict=True)
+    ]
+    batched = vmap(graph, is_batched, size)
+    verify(batched.graph)
+    found = run(batched.graph, shared)
+    for index in range(size):
+        arguments = [array[index] if is_set else array for array, is_set in zip(shared, is_batched, strict=True)]
+        given = [
+            np.asarray(array[index]) if is_set else array
+            for array, is_set in zip(found, batched.is_batched, strict=True)
+        ]
+        message = Uncertain(graph, [np.asarray(array) for array in arguments]).disagreement(given)
+        if message:
+            raise BrokenLawError(f"element {index} of a batch of {size}: {message}")
+
+
 LAWS: dict[str, Law] = {
     "text": text_reads_back,
     "passes": passes_keep_the_meaning,
@@ -330,4 +359,5 @@ LAWS: dict[str, Law] = {
     "adjoint": transpose_is_adjoint,
     "difference": jvp_is_the_limit_of_differences,
     "second": second_derivatives_agree,
+    "vmap": vmap_is_a_loop,
 }

@@ -19,6 +19,7 @@ from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import TensorType
 from rematc.passes.barriers import Barriers
 from rematc.passes.inline import Inline
+from tests.support.fuzzing import stepwise
 
 UNITS = 8
 RUNS = 3
@@ -54,7 +55,10 @@ def flat(graph: Graph) -> Graph:
 
 def noisy(graph: Graph, arguments: Sequence[Array], seed: int) -> list[Array]:
     """The results of a flat graph, computed with noise."""
-    random = np.random.default_rng(seed)
+    return _noisy(graph, arguments, np.random.default_rng(seed), seed)
+
+
+def _noisy(graph: Graph, arguments: Sequence[Array], random: np.random.Generator, seed: int) -> list[Array]:
     is_flushed = bool(seed % 2)
     env: dict[Value, Array] = {}
     for param, argument in zip(graph.params, arguments, strict=True):
@@ -67,6 +71,8 @@ def noisy(graph: Graph, arguments: Sequence[Array], seed: int) -> list[Array]:
 
 
 def _noisy_results(eqn: Equation, operands: list[Array], random: np.random.Generator, seed: int) -> tuple[Array, ...]:
+    if stepwise.has_steps(eqn.op):
+        return stepwise.apply(eqn.op, operands, lambda graph, given: _noisy(graph, given, random, seed))
     if _is_exact(eqn.op, eqn.operand_types, eqn.result_types):
         results = eqn.op.reference(operands)
     else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.passes.inline import copy_equations
+from rematc.passes.regions import RegionRewriter
 
 
 def reduced(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
@@ -52,8 +52,9 @@ def _smaller(graph: Graph) -> Iterator[Graph]:
     for index, eqn in enumerate(graph.equations):
         if isinstance(eqn.op, (Call, Checkpoint)):
             yield live(_inlined(graph, index))
-            for body in _smaller_bodies(eqn.op.body):
-                op = replace(eqn.op, body=body)
+        for region in eqn.op.regions():
+            for body in _smaller_bodies(region):
+                op = _with_region(eqn.op, region, body)
                 yield _with_equation(graph, index, Equation(op, eqn.operands, eqn.results, eqn.loc))
     if len(graph.results) > 1:
         for index in range(len(graph.results)):
@@ -73,6 +74,15 @@ def _smaller_bodies(body: Graph) -> Iterator[Graph]:
     for index, eqn in enumerate(body.equations):
         if isinstance(eqn.op, (Call, Checkpoint)):
             yield live(_inlined(body, index), has_all_params=True)
+        for region in eqn.op.regions():
+            for inner in _smaller_bodies(region):
+                op = _with_region(eqn.op, region, inner)
+                yield _with_equation(body, index, Equation(op, eqn.operands, eqn.results, eqn.loc))
+
+
+def _with_region(op: Op, old: Graph, new: Graph) -> Op:
+    """The op with another body in the place of this one."""
+    return RegionRewriter(lambda graph: new if graph is old else graph).op(op)
 
 
 def replace_results(graph: Graph, results: tuple[Value, ...]) -> Graph:
