@@ -36,10 +36,10 @@ import rematc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 
-from benchmarks.models import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped  # noqa: E402
-from benchmarks.naive import cut_into_runs  # noqa: E402
-from rematc.ir.errors import CompileError  # noqa: E402
-from rematc.passes.policies import parse_policy  # noqa: E402
+from benchmarks.models import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
+from benchmarks.naive import cut_into_runs
+from rematc.ir.errors import CompileError
+from rematc.passes.policies import parse_policy
 
 POLICIES = ("nothing", "dots", "dots-no-batch", "names", "auto")
 NAIVE_RUNS = 8
@@ -150,9 +150,7 @@ def _build_rematc(model: Model, variant: Variant, arguments: tuple[Any, ...]) ->
     def wrap(function: Any) -> Any:
         return rematc.checkpoint(function, policy=policy)
 
-    loss = model.build(
-        REMATC, wrap if is_local else unwrapped, wrap if variant.placement == "groups" else unwrapped
-    )
+    loss = model.build(REMATC, wrap if is_local else unwrapped, wrap if variant.placement == "groups" else unwrapped)
     step = rematc.value_and_grad(loss, policy=policy if variant.placement == "whole" else None)
     compiled = rematc.compile(step, *arguments)
     temporary, flops = compiled.memory().temp_bytes, compiled.flops()
@@ -181,9 +179,7 @@ def _build_jax(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Bu
     seconds = time.perf_counter() - start
     memory: Any = compiled.memory_analysis()
     cost: Any = compiled.cost_analysis()
-    return Built(
-        variant, memory.temp_size_in_bytes, cost.get("flops", 0.0), seconds, lambda: compiled(*arguments)
-    )
+    return Built(variant, memory.temp_size_in_bytes, cost.get("flops", 0.0), seconds, lambda: compiled(*arguments))
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------

@@ -1,11 +1,31 @@
 """The models that benchmarks measure, each one body for NumPy under rematc and for JAX."""
 
 from benchmarks.models.chain import CHAIN
+from benchmarks.models.convolutional import DIFFUSION, RESNET, UNET
 from benchmarks.models.library import JAX, REMATC, Library, Model, unwrapped
+from benchmarks.models.rollouts import ODE, PARTICLES, PDE
+from benchmarks.models.sequences import LSTM, MIXTURE, SCANNED, STATE_SPACE, TRANSLATION
 from benchmarks.models.transformer import DEEP, TRANSFORMER
 
-#: By name. `transformer-48` is for compile times and is measured only when asked for.
-MODELS = {model.name: model for model in (CHAIN, TRANSFORMER, DEEP)}
+_ALL = (
+    CHAIN,
+    TRANSFORMER,
+    DEEP,
+    RESNET,
+    UNET,
+    LSTM,
+    STATE_SPACE,
+    MIXTURE,
+    DIFFUSION,
+    TRANSLATION,
+    SCANNED,
+    PDE,
+    PARTICLES,
+    ODE,
+)
+#: By name.
+MODELS = {model.name: model for model in _ALL}
+#: For compile times; measured only when asked for.
 ON_REQUEST = (DEEP.name,)
 
 __all__ = ["JAX", "MODELS", "ON_REQUEST", "REMATC", "Library", "Model", "unwrapped"]

@@ -84,9 +84,7 @@ def _jax_convolution(x: Any, kernel: Any, stride: int = 1, groups: int = 1) -> A
 
 
 REMATC = Library(np, rematc.checkpoint_name, rematc.scan, _softmax, _gelu, _convolution)
-JAX = Library(
-    jnp, jax.ad_checkpoint.checkpoint_name, jax.lax.scan, jax.nn.softmax, jax.nn.gelu, _jax_convolution
-)
+JAX = Library(jnp, jax.ad_checkpoint.checkpoint_name, jax.lax.scan, jax.nn.softmax, jax.nn.gelu, _jax_convolution)
 
 
 @dataclass(frozen=True, slots=True)
