@@ -18,6 +18,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     inverse,
     logical,
     loops,
+    random,
     reduction,
     regions,
     rounding,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import rematc.numpy
-    import rematc.policies  # noqa: F401  # makes `rematc.numpy` and `rematc.policies` known to type checkers
+    import rematc.policies
+    import rematc.random  # noqa: F401  # makes the submodules known to type checkers
     from rematc.compiler.control_flow.branching import cond as cond
     from rematc.compiler.control_flow.branching import switch as switch
     from rematc.compiler.control_flow.loops import associative_scan as associative_scan
@@ -113,7 +114,7 @@ _HOMES = {
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",
 }
-_SUBMODULES = ("numpy", "policies")
+_SUBMODULES = ("numpy", "policies", "random")
 
 __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gathered from the table
 

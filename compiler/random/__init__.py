@@ -1,0 +1,1 @@
+"""Random numbers from counter-based keys: `rematc.random`."""
