@@ -1,4 +1,4 @@
-"""Gradients of sampled functions, angles unwrapped, and functions applied along axes.
+"""Gradients of sampled functions, interpolation, angles unwrapped, and functions applied along axes.
 
 The parameters are those of the NumPy functions of the same names. They are written in NumPy: its functions trace.
 """
@@ -21,6 +21,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.tracing.trace import Tracer
+from rematc.ir.types import F64
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any
@@ -194,6 +195,55 @@ def insert(arr: ArrayLike, obj: object, values: ArrayLike, axis: object = None) 
     return np.moveaxis(np.concatenate([line, added], 0)[order], 0, along)
 
 
+def interp(
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    left: ArrayLike = None,
+    right: ArrayLike = None,
+    period: ArrayLike = None,
+) -> Traced:
+    """As np.interp: the piece of the line is found by bisection, so its derivative is the piece's slope."""
+    at: Traced = wrap(value_of(x, F64))
+    knots: Traced = wrap(value_of(xp, F64))
+    heights: Traced = wrap(value_of(fp))
+    heights = heights.astype(np.complex128 if np.iscomplexobj(heights) else np.float64)
+    if knots.ndim != 1 or heights.shape != knots.shape or not knots.size:
+        fail(f"np.interp: knots of shape {knots.shape} and values of shape {heights.shape}")
+    if period is not None:
+        left = right = None
+        at, knots, heights = _over_a_period(at, knots, heights, period)
+    if knots.size == 1:
+        found: Traced = np.broadcast_to(heights[0], at.shape)
+    else:
+        found = _on_the_line(at, knots, heights)
+    first: Traced = heights[0] if left is None else left
+    last: Traced = heights[-1] if right is None else right
+    found = np.where(at < knots[0], first, found)
+    found = np.where(at > knots[-1], last, found)
+    return found.astype(heights.dtype)
+
+
+def _on_the_line(at: Traced, knots: Traced, heights: Traced) -> Traced:
+    last = knots.size - 1
+    piece = np.clip(np.searchsorted(knots, at, "right") - 1, 0, last - 1)
+    widths = knots[1:] - knots[:-1]
+    # Two knots at one place have no line between them, and nothing lies there.
+    slopes = (heights[1:] - heights[:-1]) / np.where(widths == 0, 1, widths)
+    line = slopes[piece] * (at - knots[piece]) + heights[piece]
+    return np.where(at == knots[-1], heights[-1] + slopes[-1] * (at - knots[-1]), line)
+
+
+def _over_a_period(at: Traced, knots: Traced, heights: Traced, period: Traced) -> tuple[Traced, Traced, Traced]:
+    """Everything within one period, and a knot of the neighbouring ones on either side."""
+    length: Traced = np.abs(period)
+    at, knots = at % length, knots % length
+    order = np.argsort(knots)
+    knots, heights = knots[order], heights[order]
+    knots = np.concatenate([knots[-1:] - length, knots, knots[:1] + length])
+    return at, knots, np.concatenate([heights[-1:], heights, heights[:1]])
+
+
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.gradient: gradient,
     np.unwrap: unwrap,
@@ -202,4 +252,5 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.piecewise: piecewise,
     np.choose: choose,
     np.insert: insert,
+    np.interp: interp,
 }

@@ -6,6 +6,7 @@ The parameters are those of the NumPy functions of the same names.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from rematc.compiler.numpy.operands import (
     as_ir_dtype,
     as_operand,
     broadcast_operand,
+    dispatching,
     dtype_of,
     fail,
     here,
@@ -22,11 +24,16 @@ from rematc.compiler.numpy.operands import (
     shape_of,
     static_shape,
     value_of,
+    view_of,
     wrap,
 )
 from rematc.compiler.numpy.promotion import NumpyDType, kind_of, result_dtype
 from rematc.compiler.tracing.trace import Tracer
+from rematc.ir.ops.rounding import Floor
 from rematc.ir.types import F64, TensorType
+
+# The arrays here are tracers, which NumPy's types do not know.
+Traced = Any
 
 
 def _like(a: ArrayLike, dtype: object, shape: object) -> TensorType:
@@ -100,13 +107,67 @@ def linspace(
     target = normalize_axis(axis, whole.rank, "np.linspace")
     order = [*range(1, whole.rank)]
     order.insert(target, 0)
-    line = wrap(b.convert(b.transpose(result, order), computed if dtype is None else as_ir_dtype(dtype)))
+    found = computed if dtype is None else as_ir_dtype(dtype)
+    if found.is_integer and computed.is_float:
+        result = b.emit1(Floor(), result)  # NumPy's rounding here, where a conversion cuts towards zero
+    line = wrap(b.convert(b.transpose(result, order), found))
     return (line, wrap(step)) if retstep else line
 
 
+def logspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: object = None,
+    axis: object = 0,
+) -> Traced:
+    """As np.logspace, between exponents, or of a base, of which one is traced."""
+    root: Traced = as_operand(base)
+    rank = len(np.broadcast_shapes(shape_of(start), shape_of(stop), shape_of(root)))
+    ends: list[Traced] = [_of_rank(x, rank) for x in (start, stop)]
+    exponents: Traced = linspace(ends[0], ends[1], num, endpoint, axis=axis)
+    if shape_of(root):
+        root = np.expand_dims(_of_rank(root, rank), normalize_axis(axis, rank + 1, "np.logspace"))
+    line: Traced = root**exponents
+    return line if dtype is None else line.astype(dtype)
+
+
+def _of_rank(x: ArrayLike, rank: int) -> Traced:
+    given: Traced = as_operand(x)
+    shape = shape_of(given)
+    return given if len(shape) in (0, rank) else np.reshape(given, (1,) * (rank - len(shape)) + shape)
+
+
+def geomspace(
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: object = 0
+) -> Traced:
+    """As np.geomspace, between ends of which one is traced."""
+    (first, last), _ = promote(start, stop)
+    common = np.result_type(first.type.dtype.numpy, last.type.dtype.numpy, float)
+    shape = np.broadcast_shapes(first.type.shape, last.type.shape)
+    low, high = [broadcast_operand(wrap(x), as_ir_dtype(common), shape) for x in (first, last)]
+    # A line between logarithms: the ends are divided by the sign of the first one, so that they have some.
+    sign: Traced = dispatching.sign(wrap(low))
+    ends = [dispatching.divide(wrap(x), sign) for x in (low, high)]
+    line = logspace(np.log10(ends[0]), np.log10(ends[1]), num, endpoint)
+    # The ends are exact.
+    inner = line[1 : num - 1] if endpoint and num > 1 else line[1:]
+    parts = [ends[0][None][: min(num, 1)], inner, ends[1][None][: int(endpoint and num > 1)]]
+    whole = np.concatenate([part for part in parts if part.shape[0]] or [line]) * sign
+    target = normalize_axis(axis, whole.ndim, "np.geomspace")
+    return np.moveaxis(whole if dtype is None else whole.astype(dtype), 0, target)
+
+
 def array(x: ArrayLike, dtype: object = None, **_: object) -> Tracer:
-    """As np.asarray of a traced array, or of lists with traced arrays inside."""
+    """As np.array of a traced array, or of lists with traced arrays inside."""
     return wrap(value_of(x, None if dtype is None else as_ir_dtype(dtype)))
+
+
+def asarray(x: ArrayLike, dtype: object = None, **_: object) -> Tracer:
+    """As np.asarray: a traced array of this dtype is returned itself."""
+    return view_of(x, value_of(x, None if dtype is None else as_ir_dtype(dtype)))
 
 
 # -- questions about types -------------------------------------------------------------------------------------------
@@ -184,10 +245,12 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.empty_like: zeros_like,
     np.full_like: full_like,
     np.linspace: linspace,
+    np.logspace: logspace,
+    np.geomspace: geomspace,
     np.array: array,
-    np.asarray: array,
-    np.asanyarray: array,
-    np.ascontiguousarray: array,
+    np.asarray: asarray,
+    np.asanyarray: asarray,
+    np.ascontiguousarray: asarray,
     np.shape: shape,
     np.ndim: ndim,
     np.size: size,

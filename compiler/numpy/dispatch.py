@@ -14,6 +14,7 @@ from rematc.compiler.numpy import (
     cumulative,
     decompositions,
     einsum,
+    float_bits,
     fourier,
     indexing,
     joining,
@@ -29,8 +30,11 @@ from rematc.compiler.numpy import (
     solving,
     sorting,
     statistics,
+    ufuncs,
 )
 from rematc.compiler.numpy.operands import fail
+from rematc.compiler.numpy.outputs import check_target, write
+from rematc.compiler.tracing.trace import Tracer
 
 #: NumPy's function, and the function that traces it.
 FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
@@ -54,16 +58,30 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **calculus.FUNCTIONS,
     **polynomials.FUNCTIONS,
     **sets.FUNCTIONS,
+    **float_bits.FUNCTIONS,
+    **ufuncs.FUNCTIONS,
 }
-_DATA_SHAPE = "its result has a shape that depends on data; use np.where(condition, x, y) or a mask that multiplies"
-_SIZED = "its result has a shape that depends on data; name its size: rematc.numpy.{name}(x, size=n, fill_value=...)"
+_SIZED = "its result has a shape that depends on data; name its size: rematc.numpy.{name}(..., size=n, fill_value=...)"
 _IN_PLACE = "it writes into an array, which a traced function cannot; use rematc.numpy.at_set(x, index, value)"
+_FUNCTIONAL = "it writes into an array, which a traced function cannot; rematc.numpy.{name} returns the new array"
+_TEXT = "it needs the elements, which a traced array has only when compiled; return the array and use its result"
+_DTYPE = "its result has a dtype that depends on data; convert with astype(complex) and use the function of np"
 _ADVICE = {
-    **dict.fromkeys(["compress", "extract", "delete"], _DATA_SHAPE),
     **{name: _SIZED.format(name=name) for name in ("nonzero", "flatnonzero", "argwhere", "unique")},
-    **dict.fromkeys(["union1d", "intersect1d", "setdiff1d", "trim_zeros", "bincount", "histogram"], _DATA_SHAPE),
-    **dict.fromkeys(["copyto", "put", "putmask", "place", "put_along_axis", "fill_diagonal"], _IN_PLACE),
+    **{name: _SIZED.format(name=name) for name in ("union1d", "intersect1d", "setdiff1d", "setxor1d")},
+    **dict.fromkeys(["unique_all", "unique_counts", "unique_inverse", "unique_values"], _SIZED.format(name="unique")),
+    "trim_zeros": "its result has a shape that depends on data; use rematc.numpy.compress(mask, x, size=n)",
+    "roots": "how many roots there are depends on data; use np.linalg.eigvals of the companion matrix",
+    "fill_diagonal": _FUNCTIONAL.format(name="fill_diagonal"),
+    "put_along_axis": _FUNCTIONAL.format(name="put_along_axis"),
+    **dict.fromkeys(["copyto", "put", "putmask", "place"], _IN_PLACE),
+    **dict.fromkeys(["array_repr", "array_str", "array2string", "save", "savez", "savez_compressed"], _TEXT),
+    **dict.fromkeys(["savetxt", "min_scalar_type"], _TEXT),
+    **dict.fromkeys(["may_share_memory", "shares_memory"], "traced arrays have no memory of their own"),
+    "einsum_path": "give the shapes: np.einsum_path(subscripts, np.empty(x.shape), ...)",
 }
+#: Of the functions of np.emath, whose names np has too.
+_EXTENDED_MODULE = "numpy.lib.scimath"
 _GENERAL = "write it with supported functions (rematc.numpy.supported() lists them)"
 
 
@@ -73,12 +91,23 @@ def call_function(
     """What `__array_function__` answers in the innermost open trace."""
     rule = FUNCTIONS.get(function)
     if rule is None:
-        name = function.__name__
-        fail(f"{qualified_name(function)} is not supported on traced arrays: {_ADVICE.get(name, _GENERAL)}")
+        fail(f"{qualified_name(function)} is not supported on traced arrays: {_advice(function)}")
     positional, named = _split_positional(function, arguments)
-    if named or options:
-        return rule(*positional, **_accepted_options(function, rule, {**named, **options}))
-    return rule(*positional)
+    if not named and not options:
+        return rule(*positional)
+    given = {**named, **options}
+    out = given.pop("out", None)
+    if out is None or out is np._NoValue:
+        return rule(*positional, **_accepted_options(function, rule, given))
+    name = qualified_name(function)
+    target = check_target(out[0] if isinstance(out, tuple) and len(out) == 1 else out, name)
+    result = rule(*positional, **_accepted_options(function, rule, given))
+    assert isinstance(result, Tracer)
+    return write(result, target, name)
+
+
+def _advice(function: Callable[..., object]) -> str:
+    return _DTYPE if function.__module__ == _EXTENDED_MODULE else _ADVICE.get(function.__name__, _GENERAL)
 
 
 def qualified_name(function: Callable[..., object]) -> str:
@@ -122,11 +151,6 @@ def _accepted_options(
             continue
         if key in accepted or accepted is _EVERYTHING:
             kept[key] = given
-        elif key == "out" and given is not None:
-            fail(
-                f"{name}(..., out=...) writes into an array, which a traced function cannot; "
-                f"use the result: x = {name}(...)"
-            )
         elif given is not None:
             fail(f"{name}(..., {key}=...) on a traced array is not supported; leave {key} out")
     return kept

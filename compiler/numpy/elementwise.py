@@ -11,7 +11,8 @@ from collections.abc import Callable
 from rematc.ir.builder import Builder
 from rematc.ir.core import Op, Value
 from rematc.ir.ops import arithmetic, inverse, logical, rounding, structural, transcendental
-from rematc.ir.types import BOOL, Kind
+from rematc.ir.ops.conversion import BitcastConvert
+from rematc.ir.types import BOOL, Kind, dtype_named
 
 Rule = Callable[..., Value]
 
@@ -80,6 +81,19 @@ def _exp2(b: Builder, x: Value) -> Value:
     return b.power(b.full(x.type, 2), x)
 
 
+def bits_of(b: Builder, x: Value) -> Value:
+    """The bits of floats as signed integers of the same width."""
+    return b.emit1(BitcastConvert(dtype_named(f"i{x.type.dtype.bits}")), stopped(b, x))
+
+
+def _next_after(b: Builder, x: Value, y: Value) -> Value:
+    """The neighbour of x, which moves as x does."""
+    found = b.emit1(rounding.NextAfter(), stopped(b, x), stopped(b, y))
+    # The difference is 0, with the derivative of x.
+    moving = b.subtract(found, b.subtract(stopped(b, x), x))
+    return b.select(is_finite(b, x), moving, found)
+
+
 def is_nan(b: Builder, x: Value) -> Value:
     """Whether each element is NaN."""
     return b.compare(x, x, "NE")
@@ -114,13 +128,14 @@ def _sign(b: Builder, x: Value) -> Value:
 
 
 def sign_bit(b: Builder, x: Value) -> Value:
-    """Whether each element has a minus sign, -0.0 too."""
+    """Whether each element has a minus sign: -0.0 and some NaNs too."""
     zero = b.zeros(x.type)
-    # The reciprocal tells -0.0 from 0.0.
-    return b.select(b.compare(x, zero, "EQ"), b.compare(reciprocal(b, x), zero, "LT"), b.compare(x, zero, "LT"))
+    if x.type.dtype.is_float and x.type.dtype.bits >= 8:
+        x = bits_of(b, x)
+    return b.compare(x, b.zeros(x.type), "LT") if x.type.dtype.kind is Kind.INT else b.compare(x, zero, "LT")
 
 
-def _copy_sign(b: Builder, x: Value, y: Value) -> Value:
+def copy_sign(b: Builder, x: Value, y: Value) -> Value:
     return b.select(b.compare(sign_bit(b, x), sign_bit(b, y), "NE"), b.negate(x), x)
 
 
@@ -152,7 +167,12 @@ def remainder(b: Builder, x: Value, y: Value) -> Value:
         return _zero_where_divisor_is(b, y, towards_zero)
     off = _has_other_sign(b, towards_zero, y)
     result = b.select(off, b.add(towards_zero, y), towards_zero)
-    return result if x.type.dtype.is_float else _zero_where_divisor_is(b, y, result)
+    if not x.type.dtype.is_float:
+        return _zero_where_divisor_is(b, y, result)
+    # A zero has the sign of the divisor; the difference is 0, with the derivative of the result.
+    zero = b.zeros(x.type)
+    signed_zero = b.subtract(copy_sign(b, zero, stopped(b, y)), b.subtract(stopped(b, result), result))
+    return b.select(b.compare(result, zero, "EQ"), signed_zero, result)
 
 
 def floor_divide(b: Builder, x: Value, y: Value) -> Value:
@@ -167,7 +187,7 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
         down = b.select(off, b.subtract(whole, b.full(x.type, 1)), whole)
         quotient, zero = b.divide(x, y), b.zeros(y.type)
         # A zero has the sign of the exact quotient.
-        down = b.select(b.compare(down, zero, "EQ"), _copy_sign(b, zero, quotient), down)
+        down = b.select(b.compare(down, zero, "EQ"), copy_sign(b, zero, quotient), down)
         return b.select(b.compare(y, zero, "EQ"), quotient, down)
     whole = b.divide(x, y)
     return _zero_where_divisor_is(b, y, b.select(off, b.subtract(whole, b.full(x.type, 1)), whole))
@@ -268,7 +288,7 @@ RULES: dict[str, Rule] = {
     "fabs": absolute,
     "sign": _sign,
     "signbit": sign_bit,
-    "copysign": _copy_sign,
+    "copysign": copy_sign,
     "square": _square,
     "reciprocal": reciprocal,
     "sqrt": op_rule(transcendental.Sqrt()),
@@ -305,7 +325,7 @@ RULES: dict[str, Rule] = {
     "floor": _rounding(rounding.Floor()),
     "ceil": _rounding(rounding.Ceil()),
     "trunc": truncate,
-    "nextafter": op_rule(rounding.NextAfter()),
+    "nextafter": _next_after,
     "isnan": is_nan,
     "isinf": _is_inf,
     "isfinite": is_finite,

@@ -28,11 +28,13 @@ from rematc.compiler.numpy.operands import (
     as_operand,
     broadcast_operand,
     broadcast_shape,
+    dispatching,
     fail,
     here,
     normalize_axis,
     shape_of,
     value_of,
+    view_of,
     wrap,
 )
 from rematc.compiler.numpy.shaping import ravel
@@ -52,7 +54,7 @@ def getitem(x: ArrayLike, index: object) -> Tracer:
         return wrap(_gathered(value, as_arrays(entries)))
     if any(isinstance(entry, IndexArray) for entry in entries):
         value, entries = _at_traced_points(value, entries)
-    return wrap(sliced(value, entries))
+    return view_of(x, sliced(value, entries))
 
 
 def sliced(x: Value, entries: Sequence[Entry]) -> Value:
@@ -257,8 +259,24 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: object = None) -> Tracer:
     return getitem(a, (*[slice(None)] * along, kept))
 
 
+def ix_(*args: ArrayLike) -> tuple[object, ...]:
+    """As np.ix_: vectors of indices, each along its own dimension."""
+    mesh: list[object] = []
+    for place, given in enumerate(args):
+        x = as_operand(given)
+        if not isinstance(x, Tracer):
+            x = dispatching.flatnonzero(x) if np.asarray(x).dtype == np.bool_ else np.asarray(x)
+        elif x.value.type.dtype.is_bool:
+            fail("np.ix_ of a traced mask has a shape that depends on data; use rematc.numpy.flatnonzero(mask, size=n)")
+        if len(shape_of(x)) != 1:
+            fail(f"np.ix_ takes vectors, got shape {shape_of(x)}")
+        mesh.append(dispatching.reshape(x, [-1 if d == place else 1 for d in range(len(args))]))
+    return tuple(mesh)
+
+
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.take: take,
+    np.ix_: ix_,
     np.take_along_axis: take_along_axis,
     np.delete: delete,
     np.compress: compress,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from rematc.compiler.numpy.indexing import getitem
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
@@ -204,7 +205,8 @@ def repeat(a: ArrayLike, repeats: object, axis: object = None) -> Tracer:
     along = normalize_axis(axis, x.type.rank, "np.repeat")
     if isinstance(repeats, Tracer):
         fail(
-            "np.repeat by a traced number would have a shape that depends on data; pass the number as a Python integer"
+            "np.repeat by a traced number would have a shape that depends on data; pass the number as a Python "
+            "integer, or name the length: rematc.numpy.repeat(x, repeats, total_repeat_length=n)"
         )
     counts = np.asarray(repeats)
     size = x.type.shape[along]
@@ -216,10 +218,7 @@ def repeat(a: ArrayLike, repeats: object, axis: object = None) -> Tracer:
         return wrap(b.reshape(spread, (*x.type.shape[:along], size * times, *x.type.shape[along + 1 :])))
     if counts.shape != (size,):
         fail(f"np.repeat: {counts.shape} numbers for an axis of size {size}")
-    pieces = [
-        repeat(wrap(slice_along(x, along, i, i + 1)), int(times), along) for i, times in enumerate(counts) if times
-    ]
-    return concatenate(pieces, along) if pieces else wrap(slice_along(x, along, 0, 0))
+    return getitem(wrap(x), (*[slice(None)] * along, np.repeat(np.arange(size), counts)))
 
 
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tracer, ...]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rematc.compiler.numpy import creation, joining, shaping, sized, updates
+from rematc.compiler.numpy import creation, joining, shaping, sized, sized_sets, standard
 from rematc.compiler.numpy.dispatch import FUNCTIONS, call_function, qualified_name
 from rematc.compiler.numpy.operands import ArrayLike, enter, fail, is_traced, static_shape
 from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS, special_ufuncs
-from rematc.ir.core import Array
+from rematc.compiler.numpy.updates import at_add, at_max, at_min, at_multiply, at_set
 
 
 def asarray(
@@ -26,7 +26,7 @@ def asarray(
     """`x` as an array: as np.asarray, but lists may hold traced arrays."""
     if is_traced(x):
         enter(x)
-        return creation.array(x, dtype)
+        return creation.asarray(x, dtype)
     return np.array(x, dtype, order=order or "K", copy=copy)  # type: ignore[call-overload]  # whatever NumPy takes
 
 
@@ -88,26 +88,6 @@ def full(shape: object, fill_value: ArrayLike, dtype: object = None, *, device: 
     return np.full(shape, fill_value, dtype, device=device)  # type: ignore[call-overload]  # whatever NumPy takes
 
 
-def _write(copy: Array, index: Any, value: Any) -> None:
-    copy[index] = value
-
-
-def _through(function: Callable[..., object]) -> Callable[..., object]:
-    """An update of a concrete array by a ufunc's `at`."""
-
-    def write(copy: Array, index: object, value: object) -> None:
-        function(copy, index, value)
-
-    return write
-
-
-#: `at_set(x, index, value)` and its kin: a new array, `x` with x[index] replaced by, or combined with, `value`.
-at_set = updates.updated(updates.at_set, _write)
-at_add = updates.updated(updates.at_add, _through(np.add.at))
-at_multiply = updates.updated(updates.at_multiply, _through(np.multiply.at))
-at_min = updates.updated(updates.at_min, _through(np.minimum.at))
-at_max = updates.updated(updates.at_max, _through(np.maximum.at))
-
 # Names that need no tracing: they make concrete arrays, or are types and constants.
 _CONCRETE = (
     *("arange", "zeros", "ones", "empty", "eye", "identity", "tri", "indices", "ix_", "ogrid", "mgrid", "s_"),
@@ -130,11 +110,19 @@ def _namespace() -> dict[str, object]:
     names["linalg"] = SimpleNamespace(**_of_module("numpy.linalg"))
     # SciPy looks here for an array namespace's own special functions.
     names["special"] = SimpleNamespace(**special_ufuncs())
-    names["fft"] = SimpleNamespace(**_of_module("numpy.fft"), fftfreq=np.fft.fftfreq, rfftfreq=np.fft.rfftfreq)
+    names["fft"] = SimpleNamespace(**_of_module("numpy.fft"), **standard.FFT_FUNCTIONS)
     joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
-    own = {"asarray": asarray, "array": array, "full": full, "supported": supported, **joined}
+    own = {
+        "asarray": asarray,
+        "asfortranarray": asarray,
+        "require": asarray,
+        "array": array,
+        "full": full,
+        "supported": supported,
+        **joined,
+    }
     changes = {"at_set": at_set, "at_add": at_add, "at_multiply": at_multiply, "at_min": at_min, "at_max": at_max}
-    return {**names, **own, **changes, **sized.FUNCTIONS}
+    return {**names, **own, **changes, **sized.FUNCTIONS, **sized_sets.FUNCTIONS, **standard.FUNCTIONS}
 
 
 def _of_module(module: str) -> dict[str, object]:

@@ -17,6 +17,8 @@ from rematc.ir.types import DType, TensorType
 
 #: A tracer, an array, a Python scalar, or nested lists of them.
 ArrayLike = object
+#: NumPy for code that is written in it: of tracers its functions are traced, which their types do not know.
+dispatching: Any = np
 
 
 def here() -> Builder:
@@ -40,6 +42,16 @@ def fail(message: str) -> NoReturn:
 def wrap(value: Value, weak: bool = False) -> Tracer:
     """The tracer of a value of the innermost open trace."""
     return require_trace().tracer(value, weak)
+
+
+def view_of(a: ArrayLike, value: Value) -> Tracer:
+    """The tracer of `value`, which is a part or another shape of `a`: `a` itself where they are the same.
+
+    So what is written into such a view (`out=`) is written into the array.
+    """
+    if isinstance(a, Tracer) and a.value is value and not a.weak:
+        return a
+    return wrap(value)
 
 
 def is_traced(x: object) -> bool:

@@ -3,35 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from rematc.compiler.numpy.operands import ArrayLike, fail, here, promote, slice_along, static_int, value_of, wrap
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_operand,
+    dispatching,
+    fail,
+    here,
+    promote,
+    shape_of,
+    slice_along,
+    static_int,
+    value_of,
+    wrap,
+)
 from rematc.compiler.numpy.products import contract_values
 from rematc.compiler.numpy.shaping import sliding_window_view
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
-from rematc.ir.ops import reduction
 from rematc.ir.ops.matrices import conjugate
+from rematc.ir.ops.rounding import RoundNearestEven
 
 Widths = list[tuple[int, int]]
 
 
-def pad(array: ArrayLike, pad_width: object, mode: object = "constant", **options: object) -> Tracer:
-    """As np.pad, in the modes constant, edge, reflect, symmetric, wrap, maximum, minimum, mean and empty."""
+def pad(array: ArrayLike, pad_width: object, mode: object = "constant", **options: Any) -> Tracer:
+    """As np.pad, in every mode that has a name."""
     x = value_of(array)
     widths = _widths(pad_width, x.type.rank)
+    if mode not in _OPTIONS:
+        found = f"mode={mode!r}" if isinstance(mode, str) else "a function that writes into its argument"
+        fail(f"np.pad with {found} is not supported; the modes are {', '.join(sorted(_OPTIONS))}")
+    unknown = options.keys() - {_OPTIONS[str(mode)]}
+    if unknown:
+        fail(f"np.pad(mode={mode!r}) takes no {next(iter(unknown))}=...; leave it out")
     if mode in ("constant", "empty"):
-        return wrap(_pad_constant(x, widths, options.pop("constant_values", 0)))
-    extend = _MODES.get(mode) if isinstance(mode, str) else None
-    if extend is None or options:
-        what = f"mode={mode!r}" if extend is None else f"{next(iter(options))}=..."
-        fail(f"np.pad with {what} is not supported; the modes are constant, {', '.join(sorted(_MODES))}")
+        return wrap(_pad_constant(x, widths, options.get("constant_values", 0)))
     for axis, (before, after) in enumerate(widths):
         if x.type.shape[axis] == 0 and before + after:
             fail(f"np.pad with mode={mode!r} cannot extend axis {axis}, which is empty")
-        x = extend(x, axis, before, after) if before + after else x
-    return wrap(x)
+    return wrap(_extended(x, widths, str(mode), options))
+
+
+def _extended(x: Value, widths: Widths, mode: str, options: dict[str, Any]) -> Value:
+    """One axis after the other, each over what is there by then."""
+    rank = x.type.rank
+    lengths = _pairs(options.get("stat_length"), rank)
+    ends = _pairs(options.get("end_values", 0), rank)
+    kind = options.get("reflect_type", "even")
+    if kind not in ("even", "odd"):
+        fail(f"np.pad takes the reflect types even and odd, got {kind!r}")
+    for axis, (before, after) in enumerate(widths):
+        if not before + after:
+            continue
+        match mode:
+            case "edge":
+                x = _repeated(x, axis, before, after, _edges(x, axis))
+            case "wrap":
+                x = _wrapped(x, axis, before, after)
+            case "reflect" | "symmetric":
+                x = _mirrored(x, axis, before, after, int(mode == "reflect"), kind == "odd")
+            case "linear_ramp":
+                x = _ramped(x, axis, before, after, ends[axis])
+            case _:
+                x = _repeated(x, axis, before, after, _statistics(x, axis, mode, lengths[axis]))
+    return x
+
+
+#: The modes, and the option that each takes.
+_OPTIONS = {
+    "constant": "constant_values",
+    "empty": "",
+    "edge": "",
+    "wrap": "",
+    "reflect": "reflect_type",
+    "symmetric": "reflect_type",
+    "linear_ramp": "end_values",
+    **dict.fromkeys(["maximum", "minimum", "mean", "median"], "stat_length"),
+}
+
+
+def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
+    """What NumPy broadcasts to (before, after) pairs, one an axis; of None, pairs of None."""
+    if given is None:
+        return [(None, None)] * rank
+    whole: Any = as_operand(given)
+    if not isinstance(whole, Tracer):
+        whole = np.asarray(whole)
+    return [(row[0], row[1]) for row in np.broadcast_to(whole, (rank, 2))]
 
 
 def _widths(pad_width: object, rank: int) -> Widths:
@@ -46,18 +108,16 @@ def _widths(pad_width: object, rank: int) -> Widths:
     return widths
 
 
-def _pad_constant(x: Value, widths: Widths, constants: object) -> Value:
+def _pad_constant(x: Value, widths: Widths, constants: Any) -> Value:
     b, rank = here(), x.type.rank
-    low, high = [before for before, _ in widths], [after for _, after in widths]
-    if isinstance(constants, Tracer) or np.ndim(constants) == 0:  # type: ignore[arg-type]  # a number or nested pairs
+    if not shape_of(constants):
         fill = b.reshape(value_of(constants, x.type.dtype), ())
-        return b.pad(x, fill, low, high)
-    pairs = np.broadcast_to(np.asarray(constants), (rank, 2))
-    for axis in range(rank):
+        return b.pad(x, fill, [before for before, _ in widths], [after for _, after in widths])
+    none = [0] * rank
+    for axis, pair in enumerate(_pairs(constants, rank)):
         for side, width in enumerate(widths[axis]):
             edges = [width if d == axis else 0 for d in range(rank)]
-            fill = value_of(pairs[axis, side], x.type.dtype)
-            none = [0] * rank
+            fill = value_of(pair[side], x.type.dtype)
             x = b.pad(x, fill, edges, none) if side == 0 else b.pad(x, fill, none, edges)
     return x
 
@@ -66,20 +126,15 @@ def _joined(x: Value, axis: int, before: Value | None, after: Value | None) -> V
     return here().concatenate([part for part in (before, x, after) if part is not None], axis)
 
 
-def _repeated(reduce: Callable[[Value, int], tuple[Value, Value]]) -> Callable[[Value, int, int, int], Value]:
-    """An extension by one value a line on either side."""
+def _repeated(x: Value, axis: int, before: int, after: int, lines: tuple[Value, Value]) -> Value:
+    """An extension by one line on either side, repeated."""
+    b = here()
 
-    def extend(x: Value, axis: int, before: int, after: int) -> Value:
-        b = here()
-        first, last = reduce(x, axis)
+    def spread(line: Value, width: int) -> Value | None:
+        shape = [width if d == axis else size for d, size in enumerate(x.type.shape)]
+        return b.broadcast_in_dim(line, shape, range(x.type.rank)) if width else None
 
-        def spread(line: Value, width: int) -> Value | None:
-            shape = [width if d == axis else size for d, size in enumerate(x.type.shape)]
-            return b.broadcast_in_dim(line, shape, range(x.type.rank)) if width else None
-
-        return _joined(x, axis, spread(first, before), spread(last, after))
-
-    return extend
+    return _joined(x, axis, spread(lines[0], before), spread(lines[1], after))
 
 
 def _edges(x: Value, axis: int) -> tuple[Value, Value]:
@@ -87,51 +142,66 @@ def _edges(x: Value, axis: int) -> tuple[Value, Value]:
     return slice_along(x, axis, 0, 1), slice_along(x, axis, size - 1, size)
 
 
-def _statistic(make: Callable[[Value, tuple[int, ...]], Value]) -> Callable[[Value, int], tuple[Value, Value]]:
-    def reduce(x: Value, axis: int) -> tuple[Value, Value]:
-        b = here()
-        line = b.reshape(make(x, (axis,)), [1 if d == axis else size for d, size in enumerate(x.type.shape)])
-        return line, line
-
-    return reduce
-
-
-def _maximum(x: Value, axes: tuple[int, ...]) -> Value:
-    return here().reduce_max(x, axes)
+def _statistics(x: Value, axis: int, mode: str, lengths: tuple[Any, Any]) -> tuple[Value, Value]:
+    """A statistic of so many elements at either end; of all for None."""
+    size = x.type.shape[axis]
+    low, high = [size if length is None else min(int(length), size) for length in lengths]
+    if min(low, high) < 1:
+        fail(f"np.pad(mode={mode!r}) takes statistics of at least one element, got stat_length {min(low, high)}")
+    first = _statistic(slice_along(x, axis, 0, low), axis, mode)
+    return first, first if low == high == size else _statistic(slice_along(x, axis, size - high, size), axis, mode)
 
 
-def _minimum(x: Value, axes: tuple[int, ...]) -> Value:
-    return here().emit1(reduction.ReduceMin(axes), x)
-
-
-def _mean(x: Value, axes: tuple[int, ...]) -> Value:
+def _statistic(x: Value, axis: int, mode: str) -> Value:
+    function: Any = {"maximum": np.max, "minimum": np.min, "mean": np.mean, "median": np.median}[mode]
+    found: Value = function(wrap(x), axis=axis, keepdims=True).value
     b = here()
-    if not x.type.dtype.is_inexact:
-        fail("np.pad(mode='mean') of integers rounds; convert with astype(float) first")
-    total = b.reduce_sum(x, axes)
-    return b.divide(total, b.full(total.type, x.type.shape[axes[0]]))
+    if found.type.dtype.is_float and not x.type.dtype.is_inexact:
+        found = b.emit1(RoundNearestEven(), found)
+    return b.convert(found, x.type.dtype)
 
 
-def _mirrored(skip: int) -> Callable[[Value, int, int, int], Value]:
+def _ramped(x: Value, axis: int, before: int, after: int, ends: tuple[Any, Any]) -> Value:
+    """Straight lines from the edges to values at the far ends."""
+    sides = []
+    for line, end, width in zip(_edges(x, axis), ends, (before, after), strict=True):
+        edge = wrap(here().reshape(line, [size for d, size in enumerate(line.type.shape) if d != axis]))
+        dtype = x.type.dtype.numpy
+        ramp: Any = dispatching.linspace(end, edge, width, endpoint=False, dtype=dtype, axis=axis)
+        sides.append(ramp.value if width else None)
+    return _joined(x, axis, sides[0], None if sides[1] is None else here().reverse(sides[1], (axis,)))
+
+
+def _mirrored(x: Value, axis: int, before: int, after: int, skip: int, is_odd: bool) -> Value:
     """Reflection about the edge elements (skip = 1) or about the edges themselves (skip = 0)."""
+    if x.type.shape[axis] == skip:
+        return _repeated(x, axis, before, after, _edges(x, axis))
+    while before or after:
+        # Each round reflects at most one length of what is there already.
+        size = x.type.shape[axis]
+        now_before, now_after = min(before, size - skip), min(after, size - skip)
+        first, last = _edges(x, axis)
+        stop = size - skip
+        head = _reflection(slice_along(x, axis, skip, skip + now_before), axis, first if is_odd else None)
+        if is_odd and head is not None:
+            x, stop, size = _joined(x, axis, head, None), stop + now_before, size + now_before
+            head = None
+        tail = _reflection(slice_along(x, axis, stop - now_after, stop), axis, last if is_odd else None)
+        x = _joined(x, axis, head, tail)
+        before, after = before - now_before, after - now_after
+    return x
 
-    def extend(x: Value, axis: int, before: int, after: int) -> Value:
-        period = x.type.shape[axis] - skip
-        if period == 0:
-            return _repeated(_edges)(x, axis, before, after)
-        while before or after:
-            # Each round reflects at most one length of what is there already.
-            size = x.type.shape[axis]
-            now_before, now_after = min(before, size - skip), min(after, size - skip)
-            b = here()
-            head = b.reverse(slice_along(x, axis, skip, skip + now_before), (axis,)) if now_before else None
-            stop = size - skip
-            tail = b.reverse(slice_along(x, axis, stop - now_after, stop), (axis,)) if now_after else None
-            x = _joined(x, axis, head, tail)
-            before, after = before - now_before, after - now_after
-        return x
 
-    return extend
+def _reflection(part: Value, axis: int, edge: Value | None) -> Value | None:
+    """The part in reverse order, and for odd reflections mirrored at the edge's value too; None of nothing."""
+    if not part.type.shape[axis]:
+        return None
+    b = here()
+    turned = b.reverse(part, (axis,))
+    if edge is None:
+        return turned
+    middle = b.broadcast_in_dim(edge, turned.type.shape, range(turned.type.rank))
+    return b.subtract(b.add(middle, middle), turned)
 
 
 def _wrapped(x: Value, axis: int, before: int, after: int) -> Value:
@@ -145,17 +215,6 @@ def _wrapped(x: Value, axis: int, before: int, after: int) -> Value:
         x = _joined(x, axis, head, tail)
         before, after = before - now_before, after - now_after
     return x
-
-
-_MODES: dict[str, Callable[[Value, int, int, int], Value]] = {
-    "edge": _repeated(_edges),
-    "reflect": _mirrored(1),
-    "symmetric": _mirrored(0),
-    "wrap": _wrapped,
-    "maximum": _repeated(_statistic(_maximum)),
-    "minimum": _repeated(_statistic(_minimum)),
-    "mean": _repeated(_statistic(_mean)),
-}
 
 
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> Tracer:

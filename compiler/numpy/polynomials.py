@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from rematc.compiler.numpy.operands import ArrayLike, as_operand, fail, shape_of, static_int, value_of, wrap
+from rematc.compiler.numpy.operands import (
+    ArrayLike,
+    as_operand,
+    dispatching,
+    fail,
+    shape_of,
+    static_int,
+    value_of,
+    wrap,
+)
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any
@@ -88,6 +97,33 @@ def poly(seq_of_zeros: ArrayLike) -> Traced:
     return result
 
 
+def polyfit(
+    x: ArrayLike,
+    y: ArrayLike,
+    deg: object,
+    rcond: float | None = None,
+    full: bool = False,
+    w: ArrayLike = None,
+    cov: object = False,
+) -> Traced:
+    """As np.polyfit, the coefficients alone: least squares over the scaled powers of x."""
+    if full or cov:
+        fail("np.polyfit(..., full=True or cov=...) is not supported on traced arrays; use np.linalg.lstsq")
+    places = dispatching.add(wrap(value_of(x)), 0.0)
+    heights = dispatching.add(wrap(value_of(y)), 0.0)
+    if places.ndim != 1 or heights.ndim not in (1, 2) or heights.shape[0] != places.size or not places.size:
+        fail(f"np.polyfit: places of shape {places.shape} and values of shape {heights.shape}")
+    powers = np.vander(places, static_int(deg, "degree of np.polyfit") + 1)
+    if w is not None:
+        weights: Traced = as_operand(w)
+        powers = powers * np.reshape(weights, (-1, 1))
+        heights = heights * (np.reshape(weights, (-1, 1)) if heights.ndim == 2 else weights)
+    scale = np.sqrt(np.sum(powers * powers, axis=0))
+    cut = places.size * np.finfo(places.dtype).eps if rcond is None else rcond
+    found = np.linalg.lstsq(powers / scale, heights, cut)[0]
+    return (found.T / scale).T
+
+
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.polyadd: polyadd,
     np.polysub: polysub,
@@ -96,4 +132,5 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.polyder: polyder,
     np.polyint: polyint,
     np.poly: poly,
+    np.polyfit: polyfit,
 }

@@ -38,8 +38,10 @@ def kind_of(x: object) -> Kind:
 
 
 @cache
-def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[tuple[NumpyDType, ...], tuple[NumpyDType, ...]]:
-    """The dtypes that `ufunc` computes in and those of its results.
+def resolve(
+    ufunc: np.ufunc, kinds: tuple[Kind, ...], wanted: NumpyDType | None = None
+) -> tuple[tuple[NumpyDType, ...], tuple[NumpyDType, ...]]:
+    """The dtypes that `ufunc` computes in and those of its results, which `wanted` asks for (the option `dtype`).
 
     Raises TypeError where it has no loop for them.
     """
@@ -47,6 +49,10 @@ def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[tuple[NumpyDType,
     if all(kind is int for kind in kinds):
         # Comparisons of Python integers alone are of objects to NumPy.
         settled = (np.dtype(int),) * len(kinds)
+    if wanted is not None:
+        signature = (*[None] * ufunc.nin, *[wanted] * ufunc.nout)
+        resolved = ufunc.resolve_dtypes((*settled, *[None] * ufunc.nout), signature=signature)
+        return resolved[: ufunc.nin], resolved[ufunc.nin :]
     resolved = ufunc.resolve_dtypes((*settled, *[None] * ufunc.nout))
     common = settled[0]
     if is_ml_float(common) and all(kind == common for kind in settled):

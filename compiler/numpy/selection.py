@@ -23,6 +23,7 @@ from rematc.compiler.numpy.operands import (
     shape_of,
     static_int,
     value_of,
+    view_of,
     wrap,
 )
 from rematc.compiler.numpy.promotion import ir_dtype, kind_of, result_dtype
@@ -202,32 +203,6 @@ def sinc(x: ArrayLike) -> Tracer:
     return wrap(b.select(is_zero, b.full(value.type, 1), b.divide(b.sine(safe), safe)))
 
 
-def interp(
-    x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike = None, right: ArrayLike = None, period: None = None
-) -> Tracer:
-    """As np.interp, over knots that are known while tracing: a sum over the pieces of the line."""
-    if isinstance(xp, Tracer) or period is not None:
-        fail("np.interp takes concrete knots xp and no period in a traced function")
-    knots = np.asarray(xp, np.float64)
-    b, at, heights = here(), value_of(x, F64), value_of(fp, F64)
-    if knots.ndim != 1 or heights.type.shape != knots.shape or not knots.size:
-        fail(f"np.interp: knots of shape {knots.shape} and values of shape {heights.type.shape}")
-    table = [
-        b.broadcast_in_dim(b.reshape(b.slice(heights, (i,), (i + 1,)), ()), at.type.shape, ())
-        for i in range(knots.size)
-    ]
-    result = table[0] if left is None else broadcast_operand(left, F64, at.type.shape)
-    for i in range(knots.size - 1):
-        share = b.scale(b.subtract(at, b.full(at.type, float(knots[i]))), 1 / float(knots[i + 1] - knots[i]))
-        line = b.add(table[i], b.multiply(share, b.subtract(table[i + 1], table[i])))
-        result = b.select(b.compare(at, b.full(at.type, float(knots[i])), "GE"), line, result)
-    result = b.select(b.compare(at, b.full(at.type, float(knots[-1])), "GE"), table[-1], result)
-    if right is not None:
-        beyond = b.compare(at, b.full(at.type, float(knots[-1])), "GT")
-        result = b.select(beyond, broadcast_operand(right, F64, at.type.shape), result)
-    return wrap(result)
-
-
 def _infinite(sign: float) -> Callable[..., Tracer]:
     def apply(x: ArrayLike) -> Tracer:
         b, value = here(), value_of(x)
@@ -279,6 +254,14 @@ def iscomplex(x: ArrayLike) -> Tracer:
     return wrap(here().logical_not(isreal(x).value))
 
 
+def real_if_close(a: ArrayLike, tol: float = 100) -> Tracer:
+    """As np.real_if_close, of real arrays, which it leaves alone."""
+    x = value_of(a)
+    if x.type.dtype.is_complex:
+        fail("np.real_if_close has a dtype that depends on data; use x.real")
+    return view_of(a, x)
+
+
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.where: where,
     np.select: select,
@@ -292,7 +275,6 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.array_equal: array_equal,
     np.polyval: polyval,
     np.sinc: sinc,
-    np.interp: interp,
     np.isposinf: _infinite(1.0),
     np.isneginf: _infinite(-1.0),
     np.real: real,
@@ -300,4 +282,5 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.angle: angle,
     np.isreal: isreal,
     np.iscomplex: iscomplex,
+    np.real_if_close: real_if_close,
 }

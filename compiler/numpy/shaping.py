@@ -25,6 +25,7 @@ from rematc.compiler.numpy.operands import (
     static_int,
     static_shape,
     value_of,
+    view_of,
     wrap,
 )
 from rematc.compiler.numpy.reductions import accumulator
@@ -35,10 +36,10 @@ from rematc.ir.types import BOOL, I64, TensorType
 def reshape(
     a: ArrayLike, /, shape: object = None, order: str = "C", *, newshape: object = None, copy: object = None
 ) -> Tracer:
-    """As np.reshape, in C order."""
-    if order not in {"C", "A"}:
-        fail(f"np.reshape(..., order={order!r}) is not supported; transpose before and after the reshape")
-    x = value_of(a)
+    """As np.reshape; traced arrays are in C order, which is what the order "A" means."""
+    if order not in {"C", "A", "F"}:
+        fail(f"np.reshape takes the orders C, F and A, got {order!r}")
+    x, b = value_of(a), here()
     sizes = list(static_shape(newshape if shape is None else shape, "np.reshape"))
     if sizes.count(-1) > 1:
         fail("np.reshape takes one -1 at most")
@@ -49,16 +50,32 @@ def reshape(
         sizes[sizes.index(-1)] = x.type.size // rest
     if math.prod(sizes) != x.type.size or min(sizes, default=0) < 0:
         _refuse_reshape(x.type, sizes)
-    return wrap(here().reshape(x, sizes))
+    if order != "F":
+        return view_of(a, b.reshape(x, sizes))
+    # In Fortran order the first dimension runs fastest: C order of everything reversed.
+    turned = b.reshape(b.transpose(x, range(x.type.rank)[::-1]), sizes[::-1])
+    return view_of(a, b.transpose(turned, range(len(sizes))[::-1]))
 
 
 def _refuse_reshape(type: TensorType, sizes: Sequence[int]) -> None:
     fail(f"an array of shape {type.shape} has {type.size} elements and cannot be reshaped to {tuple(sizes)}")
 
 
+def resize(a: ArrayLike, new_shape: object) -> Tracer:
+    """As np.resize: the elements over and over, as many as there is room for."""
+    b, sizes = here(), static_shape(new_shape, "np.resize")
+    line, wanted = ravel(a).value, math.prod(sizes)
+    size = line.type.size
+    if not wanted or not size:
+        return wrap(b.zeros(TensorType(line.type.dtype, sizes)))
+    rows = -(-wanted // size)
+    whole = b.reshape(b.broadcast_in_dim(line, (rows, size), (1,)), (rows * size,))
+    return wrap(b.reshape(slice_along(whole, 0, 0, wanted), sizes))
+
+
 def ravel(a: ArrayLike, order: str = "C") -> Tracer:
-    """As np.ravel, in C order."""
-    return reshape(a, (-1,) if math.prod(shape_of(a)) else (0,), order)
+    """As np.ravel."""
+    return reshape(a, (math.prod(shape_of(a)),), "C" if order == "K" else order)
 
 
 def transpose(a: ArrayLike, axes: object = None) -> Tracer:
@@ -68,7 +85,7 @@ def transpose(a: ArrayLike, axes: object = None) -> Tracer:
     order = tuple(range(rank))[::-1] if axes is None else normalize_axes(axes, rank, "np.transpose")
     if len(order) != rank:
         fail(f"np.transpose by {len(order)} axes of an array of {rank} dimensions")
-    return wrap(here().transpose(x, order))
+    return view_of(a, here().transpose(x, order))
 
 
 def matrix_transpose(x: ArrayLike, /) -> Tracer:
@@ -84,7 +101,7 @@ def swapaxes(a: ArrayLike, axis1: object, axis2: object) -> Tracer:
     order = list(range(x.type.rank))
     first, second = (normalize_axis(axis, x.type.rank, "np.swapaxes") for axis in (axis1, axis2))
     order[first], order[second] = order[second], order[first]
-    return wrap(here().transpose(x, order))
+    return view_of(a, here().transpose(x, order))
 
 
 def moveaxis(a: ArrayLike, source: object, destination: object) -> Tracer:
@@ -97,7 +114,7 @@ def moveaxis(a: ArrayLike, source: object, destination: object) -> Tracer:
     order = [axis for axis in range(x.type.rank) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
-    return wrap(here().transpose(x, order))
+    return view_of(a, here().transpose(x, order))
 
 
 def rollaxis(a: ArrayLike, axis: object, start: object = 0) -> Tracer:
@@ -122,12 +139,12 @@ def squeeze(a: ArrayLike, axis: object = None) -> Tracer:
     """As np.squeeze."""
     x = value_of(a)
     if axis is None:
-        return wrap(here().reshape(x, [size for size in x.type.shape if size != 1]))
+        return view_of(a, here().reshape(x, [size for size in x.type.shape if size != 1]))
     dropped = normalize_axes(axis, x.type.rank, "np.squeeze")
     for d in dropped:
         if x.type.shape[d] != 1:
             fail(f"np.squeeze of axis {d}, which has size {x.type.shape[d]}: only axes of size 1 can go")
-    return wrap(here().reshape(x, [size for d, size in enumerate(x.type.shape) if d not in dropped]))
+    return view_of(a, here().reshape(x, [size for d, size in enumerate(x.type.shape) if d not in dropped]))
 
 
 def broadcast_to(array: ArrayLike, shape: object, subok: bool = False) -> Tracer:
@@ -275,7 +292,7 @@ triu = _triangle("GE")
 
 
 def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Tracer:
-    """As np.copy: arrays in a graph are values, so it is the array."""
+    """As np.copy: arrays in a graph are values, so it is another tracer of the same one."""
     return wrap(value_of(a))
 
 
@@ -309,6 +326,7 @@ def sliding_window_view(
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.reshape: reshape,
     np.ravel: ravel,
+    np.resize: resize,
     np.transpose: transpose,
     np.matrix_transpose: matrix_transpose,
     np.linalg.matrix_transpose: matrix_transpose,

@@ -36,7 +36,8 @@ from rematc.ir.types import I64, TensorType
 _POINTS = ScatterDimensions((), (0,), (0,), 1)
 
 
-def _required(size: object, what: str) -> int:
+def required(size: object, what: str) -> int:
+    """The size of the result of a function of traced arrays, which must be named."""
     if size is None:
         fail(
             f"{what} has a shape that depends on data; name the size of its result: {what}(..., size=n, fill_value=...)"
@@ -140,9 +141,9 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: int = 0) -
     """The places of nonzero elements in the flattened array: as np.flatnonzero, the first `size` of them."""
     if not is_traced(a):
         found = np.flatnonzero(np.asarray(a))
-        return found if size is None else _filled(found, size, fill_value)
+        return found if size is None else filled(found, size, fill_value)
     enter(a)
-    return wrap(_traced_flatnonzero(a, _required(size, "rematc.numpy.flatnonzero"), fill_value))
+    return wrap(_traced_flatnonzero(a, required(size, "rematc.numpy.flatnonzero"), fill_value))
 
 
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: int | Sequence[int] = 0) -> tuple[Any, ...]:
@@ -159,9 +160,9 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: int | Sequence
         found = np.nonzero(np.asarray(a))
         if size is None:
             return found
-        return tuple([_filled(index, size, fill) for index, fill in zip(found, fills, strict=True)])
+        return tuple([filled(index, size, fill) for index, fill in zip(found, fills, strict=True)])
     enter(a)
-    return _traced_nonzero(a, _required(size, "rematc.numpy.nonzero"), fills)
+    return _traced_nonzero(a, required(size, "rematc.numpy.nonzero"), fills)
 
 
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: int = 0) -> Any:
@@ -176,7 +177,9 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
+    axis: int | None = None,
     *,
+    equal_nan: bool = True,
     size: int | None = None,
     fill_value: ArrayLike = None,
 ) -> Any:
@@ -187,30 +190,43 @@ def unique(
         return_index: whether to return where each stands first, too.
         return_inverse: whether to return for each element of `ar` which of the different ones it is.
         return_counts: whether to return how often each stands there; 0 for those filled up with.
+        axis: on concrete arrays without a size, the axis whose slices are compared.
+        equal_nan: whether NaNs are equal; on traced arrays they are.
         size: the length of the results; needed where `ar` is traced.
         fill_value: what stands for elements that are missing; by default the least one.
     """
     wanted = (return_index, return_inverse, return_counts)
+    if size is None and not is_traced(ar):
+        return np.unique(np.asarray(ar), *wanted, axis, equal_nan=equal_nan)  # type: ignore[call-overload]  # as NumPy
+    if axis is not None or not equal_nan:
+        raise _unsupported(ar, "axis=..." if axis is not None else "equal_nan=False")
     if is_traced(ar):
         enter(ar)
-        results: list[Any] = [*_traced_unique(ar, _required(size, "rematc.numpy.unique"), fill_value, wanted)]
+        results: list[Any] = [*_traced_unique(ar, required(size, "rematc.numpy.unique"), fill_value, wanted)]
     else:
-        results = _concrete_unique(np.asarray(ar), size, fill_value, wanted)
+        results = _concrete_unique(np.asarray(ar), size or 0, fill_value, wanted)
     return tuple(results) if any(wanted) else results[0]
 
 
-def _concrete_unique(x: Array, size: int | None, fill: ArrayLike, wanted: Sequence[bool]) -> list[Any]:
+def _unsupported(ar: ArrayLike, option: str) -> Exception:
+    message = f"rematc.numpy.unique with {option} is not supported on traced arrays or together with size; leave it out"
+    if is_traced(ar):
+        enter(ar)
+        fail(message)
+    return ValueError(message)
+
+
+def _concrete_unique(x: Array, size: int, fill: ArrayLike, wanted: Sequence[bool]) -> list[Any]:
     values, index, inverse, counts = np.unique(x, True, True, True)
-    if size is not None:
-        filler: Any = values[0] if fill is None else fill
-        values, index, counts = _filled(values, size, filler), _filled(index, size, index[0]), _filled(counts, size, 0)
+    filler: Any = values[0] if fill is None else fill
+    values, index, counts = filled(values, size, filler), filled(index, size, index[0]), filled(counts, size, 0)
     chosen = [found for found, is_wanted in zip((index, inverse, counts), wanted, strict=True) if is_wanted]
     return [values, *chosen]
 
 
-def _filled(found: Any, size: int, fill: Any) -> Any:
-    """The first `size` elements, filled up where there are fewer."""
-    result = np.full(size, fill, found.dtype)
+def filled(found: Any, size: int, fill: Any) -> Any:
+    """The first `size` slices along the first dimension, filled up where there are fewer."""
+    result = np.full((size, *found.shape[1:]), fill, found.dtype)
     result[: len(found)] = found[:size]
     return result
 

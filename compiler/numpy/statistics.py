@@ -25,7 +25,7 @@ from rematc.ir.core import Value
 from rematc.ir.ops import reduction
 from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.matrices import real_part, square_magnitude
-from rematc.ir.types import F32, F64, DType
+from rematc.ir.types import BOOL, F32, F64, DType
 
 
 def _working(x: Value, dtype: object) -> tuple[Value, DType]:
@@ -59,6 +59,8 @@ def _variance(
     x: Value, axes: tuple[int, ...], ddof: float, keepdims: object, *, where: ArrayLike, center: ArrayLike
 ) -> Value:
     b = here()
+    # What the mask leaves out may be NaN, and NaN times nothing is NaN in the derivative.
+    x = select_elements(x, where, 0)
     if where is True and center is None and ddof == 0 and count(x.type.shape, axes) == 1:
         # One element has no variance whatever it is. So its deviation needs no root, whose derivative is infinite at 0.
         return reduce_value(reduction.ReduceSum, real_part(b, b.subtract(x, x)), axes, keepdims)
@@ -134,24 +136,47 @@ def _is_number(a: ArrayLike) -> Tracer:
     return wrap(b.compare(x, x, "EQ"))
 
 
+def _mask(where: ArrayLike, shape: tuple[int, ...]) -> Value:
+    return broadcast_operand(where, BOOL, shape)
+
+
 def _without_nan(function: Callable[..., Tracer]) -> Callable[..., Tracer]:
     """A reduction in which NaNs are masked out."""
 
-    def apply(a: ArrayLike, axis: Axis = None, **options: object) -> Tracer:
-        return function(a, axis=axis, where=_is_number(a), **options)
+    def apply(a: ArrayLike, axis: Axis = None, *, where: ArrayLike = True, **options: object) -> Tracer:
+        is_number = _is_number(a)
+        mask = is_number if where is True else wrap(here().logical_and(is_number.value, _mask(where, is_number.shape)))
+        return function(a, axis=axis, where=mask, **options)
 
     return apply
 
 
 def _nan_extremum(function: Callable[..., Tracer], neutral: float) -> Callable[..., Tracer]:
-    def apply(a: ArrayLike, axis: Axis = None, keepdims: object = False) -> Tracer:
-        b, is_number = here(), _is_number(a)
-        x = value_of(a)
+    def apply(
+        a: ArrayLike, axis: Axis = None, keepdims: object = False, initial: ArrayLike = None, where: ArrayLike = True
+    ) -> Tracer:
+        b, x = here(), value_of(a)
         if not x.type.dtype.is_float:
-            return function(a, axis=axis, keepdims=keepdims)
-        found = function(wrap(select_elements(x, is_number, neutral)), axis=axis, keepdims=keepdims).value
-        some = reductions.any(is_number, axis=axis, keepdims=keepdims).value
-        return wrap(b.select(some, found, b.full(found.type, float("nan"))))
+            return function(a, axis=axis, keepdims=keepdims, initial=initial, where=where)
+        is_number = _is_number(a)
+        numbers = select_elements(x, is_number, neutral)
+        found = function(wrap(select_elements(numbers, where, neutral)), axis=axis, keepdims=keepdims, initial=initial)
+        if initial is not None:
+            return found
+        some = reductions.any(is_number, axis=axis, keepdims=keepdims, where=where).value
+        return wrap(b.select(some, found.value, b.full(found.value.type, float("nan"))))
+
+    return apply
+
+
+def _nan_index(function: Callable[..., Tracer], neutral: float) -> Callable[..., Tracer]:
+    """Of nanargmax and nanargmin: of a line of NaNs alone, for which NumPy raises, the index is 0."""
+
+    def apply(a: ArrayLike, axis: Axis = None, *, keepdims: object = False) -> Tracer:
+        x = value_of(a)
+        if x.type.dtype.is_float:
+            x = select_elements(x, _is_number(a), neutral)
+        return function(wrap(x), axis=axis, keepdims=keepdims)
 
     return apply
 
@@ -168,4 +193,6 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.nanstd: _without_nan(std),
     np.nanmax: _nan_extremum(reductions.max, -np.inf),
     np.nanmin: _nan_extremum(reductions.min, np.inf),
+    np.nanargmax: _nan_index(reductions.argmax, -np.inf),
+    np.nanargmin: _nan_index(reductions.argmin, np.inf),
 }

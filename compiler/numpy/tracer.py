@@ -5,26 +5,17 @@ Each entry notes the user's line on the builder and hands over to the module tha
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import NoReturn
 
 import numpy as np
 
-from rematc.compiler.numpy import (
-    cumulative,
-    indexing,
-    joining,
-    products,
-    reductions,
-    selection,
-    shaping,
-    sorting,
-    statistics,
-)
+from rematc.compiler.numpy import indexing, joining, selection, shaping
 from rematc.compiler.numpy.dispatch import call_function
 from rematc.compiler.numpy.namespace import MODULE
-from rematc.compiler.numpy.operands import enter
+from rematc.compiler.numpy.operands import dispatching, enter
 from rematc.compiler.numpy.operators import (
     in_place,
     operator,
@@ -38,19 +29,28 @@ from rematc.compiler.numpy.ufuncs import apply_ufunc
 from rematc.compiler.tracing.trace import Tracer
 
 
-def _method(function: Callable[..., object]) -> Callable[..., object]:
-    """A method with the parameters of the function that it is."""
+def _method(function: Callable[..., object]) -> Callable[..., Tracer]:
+    """The method that is NumPy's function of the array and the same further parameters."""
 
-    def apply(self: NumpyTracer, *arguments: object, **options: object) -> object:
+    def apply(self: NumpyTracer, *arguments: object, **options: object) -> Tracer:
         enter(self)
-        return function(self, *arguments, **options)
+        return call_function(function, (self, *arguments), options)  # type: ignore[return-value]  # these make tracers
 
     apply.__name__ = function.__name__
     return apply
 
 
-def _traced_method(function: Callable[..., object]) -> Callable[..., Tracer]:
-    return _method(function)  # type: ignore[return-value]  # these functions make tracers
+def _asking_function() -> str | None:
+    """The function of NumPy, written in Python, that asked for the elements, as users write it."""
+    frame, found = sys._getframe(2), None
+    while frame is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "numpy":
+        found, frame = frame, frame.f_back  # type: ignore[assignment]  # None at the bottom of the stack
+    if found is None:
+        return None
+    # A public name stands in a public module: np.require, whose code is elsewhere.
+    name = found.f_code.co_qualname.split(".")[0]
+    module = found.f_globals["__name__"]
+    return f"np.{name}" if hasattr(np, name) and "polynomial" not in module else f"np{module[len('numpy') :]}.{name}"
 
 
 class NumpyTracer(Tracer):
@@ -76,12 +76,13 @@ class NumpyTracer(Tracer):
         return call_function(function, arguments, options)
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        asking = _asking_function()
         refuse(
             self,
-            f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by np.array, "
-            "np.asarray or np.full, a library that is not NumPy, or an assignment into a NumPy array; use "
-            "rematc.numpy.asarray or full, make the array from its parts (np.stack, np.concatenate, np.where), or, for "
-            "functions of SciPy, set SCIPY_ARRAY_API=1 before importing it",
+            f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by "
+            f"{asking or 'np.array, np.asarray or np.full, a library that is not NumPy'}, or an assignment into a "
+            "NumPy array; use rematc.numpy.asarray, full or vectorize, make the array from its parts "
+            "(np.stack, np.concatenate, np.where), or set SCIPY_ARRAY_API=1 before importing SciPy for its functions",
         )
 
     # -- operators -----------------------------------------------------------------------------------------------
@@ -258,35 +259,48 @@ class NumpyTracer(Tracer):
         enter(self)
         return shaping.astype(self, dtype)
 
-    sum = _traced_method(reductions.sum)
-    prod = _traced_method(reductions.prod)
-    max = _traced_method(reductions.max)
-    min = _traced_method(reductions.min)
-    all = _traced_method(reductions.all)
-    any = _traced_method(reductions.any)
-    argmax = _traced_method(reductions.argmax)
-    argmin = _traced_method(reductions.argmin)
-    mean = _traced_method(statistics.mean)
-    var = _traced_method(statistics.var)
-    std = _traced_method(statistics.std)
-    cumsum = _traced_method(cumulative.cumsum)
-    cumprod = _traced_method(cumulative.cumprod)
-    argsort = _traced_method(sorting.argsort)
-    argpartition = _traced_method(sorting.argpartition)
-    searchsorted = _traced_method(sorting.searchsorted)
-    dot = _traced_method(products.dot)
-    clip = _traced_method(selection.clip)
-    round = _traced_method(selection.round_)
-    ravel = _traced_method(shaping.ravel)
-    flatten = _traced_method(shaping.ravel)
-    squeeze = _traced_method(shaping.squeeze)
-    swapaxes = _traced_method(shaping.swapaxes)
-    diagonal = _traced_method(shaping.diagonal)
-    trace = _traced_method(shaping.trace)
-    copy = _traced_method(shaping.copy)
-    repeat = _traced_method(joining.repeat)
-    take = _traced_method(indexing.take)
-    compress = _method(lambda self, condition, axis=None: indexing.compress(condition, self, axis))
+    sum = _method(np.sum)
+    prod = _method(np.prod)
+    max = _method(np.max)
+    min = _method(np.min)
+    all = _method(np.all)
+    any = _method(np.any)
+    argmax = _method(np.argmax)
+    argmin = _method(np.argmin)
+    mean = _method(np.mean)
+    var = _method(np.var)
+    std = _method(np.std)
+    cumsum = _method(np.cumsum)
+    cumprod = _method(np.cumprod)
+    argsort = _method(np.argsort)
+    argpartition = _method(np.argpartition)
+    searchsorted = _method(np.searchsorted)
+    dot = _method(np.dot)
+    clip = _method(np.clip)
+    round = _method(np.round)
+    ravel = _method(np.ravel)
+    squeeze = _method(np.squeeze)
+    swapaxes = _method(np.swapaxes)
+    diagonal = _method(np.diagonal)
+    trace = _method(np.trace)
+    repeat = _method(np.repeat)
+    take = _method(np.take)
+    choose = _method(np.choose)
+
+    def flatten(self, order: str = "C") -> Tracer:
+        """A copy in one dimension."""
+        copy: Tracer = dispatching.copy(dispatching.ravel(self, order))
+        return copy
+
+    def copy(self, order: str = "C") -> Tracer:
+        """An array of its own."""
+        copy: Tracer = dispatching.copy(self)
+        return copy
+
+    def compress(self, condition: object, axis: object = None, out: object = None) -> Tracer:
+        """As np.compress."""
+        kept: Tracer = dispatching.compress(condition, self, axis, out)
+        return kept
 
     def conj(self) -> Tracer:
         """The complex conjugate."""
@@ -310,7 +324,7 @@ class NumpyTracer(Tracer):
         return MODULE
 
     def __copy__(self) -> Tracer:
-        return self
+        return self.copy()
 
     def __deepcopy__(self, memo: object) -> Tracer:
-        return self
+        return self.copy()

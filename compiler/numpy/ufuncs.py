@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import scipy.special
 
-from rematc.compiler.numpy import cumulative, products, reductions
+from rematc.compiler.numpy import cumulative, float_bits, products, reductions
 from rematc.compiler.numpy.elementwise import RULES as ELEMENTWISE_RULES
 from rematc.compiler.numpy.elementwise import Rule, fmod, reciprocal, truncate
 from rematc.compiler.numpy.operands import (
@@ -22,14 +22,17 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.numpy.promotion import Kind, ir_dtype, kind_of, resolve
+from rematc.compiler.numpy.outputs import check_target, given_out, masked_inputs, write
+from rematc.compiler.numpy.promotion import Kind, NumpyDType, ir_dtype, kind_of, resolve
 from rematc.compiler.numpy.special_functions import SPECIAL_RULES
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
 from rematc.ir.types import DType
 
-RULES = {**ELEMENTWISE_RULES, **SPECIAL_RULES}
+#: Rules on the bits of numbers.
+_BIT_RULES: dict[str, Rule] = {"spacing": float_bits.spacing, "gcd": float_bits.gcd, "lcm": float_bits.lcm}
+RULES = {**ELEMENTWISE_RULES, **_BIT_RULES, **SPECIAL_RULES}
 TracerOrPair = Tracer | tuple[Tracer, ...]
 
 
@@ -38,16 +41,43 @@ def apply_ufunc(
 ) -> TracerOrPair:
     """What `__array_ufunc__` answers in the innermost open trace."""
     name = ufunc.__name__
-    if options:
-        options = _without_defaults(name, method, options)
-    if method == "__call__":
-        if options.keys() - {"dtype"}:
-            _refuse(name, next(iter(options.keys() - {"dtype"})))
-        return call_ufunc(ufunc, *inputs, dtype=options.get("dtype"))
+    if not options:
+        return call_ufunc(ufunc, *inputs) if method == "__call__" else _call_method(ufunc, method, inputs, {})
+    outs = given_out(options.get("out"))
+    targets = [None if out is None else check_target(out, f"np.{name}") for out in outs]
+    options = _without_defaults(options)
+    if method != "__call__":
+        results = _call_method(ufunc, method, inputs, options)
+        return _written(results, targets, name, True)
+    where = options.pop("where", True)
+    if where is not True:
+        if not targets:
+            fail(
+                f"np.{name}(..., where=...) without out=... leaves elements undefined where the mask does not hold; "
+                f"give them: out=np.zeros_like(x), or use np.where(mask, np.{name}(...), other)"
+            )
+        inputs = masked_inputs(name, inputs, where)
+    if options.keys() - {"dtype"}:
+        _refuse(name, next(iter(options.keys() - {"dtype"})))
+    return _written(call_ufunc(ufunc, *inputs, dtype=options.get("dtype")), targets, name, where)
+
+
+def _call_method(
+    ufunc: np.ufunc, method: str, inputs: Sequence[ArrayLike], options: Mapping[str, object]
+) -> TracerOrPair:
     rule = _METHODS.get(method)
     if rule is None:
-        fail(f"np.{name}.{method} on a traced array is not supported; {_METHOD_ADVICE.get(method, _GENERAL_ADVICE)}")
+        advice = _METHOD_ADVICE.get(method, _GENERAL_ADVICE)
+        fail(f"np.{ufunc.__name__}.{method} on a traced array is not supported; {advice}")
     return rule(ufunc, *inputs, **options)
+
+
+def _written(results: TracerOrPair, targets: Sequence[Tracer | None], name: str, where: ArrayLike) -> TracerOrPair:
+    if not targets:
+        return results
+    pairs = zip(results if isinstance(results, tuple) else (results,), targets, strict=True)
+    written = [result if target is None else write(result, target, f"np.{name}", where) for result, target in pairs]
+    return tuple(written) if isinstance(results, tuple) else written[0]
 
 
 _GENERAL_ADVICE = "write it with supported functions (rematc.numpy.supported() lists them)"
@@ -57,21 +87,13 @@ _METHOD_ADVICE = {
 }
 
 
-def _without_defaults(name: str, method: str, options: Mapping[str, object]) -> dict[str, object]:
+def _without_defaults(options: Mapping[str, object]) -> dict[str, object]:
+    """The options that say something; the memory layout and the arrays to write into aside."""
     kept = {}
     for key, given in options.items():
-        out = given[0] if isinstance(given, tuple) and len(given) == 1 else given
-        if key == "out" and out is not None:
-            fail(
-                f"np.{name}(..., out=...), or its operator with = on a NumPy array, writes into an array, which a "
-                f"traced function cannot; use the result: x = np.{name}(x, ...)"
-            )
         is_default = given is np._NoValue or (given is None and key != "axis") or (given is True and key == "where")
-        if is_default or key in {"out", "casting", "order", "subok"}:
-            continue
-        if key == "where" and method == "__call__":
-            fail(f"np.{name}(..., where=...) leaves elements unset; use np.where(condition, np.{name}(...), other)")
-        kept[key] = given
+        if not is_default and key not in {"out", "casting", "order", "subok"}:
+            kept[key] = given
     return kept
 
 
@@ -83,14 +105,15 @@ def call_ufunc(ufunc: np.ufunc, *inputs: ArrayLike, dtype: object = None) -> Tra
     """`ufunc` applied to operands of which at least one is traced."""
     special = _SPECIAL.get(ufunc.__name__)
     if special is not None and _is_known(ufunc):
+        if dtype is not None:
+            taken, _ = _resolve(ufunc, [as_operand(x) for x in inputs], dtype)
+            inputs = tuple([wrap(value_of(x, kind)) for x, kind in zip(inputs, taken, strict=True)])
         return special(ufunc, *inputs)
     rule = RULES.get(ufunc.__name__)
     if rule is None or not _is_known(ufunc):
         fail(f"the ufunc {ufunc.__name__} is not supported on traced arrays; {_GENERAL_ADVICE}")
     operands = [as_operand(x) for x in inputs]
-    taken, given = _resolve(ufunc, operands)
-    if dtype is not None:
-        taken, given = (ir_dtype(np.dtype(dtype)),) * len(taken), (ir_dtype(np.dtype(dtype)),)  # type: ignore[call-overload]  # whatever the user passes
+    taken, given = _resolve(ufunc, operands, dtype)
     return wrap(_elementwise(rule, ufunc.__name__, operands, taken, given[0]))
 
 
@@ -102,18 +125,25 @@ def _elementwise(rule: Rule, name: str, operands: Sequence[ArrayLike], taken: Se
     return b.convert(result, given)
 
 
-def _resolve(ufunc: np.ufunc, operands: Sequence[ArrayLike]) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+def _resolve(
+    ufunc: np.ufunc, operands: Sequence[ArrayLike], dtype: object = None
+) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+    """The dtypes of the loop that NumPy takes, of its operands and of its results, which `dtype` may ask for."""
     kinds = tuple([kind_of(x) for x in operands])
+    wanted = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]  # whatever the user passes
     try:
-        return _resolved(ufunc, kinds)
+        return _resolved(ufunc, kinds, wanted)
     except TypeError:
         listed = ", ".join(kind.__name__ if isinstance(kind, type) else kind.name for kind in kinds)
-        fail(f"np.{ufunc.__name__} is not defined for dtypes {listed}; convert with x.astype(...) first")
+        asked = "" if wanted is None else f" and the result {wanted}"
+        fail(f"np.{ufunc.__name__} is not defined for dtypes {listed}{asked}; convert with x.astype(...) first")
 
 
 @cache
-def _resolved(ufunc: np.ufunc, kinds: tuple[Kind, ...]) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
-    taken, given = resolve(ufunc, kinds)
+def _resolved(
+    ufunc: np.ufunc, kinds: tuple[Kind, ...], wanted: NumpyDType | None
+) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+    taken, given = resolve(ufunc, kinds, wanted)
     return tuple([ir_dtype(dtype) for dtype in taken]), tuple([ir_dtype(dtype) for dtype in given])
 
 
@@ -183,14 +213,21 @@ def _divmod(ufunc: np.ufunc, x: ArrayLike, y: ArrayLike) -> tuple[Tracer, ...]:
 
 
 def _modf(ufunc: np.ufunc, x: ArrayLike) -> tuple[Tracer, ...]:
-    b, ((dtype,), _) = here(), _resolve(ufunc, [x])
+    b, ((dtype,), _) = here(), _resolve(ufunc, [as_operand(x)])
     value = value_of(x, dtype)
     return (wrap(fmod(b, value, b.full(value.type, 1))), wrap(truncate(b, value)))
 
 
 def _ldexp(ufunc: np.ufunc, x: ArrayLike, exponent: ArrayLike) -> Tracer:
-    (dtype, _), _ = _resolve(ufunc, [as_operand(x), as_operand(exponent)])
-    return _single(np.multiply, wrap(value_of(x, dtype)), _single(np.exp2, wrap(value_of(exponent, dtype))))
+    operands = [as_operand(x), as_operand(exponent)]
+    taken, given = _resolve(ufunc, operands)
+    return wrap(_elementwise(float_bits.scaled_by_power, "ldexp", operands, taken, given[0]))
+
+
+def _frexp(ufunc: np.ufunc, x: ArrayLike) -> tuple[Tracer, ...]:
+    b, ((dtype,), given) = here(), _resolve(ufunc, [as_operand(x)])
+    parts = float_bits.frexp(b, value_of(x, dtype))
+    return tuple([wrap(b.convert(part, kind)) for part, kind in zip(parts, given, strict=True)])
 
 
 def _single(ufunc: np.ufunc, *inputs: ArrayLike) -> Tracer:
@@ -211,6 +248,7 @@ _SPECIAL: dict[str, Callable[..., TracerOrPair]] = {
     "divmod": _divmod,
     "modf": _modf,
     "ldexp": _ldexp,
+    "frexp": _frexp,
     "matmul": _product(products.matmul),
     "vecdot": _product(products.vecdot),
     "matvec": _product(products.matvec),
@@ -257,3 +295,12 @@ _METHODS: dict[str, Callable[..., TracerOrPair]] = {
     "outer": _outer,
 }
 SUPPORTED_UFUNCS = frozenset(RULES) | frozenset(_SPECIAL)
+
+
+def i0(x: ArrayLike) -> Tracer:
+    """As np.i0: the modified Bessel function of order 0, of floats of 64 bits for integers."""
+    return _single(scipy.special.i0, x)
+
+
+#: Functions of NumPy that are ufuncs of SciPy.
+FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {np.i0: i0} if "i0" in SPECIAL_RULES else {}

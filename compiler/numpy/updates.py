@@ -29,8 +29,10 @@ from rematc.compiler.numpy.operands import (
     as_operand,
     broadcast_operand,
     enter,
+    fail,
     here,
     is_traced,
+    shape_of,
     value_of,
     wrap,
 )
@@ -52,6 +54,9 @@ def _replace(b: Builder, old: Value, new: Value) -> Value:
 def _update(combine: Combine, scatter: type[indexing.Scattering]) -> Callable[..., Tracer]:
     def apply(x: ArrayLike, index: object, value: ArrayLike) -> Tracer:
         array = value_of(x)
+        mask = _mask_of(index)
+        if mask is not None:
+            return wrap(_masked(array, mask, as_operand(value), combine))
         entries = parse_index(index, array.type.shape)
         is_window = _is_window(entries)
         if has_arrays(entries) or (not is_window and any(isinstance(entry, IndexArray) for entry in entries)):
@@ -65,11 +70,37 @@ def _update(combine: Combine, scatter: type[indexing.Scattering]) -> Callable[..
     return apply
 
 
-at_set = _update(_replace, indexing.Scatter)
-at_add = _update(Builder.add, indexing.ScatterAdd)
-at_multiply = _update(Builder.multiply, indexing.ScatterMultiply)
-at_min = _update(Builder.minimum, indexing.ScatterMinimum)
-at_max = _update(Builder.maximum, indexing.ScatterMaximum)
+_traced_set = _update(_replace, indexing.Scatter)
+_traced_add = _update(Builder.add, indexing.ScatterAdd)
+_traced_multiply = _update(Builder.multiply, indexing.ScatterMultiply)
+_traced_min = _update(Builder.minimum, indexing.ScatterMinimum)
+_traced_max = _update(Builder.maximum, indexing.ScatterMaximum)
+
+
+def _mask_of(index: object) -> Tracer | None:
+    """The traced mask that is the index, or its first item before nothing but whole slices."""
+    items = index if isinstance(index, tuple) else (index,)
+    if not items or not isinstance(items[0], Tracer) or not items[0].value.type.dtype.is_bool:
+        return None
+    is_all = all(item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in items[1:])
+    return items[0] if is_all else None
+
+
+def _masked(x: Value, mask: Tracer, value: ArrayLike, combine: Combine) -> Value:
+    """The update where a mask holds, by one value for all of the places: how many there are depends on data."""
+    b, rank, shape = here(), mask.ndim, x.type.shape
+    if shape[:rank] != mask.shape:
+        fail(f"a boolean index of shape {mask.shape} does not match dimensions {shape[:rank]} of the array")
+    given = shape_of(value)
+    if len(given) > len(shape) - rank + 1 or (len(given) == len(shape) - rank + 1 and given[0] != 1):
+        fail(
+            f"a traced mask chooses a number of places that depends on data, so a value of shape {given} cannot be "
+            "dealt out to them; use np.where(mask, y, x) with y of the shape of x"
+        )
+    rest = broadcast_operand(value, x.type.dtype, (1,) * (len(given) == len(shape) - rank + 1) + shape[rank:])
+    new = b.broadcast_in_dim(b.reshape(rest, shape[rank:]), shape, range(rank, len(shape)))
+    chosen = b.broadcast_in_dim(value_of(mask), shape, range(rank))
+    return b.select(chosen, combine(b, x, new), x)
 
 
 def _shape_of_entries(entries: Sequence[Entry]) -> tuple[int, ...]:
@@ -169,7 +200,7 @@ def _batch_indices(x: Value, own: Sequence[Entry], indexed: Sequence[int], rank:
     return found
 
 
-def updated(update: Callable[..., Tracer], write: Callable[..., object]) -> Callable[[Any, Any, Any], Array]:
+def _updated(update: Callable[..., Tracer], write: Callable[..., object]) -> Callable[[Any, Any, Any], Array]:
     """`update` for tracers, and for concrete arrays a copy on which `write(copy, index, value)` has worked.
 
     For type checkers the result is an array, as what it computes is when it runs.
@@ -185,3 +216,24 @@ def updated(update: Callable[..., Tracer], write: Callable[..., object]) -> Call
         return copy
 
     return apply
+
+
+def _write(copy: Array, index: Any, value: Any) -> None:
+    copy[index] = value
+
+
+def _through(function: Callable[..., object]) -> Callable[..., object]:
+    """An update of a concrete array by a ufunc's `at`."""
+
+    def write(copy: Array, index: object, value: object) -> None:
+        function(copy, index, value)
+
+    return write
+
+
+#: `at_set(x, index, value)` and its kin: a new array, `x` with x[index] replaced by, or combined with, `value`.
+at_set = _updated(_traced_set, _write)
+at_add = _updated(_traced_add, _through(np.add.at))
+at_multiply = _updated(_traced_multiply, _through(np.multiply.at))
+at_min = _updated(_traced_min, _through(np.minimum.at))
+at_max = _updated(_traced_max, _through(np.maximum.at))
