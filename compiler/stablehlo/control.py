@@ -13,9 +13,10 @@ from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.branches import Case
 from rematc.ir.ops.logical import Compare
-from rematc.ir.ops.loops import Scan, While
+from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.structural import Constant, OptimizationBarrier, ToMemory
+from rematc.ir.ops.while_loop import While
 from rematc.ir.types import I32
 
 #: Calls by which a program tells XLA about its arguments' layout: identities.

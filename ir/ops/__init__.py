@@ -19,6 +19,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     logical,
     loops,
     random,
+    random_bits,
     reduction,
     regions,
     rounding,

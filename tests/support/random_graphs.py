@@ -50,6 +50,7 @@ from tests.support.graph_rows import (
     linear_algebra,
     loops,
     products,
+    random_bits,
     reductions,
     shape,
     sorting,
@@ -199,6 +200,7 @@ FLAT_ROWS: tuple[Row, ...] = (
     *shape.ROWS,
     *reductions.ROWS,
     *products.ROWS,
+    *random_bits.ROWS,
     *indexing.ROWS,
     *linear_algebra.ROWS,
 )
