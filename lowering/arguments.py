@@ -19,11 +19,13 @@ class Arguments:
     """The parameters of a compiled function.
 
     Attributes:
+        name: of the function.
         signature: as `inspect` tells.
         static_argnums: positions of the static arguments.
         static_argnames: their names, where they can be passed by name.
     """
 
+    name: str
     signature: inspect.Signature
     static_argnums: tuple[int, ...]
     static_argnames: tuple[str, ...]
@@ -38,7 +40,8 @@ class Arguments:
             CompileError: for a name or position that the function does not have.
         """
         signature = _signature(function)
-        bare = Arguments(signature, (), ())
+        name = getattr(function, "__name__", type(function).__name__)
+        bare = Arguments(name, signature, (), ())
         numbers = set(bare.positions(static_argnums))
         names = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
@@ -52,7 +55,7 @@ class Arguments:
                 numbers.add(number)
                 if parameter.kind is not parameter.POSITIONAL_ONLY:
                     names.add(parameter.name)
-        return Arguments(signature, tuple(sorted(numbers)), tuple(sorted(names)))
+        return Arguments(name, signature, tuple(sorted(numbers)), tuple(sorted(names)))
 
     @property
     def positional(self) -> list[inspect.Parameter]:
@@ -109,6 +112,23 @@ class Arguments:
                         f"number; if the function is to be compiled for its value, name it in static_argnames"
                     ) from None
 
+    def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises CompileError where a static argument cannot be hashed, so that no program can be found by it."""
+        names = [parameter.name for parameter in self.positional]
+        given: list[tuple[int | str, Any]] = [
+            *[(number, value) for number, value in enumerate(args) if number in self.static_argnums],
+            *[(name, value) for name, value in kwargs.items() if name in self.static_argnames],
+        ]
+        for key, value in given:
+            try:
+                hash(value)
+            except TypeError as error:
+                name = key if isinstance(key, str) else names[key] if key < len(names) else f"number {key}"
+                raise CompileError(
+                    f"the static argument {name} of '{self.name}' is {_a(value)}, which cannot be hashed ({error}); "
+                    f"programs are found by the values of static arguments: pass {_hashable(value)}"
+                ) from None
+
     def _dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         names = [parameter.name for parameter in self.positional]
         for number, value in enumerate(args):
@@ -125,6 +145,24 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     except ValueError:  # a function written in C
         kinds = {"args": inspect.Parameter.VAR_POSITIONAL, "kwargs": inspect.Parameter.VAR_KEYWORD}
         return inspect.Signature([inspect.Parameter(name, kind) for name, kind in kinds.items()])
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _hashable(value: object) -> str:
+    """What to pass instead of a value that cannot be hashed."""
+    if isinstance(value, list):
+        return "a tuple"
+    if isinstance(value, dict):
+        return "a tuple of pairs, or a frozen dataclass"
+    if isinstance(value, set):
+        return "a frozenset"
+    if hasattr(value, "dtype"):
+        return "it as an argument that is not static, or a tuple of its elements"
+    return "an object with __hash__ and __eq__, such as a frozen dataclass"
 
 
 def _describe(leaf: object) -> str:

@@ -25,6 +25,7 @@ import numpy as np
 
 from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
+from rematc.ir.locations import Location
 from rematc.lowering import jax_adapter
 from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
@@ -93,6 +94,7 @@ class Dispatcher:
         compiler_options: CompilerOptions | None = None,
         open_trace: Callable[[], object | None] | None = None,
         record: Callable[..., Any] | None = None,
+        locate: Callable[[], Location | None] | None = None,
     ) -> None:
         """Nothing is staged yet.
 
@@ -108,6 +110,7 @@ class Dispatcher:
             open_trace: asked at each call; while it gives something, calls go to `record`.
             record: what a call means while our own tracing is going on. Not a wrapper around this object, because a
                 Python frame more would cost 4 % of a call.
+            locate: the user's line that is running, for errors.
 
         Raises:
             CompileError: for a static argument that the function does not have.
@@ -118,6 +121,7 @@ class Dispatcher:
         self._constants = _DeviceConstants()
         self._open_trace = open_trace
         self._record = record
+        self._locate = locate
         self._donated = self._arguments.positions(donate_argnums)
         self._options = dict(compiler_options or {})
         self._staged: dict[Hashable, Staged] = {}
@@ -144,13 +148,22 @@ class Dispatcher:
         except jax.errors.JaxRuntimeError as error:
             explain_xla(error, self._name)
             raise
-        except TypeError:
-            self._arguments.check(args, kwargs)
+        except (TypeError, ValueError):
+            self._explain(args, kwargs)
             raise
         finally:
             restore_x64(previous)
         self._take_route_of(program, args, kwargs)
         return self(*args, **kwargs)
+
+    def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise CompileError at the user's line if the arguments are why a call failed."""
+        try:
+            self._arguments.check(args, kwargs)
+            self._arguments.check_static(args, kwargs)
+        except CompileError as error:
+            error.loc = error.loc or (self._locate() if self._locate is not None else None)
+            raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.control_flow.leaves import Leaves, executed, line_of
+from rematc.compiler.control_flow.leaves import Leaves, described, executed, line_of, structure_text
 from rematc.compiler.execution.calls import TracedFunction, emit_op, emit_op1, trace_function
-from rematc.compiler.tracing.arguments import function_name, leaf_type
+from rematc.compiler.tracing.arguments import Function, function_name, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
@@ -68,7 +68,7 @@ def _choose(
     trace = require_trace()
     for one in traced:
         trace.records.extend(one.records)
-    _check_trees(what, traced)
+    _check_trees(what, traced, branches)
     captures = {tracer.value: tracer for one in traced for tracer in one.captures}
     types = _result_types(what, traced)
     graphs = tuple([_with_captures(_converted(one.graph, types), one, captures, given) for one in traced])
@@ -97,13 +97,14 @@ def _traced(branch: Callable[..., object], given: Leaves) -> TracedFunction:
     return trace_function(branch, given.types, given.weak, names, given.tree, name=function_name(branch))
 
 
-def _check_trees(what: str, traced: Sequence[TracedFunction]) -> None:
-    first = traced[0]
-    for other in traced[1:]:
-        if other.out_tree != first.out_tree:
+def _check_trees(what: str, traced: Sequence[TracedFunction], branches: Sequence[Function]) -> None:
+    first = traced[0].out_tree
+    for one, branch in zip(traced, branches, strict=True):
+        if one.out_tree != first:
             raise CompileError(
-                f"the branches of {what} return different structures: '{first.graph.name}' returns {first.out_tree}, "
-                f"'{other.graph.name}' returns {other.out_tree}",
+                f"the branches of {what} return different structures: {described(branches[0])} returns "
+                f"{structure_text(first)}, {described(branch)} returns {structure_text(one.out_tree)}; "
+                "return the same from all, with zeros for what a branch does not have",
                 user_location(),
             )
 

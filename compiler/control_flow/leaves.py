@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jax.tree_util
@@ -9,9 +10,9 @@ import numpy as np
 
 from rematc.compiler.execution.calls import emit_op1, trace_call
 from rematc.compiler.execution.jit import run_graph
-from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like, leaf_type
+from rematc.compiler.tracing.arguments import CallArguments, Function, function_name, is_array_like, leaf_type
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.conversion import Convert
@@ -68,9 +69,26 @@ def executed(record: Function, *operands: object) -> object:
     return jax.tree_util.tree_unflatten(traced.out_tree, results)
 
 
+def structure_text(tree: jax.tree_util.PyTreeDef) -> str:
+    """`{'h': *, 'n': *}`: a structure with a star for each array."""
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def described(function: Function) -> str:
+    """A function in errors: its name and, where it is known, the line where it is written."""
+    code = getattr(function, "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return f"'{function_name(function)}'{place}"
+
+
 def line_of(value: Value, graph: Graph) -> Location | None:
-    """The user's line that computes a value, or the one that is running."""
-    for eqn in graph.equations:
+    """The user's line that computes a value of a graph, or the one that is running."""
+    return line_among(value, graph.equations)
+
+
+def line_among(value: Value, equations: Iterable[Equation]) -> Location | None:
+    """As `line_of`, of a graph in the making."""
+    for eqn in equations:
         if value in eqn.results and eqn.loc is not None:
             return eqn.loc
     return user_location()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.control_flow.leaves import Leaves, executed, line_of
+from rematc.compiler.control_flow.leaves import Leaves, described, executed, line_among, structure_text
 from rematc.compiler.execution.calls import TracedFunction, emit_op, trace_function
 from rematc.compiler.tracing.arguments import Function, function_name
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.checkpointing import checkpoint
-from rematc.ir.core import Graph
+from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.loops import Scan
 from rematc.ir.types import TensorType
@@ -68,7 +68,8 @@ def scan(
         )
         return executed(recorded, init, xs)  # type: ignore[return-value]  # a pair
     carry, slices = Leaves.of("init", init), Leaves.of("xs", xs)
-    steps = _length(slices, length)
+    steps = common_length("scan", slices, length)
+    at_once = _steps_at_once(unroll, steps)
     if snapshots is not None and (snapshots < 1 or levels is not None):
         raise CompileError(
             f"snapshots are at least 1, got {snapshots}"
@@ -83,8 +84,7 @@ def scan(
     y_tree = _checked_y_tree(f, traced, carry)
     count = len(carry.values)
     graph = _consts_first(traced.graph, count + len(slices.values))
-    at_once = max(steps, 1) if unroll is True else max(int(unroll), 1)
-    op = Scan(graph, steps, len(traced.captures), count, reverse, min(at_once, max(steps, 1)), snapshots or 0)
+    op = Scan(graph, steps, len(traced.captures), count, reverse, at_once, snapshots or 0)
     require_trace().records.extend(traced.records)
     results = emit_op(op, *traced.captures, *carry.converted(), *slices.values)
     for tracer, is_weak in zip(results, traced.out_weak, strict=True):
@@ -94,7 +94,7 @@ def scan(
 
 
 def _check_levels(levels: Sequence[int], steps: int) -> None:
-    if not levels or min(levels) < 1 or math.prod(levels) != steps:
+    if not levels or min(levels) < min(steps, 1) or math.prod(levels) != steps:
         product = " x ".join(map(str, levels)) or "nothing"
         raise CompileError(
             f"levels are lengths of nested loops whose product is the number of steps, {steps}; got {product}",
@@ -121,7 +121,25 @@ def _nested(
     return last, jax.tree_util.tree_map(lambda y: np.reshape(y, (first * inner, *y.shape[2:])), ys)
 
 
-def _length(slices: Leaves, length: int | None) -> int:
+def _steps_at_once(unroll: object, steps: int) -> int:
+    """How many steps of `steps` the compiled loop takes at a time."""
+    if isinstance(unroll, bool):
+        return max(steps, 1) if unroll else 1
+    if not isinstance(unroll, (int, np.integer)) or unroll < 1:
+        raise CompileError(
+            f"unroll is how many steps the compiled loop takes at a time, at least 1, or True for all; got {unroll!r}",
+            user_location(),
+        )
+    return min(int(unroll), max(steps, 1))
+
+
+def common_length(what: str, slices: Leaves, length: object) -> int:
+    """How many steps a loop has over these slices; `what` is what the user calls it."""
+    if length is not None and (not isinstance(length, (int, np.integer)) or length < 0):
+        raise CompileError(
+            f"the length of a {what} is a number of steps, 0 or more, that is known while tracing; got {length!r}",
+            user_location(),
+        )
     found = {} if length is None else {int(length): "length"}
     for path, type in zip(slices.paths, slices.types, strict=True):
         if not type.shape:
@@ -133,7 +151,7 @@ def _length(slices: Leaves, length: int | None) -> int:
         found.setdefault(type.shape[0], f"xs{path}")
     if len(found) > 1:
         listed = ", ".join(f"{size} ({what})" for size, what in found.items())
-        raise CompileError(f"a scan goes over as many steps as each of xs has, found {listed}", user_location())
+        raise CompileError(f"a {what} goes over as many steps as each of xs has, found {listed}", user_location())
     if not found:
         raise CompileError("a scan without xs needs its length", user_location())
     return next(iter(found))
@@ -174,26 +192,46 @@ def _trace(f: Function, carry: Leaves, slices: Leaves) -> TracedFunction:
 
 def _checked_y_tree(f: Function, traced: TracedFunction, carry: Leaves) -> jax.tree_util.PyTreeDef:
     """The tree of y that a step returns; its carry must be of the structure and types that it takes."""
-    name, tree = function_name(f), traced.out_tree
+    tree = traced.out_tree
     children = tree.children()
     if tree.node_data() is None or tree.node_data()[0] is not tuple or len(children) != 2:
-        raise CompileError(f"a step of scan returns (carry, y), '{name}' returns {tree}", user_location())
-    check_carry(name, traced, children[0], carry)
+        raise CompileError(
+            f"a step of scan returns (carry, y), {described(f)} returns {structure_text(tree)}", user_location()
+        )
+    check_carry(f, traced, children[0], carry)
     return children[1]
 
 
-def check_carry(name: str, traced: TracedFunction, tree: jax.tree_util.PyTreeDef, carry: Leaves) -> None:
+def check_carry(f: Function, traced: TracedFunction, tree: jax.tree_util.PyTreeDef, carry: Leaves) -> None:
     """Raise CompileError where the carry that a step gives, of this tree, is not what it takes."""
+    check_kept(f, carry, tree, traced.graph.results, traced.graph.equations)
+
+
+def check_kept(
+    f: Function,
+    carry: Leaves,
+    tree: jax.tree_util.PyTreeDef,
+    results: Sequence[Value],
+    equations: Iterable[Equation],
+    may_promote: bool = False,
+) -> None:
+    """Raise CompileError where the first of `results`, of this tree, are not of the structure and types of `carry`.
+
+    `equations` compute them. With `may_promote`, Python numbers may become of the type that a step makes of them.
+    """
     if tree != carry.tree:
         raise CompileError(
-            f"'{name}' takes a carry of the structure {carry.tree} and returns one of {tree}; "
-            "return what has the structure of the first carry",
+            f"{described(f)} takes a carry of the structure {structure_text(carry.tree)} and returns one of "
+            f"{structure_text(tree)}; return what has the structure of the first carry",
             user_location(),
         )
     for index, (path, type) in enumerate(zip(carry.paths, carry.types, strict=True)):
-        value = traced.graph.results[index]
+        value = results[index]
+        if may_promote and carry.weak[index] and value.type.shape == type.shape:
+            continue
         if value.type != type:
-            raise CompileError(_carry_mismatch(name, path, type, value.type), line_of(value, traced.graph))
+            message = _carry_mismatch(function_name(f), path, type, value.type)
+            raise CompileError(message, line_among(value, equations))
 
 
 def _carry_mismatch(name: str, path: str, before: TensorType, after: TensorType) -> str:

@@ -14,6 +14,7 @@ from rematc.compiler.execution.calls import emit_op, trace_call
 from rematc.compiler.execution.programs import collection_paused, make_program, program_of, run_passes
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics
 from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Call
 from rematc.lowering.dispatch import Dispatcher, Staged
@@ -53,6 +54,7 @@ def compiled(function: Function, statics: Statics = _NO_STATICS) -> Dispatcher:
         static_argnames=sorted(statics.names),
         open_trace=current_trace,
         record=record,
+        locate=user_location,
     )
 
 

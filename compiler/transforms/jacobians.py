@@ -22,12 +22,13 @@ from rematc.compiler.tracing.arguments import CallArguments, Function, argument_
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import require_float, run
+from rematc.compiler.transforms.differentiation import require_float, run, whole_policy
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from rematc.ir.types import I32, TensorType
 from rematc.passes import linearize as linearization
 from rematc.passes.jvp import jvp as jvp_of_graph
+from rematc.passes.staging.stage import staged
 from rematc.passes.vmap import Vmapped
 from rematc.passes.vmap import vmap as vmap_of_graph
 
@@ -60,10 +61,15 @@ class _Traced:
 
 
 def _trace(
-    fun: Function, argnums: int | Sequence[int], has_aux: bool, args: Sequence[object], kwargs: dict[str, object]
+    fun: Function,
+    check: _Check,
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    args: Sequence[object],
+    kwargs: dict[str, object],
 ) -> _Traced:
     call = CallArguments.of(fun, args, kwargs).only(argument_positions(fun, argnums, len(args)))
-    require_float(call.names, call.types, "the Jacobian with respect to")
+    check.inputs(call)
     with differentiated():
         traced = trace_call(fun, call)
     tree = traced.out_tree
@@ -75,19 +81,76 @@ def _trace(
             )
         tree = children[0]
     types = traced.graph.result_types[: tree.num_leaves]
-    for type in types:
-        if not type.dtype.is_float:
-            raise CompileError(
-                f"the Jacobian of '{function_name(fun)}' needs floating-point outputs, got {type}; convert it with "
-                "astype, or return it as auxiliary data with has_aux",
-                user_location(),
-            )
+    check.outputs(function_name(fun), types)
     require_trace().records.extend(traced.records)
     return _Traced(call, traced, tree, types)
 
 
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """Which inputs and outputs have a Jacobian.
+
+    A complex function of complex arguments has one if it is holomorphic, and then has to be said to be. Else it is
+    real linear at best: forwards the inputs are real, backwards the outputs.
+
+    Attributes:
+        holomorphic: whether all inputs and outputs are complex.
+        complex_inputs: whether inputs may be complex otherwise.
+        complex_outputs: whether outputs may be complex otherwise.
+    """
+
+    holomorphic: bool
+    complex_inputs: bool
+    complex_outputs: bool
+
+    def inputs(self, call: CallArguments) -> None:
+        """Raise CompileError unless all these arguments fit."""
+        what = "the Jacobian with respect to"
+        for name, type in zip(call.names, call.types, strict=True):
+            if self.holomorphic:
+                if not type.dtype.is_complex:
+                    raise CompileError(
+                        f"{what} {name} with holomorphic=True needs complex values, got {type}; convert it with "
+                        "astype(complex), or leave holomorphic out",
+                        user_location(),
+                    )
+            elif type.dtype.is_complex and not self.complex_inputs:
+                raise CompileError(
+                    f"{what} {name}, forwards, needs real values, got {type}; give holomorphic=True if the function "
+                    "is holomorphic, or take real and imaginary part as arguments of their own",
+                    user_location(),
+                )
+            elif not type.dtype.is_inexact:
+                require_float((name,), (type,), what)
+
+    def outputs(self, name: str, types: Sequence[TensorType]) -> None:
+        """Raise CompileError unless all outputs fit."""
+        for type in types:
+            if self.holomorphic and not type.dtype.is_complex:
+                raise CompileError(
+                    f"the Jacobian of '{name}' with holomorphic=True needs complex outputs, got {type}; "
+                    "leave holomorphic out, or convert it with astype(complex)",
+                    user_location(),
+                )
+            if type.dtype.is_complex and not (self.holomorphic or self.complex_outputs):
+                raise CompileError(
+                    f"the Jacobian of '{name}', backwards, needs real outputs, got {type}; give holomorphic=True if "
+                    "the function is holomorphic, or return real and imaginary part",
+                    user_location(),
+                )
+            if not type.dtype.is_inexact:
+                raise CompileError(
+                    f"the Jacobian of '{name}' needs floating-point outputs, got {type}; convert it with "
+                    "astype, or return it as auxiliary data with has_aux",
+                    user_location(),
+                )
+
+
 def jacfwd(
-    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Callable[..., object]:
     """A function that returns the Jacobian of `fun`, by forward differentiation: best for few inputs.
 
@@ -95,6 +158,8 @@ def jacfwd(
         fun: a function of arrays and pytrees; it returns a pytree of arrays, or (outputs, aux) with `has_aux`.
         argnums: the positions to differentiate with respect to.
         has_aux: whether `fun` returns auxiliary data beside the outputs.
+        holomorphic: whether `fun` is a holomorphic function of complex arguments, with complex outputs. Without it
+            the arguments are real.
 
     Returns:
         A function of the same arguments that returns, for each output, the tree of the argument (for a sequence of
@@ -102,7 +167,7 @@ def jacfwd(
     """
 
     def record(*args: object, **kwargs: object) -> object:
-        traced = _trace(fun, argnums, has_aux, args, kwargs)
+        traced = _trace(fun, _Check(holomorphic, False, True), argnums, has_aux, args, kwargs)
         graph, count = traced.function.graph, len(traced.function.graph.results)
         differentiated = jvp_of_graph(graph, traced.wrt)
         inputs = traced.call.types
@@ -121,20 +186,28 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
 ) -> Callable[..., object]:
     """A function that returns the Jacobian of `fun`, by reverse differentiation: best for few outputs.
 
-    Arguments and result are those of `jacfwd`. Checkpoints in `fun` hold: what they recompute is recomputed once for
-    all of the outputs.
+    Arguments and result are those of `jacfwd`; without `holomorphic` the outputs are real, and arguments may be
+    complex. Checkpoints in `fun` hold, and so does a `policy` on the whole of it, as that of `grad`: what they
+    recompute is recomputed once for all of the outputs.
     """
+    decided = whole_policy(policy)
 
     def record(*args: object, **kwargs: object) -> object:
-        traced = _trace(fun, argnums, has_aux, args, kwargs)
+        traced = _trace(fun, _Check(holomorphic, True, False), argnums, has_aux, args, kwargs)
         graph = traced.function.graph
         of = [index < len(traced.types) for index in range(len(graph.results))]
-        vjp = linearization.vjp(graph, traced.wrt, of)
-        require_trace().records.append(Differentiation(function_name(fun), None, graph, vjp))
+        primal = graph if decided is None else staged(graph, decided)
+        vjp = linearization.vjp(primal, traced.wrt, of)
+        require_trace().records.append(Differentiation(function_name(fun), decided, primal, vjp))
         log_residuals(function_name(fun), vjp.residuals, vjp.forward)
         forward = run(vjp.forward, traced.call.arrays, traced.function)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
@@ -155,14 +228,20 @@ def jacrev(
 
 
 def hessian(
-    fun: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
 ) -> Callable[..., object]:
     """A function that returns the second derivatives of `fun`: the Jacobian, forwards, of its Jacobian, backwards.
 
-    Arguments are those of `jacfwd`; for each output and each pair of inputs the array has the shape
+    Arguments are those of `jacrev`; for each output and each pair of inputs the array has the shape
     [*output, *input, *input].
     """
-    return jacfwd(jacrev(fun, argnums, has_aux), argnums, has_aux)
+    backwards = jacrev(fun, argnums, has_aux, holomorphic, policy=policy)
+    return jacfwd(backwards, argnums, has_aux, holomorphic)
 
 
 def _transformed(fun: Function, record: Function) -> Callable[..., object]:

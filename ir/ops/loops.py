@@ -39,7 +39,6 @@ from rematc.ir.ops.regions import (
 from rematc.ir.ops.revolve import Reversal
 from rematc.ir.ops.scan_split import split_scan, split_with_snapshots
 from rematc.ir.ops.structural import ToMemory
-from rematc.ir.ops.while_loop import While  # noqa: F401  # to be imported from there
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 

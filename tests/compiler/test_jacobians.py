@@ -123,3 +123,66 @@ def test_errors_are_the_users(call: Callable[[], Any], message: str) -> None:
         call()
     assert caught.value.loc is not None
     assert caught.value.loc.file == __file__
+
+
+# -- complex numbers, policies ------------------------------------------------------------------------------------
+
+Z = X + 1j * RANDOM.normal(size=3)
+MATRIX = RANDOM.normal(size=(3, 3)) + 1j * RANDOM.normal(size=(3, 3))
+
+
+@pytest.mark.parametrize("name", ["jacfwd", "jacrev", "hessian"])
+def test_of_holomorphic_functions_they_are_jax_s(name: str) -> None:
+    def of(numpy: Any) -> Any:
+        return lambda z: numpy.sin(MATRIX @ z) * z[0]
+
+    with jax.enable_x64(True):
+        expected = getattr(jax, name)(of(jnp), holomorphic=True)(Z)
+    assert_same(getattr(rematc, name)(of(np), holomorphic=True)(Z), expected)
+
+
+def test_forwards_outputs_may_be_complex_and_backwards_inputs() -> None:
+    def outwards(numpy: Any) -> Any:
+        return lambda x: numpy.exp(1j * x) * MATRIX[0]
+
+    def inwards(numpy: Any) -> Any:
+        return lambda z: numpy.abs(MATRIX @ z) ** 2
+
+    with jax.enable_x64(True):
+        expected = jax.jacfwd(outwards(jnp))(X), jax.jacrev(inwards(jnp))(Z)
+    assert_same((rematc.jacfwd(outwards(np))(X), rematc.jacrev(inwards(np))(Z)), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "holomorphic", "at", "function", "text"),
+    [
+        ("jacfwd", False, Z, np.sin, "with respect to x, forwards, needs real values, got c128[3]; give holomorphic"),
+        ("jacrev", False, Z, np.sin, "backwards, needs real outputs, got c128[3]; give holomorphic=True"),
+        ("jacrev", True, Z, np.abs, "holomorphic=True needs complex outputs, got f64[3]"),
+        ("jacfwd", True, X, np.sin, "holomorphic=True needs complex values, got f64[3]"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_at_the_user_s_line(
+    name: str, holomorphic: bool, at: Any, function: Any, text: str
+) -> None:
+    def named(x: Any) -> Any:
+        return function(x)
+
+    with pytest.raises(rematc.CompileError) as caught:
+        getattr(rematc, name)(named, holomorphic=holomorphic)(at)
+    assert text in caught.value.message
+    assert caught.value.loc is not None
+    assert caught.value.loc.file == __file__
+
+
+@pytest.mark.parametrize(("policy", "sines"), [(None, 0), ("everything", 0), ("nothing", 1)])
+def test_a_policy_on_the_whole_holds_where_reverse_mode_is_inside(policy: Any, sines: int) -> None:
+    """Under "nothing" the inner sine is computed again, behind a barrier, once for all outputs."""
+
+    def layers(x: Any) -> Any:
+        return np.sin(np.cos(x) * 2)
+
+    lowered = rematc.lower(rematc.jacrev(layers, policy=policy), X)
+    assert lowered.stablehlo().count("optimization_barrier") == sines
+    assert_same(rematc.jacrev(layers, policy=policy)(X), rematc.jacrev(layers)(X))
+    assert_same(rematc.hessian(layers, policy=policy)(X), rematc.hessian(layers)(X))
