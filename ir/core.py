@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from rematc.ir.errors import MissingRuleError
+from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.locations import Location
 from rematc.ir.types import DType, TensorType
 
@@ -168,6 +168,17 @@ class Op:
     def regions(self) -> tuple[Graph, ...]:
         """The graphs that this op owns, in field order."""
         return ()
+
+
+def known(operand: Value | LinearOperand, law: str) -> Value:
+    """The operand, in which an op is not linear.
+
+    Raises CompileError, with the law as its reason, where a tangent stands: no derivative of an op brings it there, but
+    a custom rule of the user's may.
+    """
+    if isinstance(operand, LinearOperand):
+        raise CompileError(f"{law}; a custom_jvp rule whose derivative is taken backwards is linear in its tangents")
+    return operand
 
 
 def needed_rule(op: Op, rule: str) -> str:

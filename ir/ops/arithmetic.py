@@ -19,6 +19,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -128,7 +129,7 @@ class Multiply(Binary):
         if ct is None:
             return (None, None)
         if isinstance(x, LinearOperand):
-            assert not isinstance(y, LinearOperand), "a product of two tangents is not linear"
+            y = known(y, "a product of two tangents is not linear")
             return (b.multiply(ct, y), None)
         return (None, b.multiply(x, ct))
 
@@ -156,7 +157,7 @@ class Divide(Binary):
         (ct,), (_, y) = cts, operands
         if ct is None:
             return (None, None)
-        assert not isinstance(y, LinearOperand), "a quotient is not linear in its divisor"
+        y = known(y, "a quotient is not linear in its divisor")
         return (b.divide(ct, y), None)
 
 

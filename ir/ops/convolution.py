@@ -20,6 +20,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -201,7 +202,7 @@ class Convolution(Op):
         if ct is None:
             return (None, None)
         if isinstance(x, LinearOperand):
-            assert not isinstance(kernel, LinearOperand), "a product of two tangents is not linear"
+            kernel = known(kernel, "a product of two tangents is not linear")
             return (self._ct_of_input(b, ct, x.type, kernel), None)
         return (None, self._ct_of_kernel(b, ct, x, kernel.type))
 

@@ -19,13 +19,13 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Emitter,
-    LinearOperand,
     Op,
     Operands,
     Primals,
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.ops.batching import all_repeated, with_fields
@@ -257,7 +257,7 @@ class LinearRecurrence(Op):
         (ct,), (a, _) = cts, operands
         if ct is None:
             return (None, None)
-        assert not isinstance(a, LinearOperand), "linear_recurrence is not linear in its factors"
+        a = known(a, "linear_recurrence is not linear in its factors")
         following = _moved(b, a, self.dimension, 1 if self.is_reversed else -1, 0)
         return (None, b.emit1(LinearRecurrence(self.dimension, not self.is_reversed), following, ct))
 

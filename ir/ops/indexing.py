@@ -22,6 +22,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
@@ -83,7 +84,7 @@ class Gather(Op):
         (ct,), (x, indices) = cts, operands
         if ct is None:
             return (None, None)
-        assert not isinstance(indices, LinearOperand), "gather is not linear in its indices"
+        indices = known(indices, "gather is not linear in its indices")
         dims = self.dimension_numbers
         inside = clamped(b, dims, x.type.shape, self.slice_sizes, indices)
         # Clamping keeps scalars in order, but not vectors: (0, 5), (1, 0) becomes (0, 5), (0, 0).
@@ -225,7 +226,7 @@ class Scatter(Scattering):
         (ct,), (x, indices, updates) = cts, operands
         if ct is None:
             return (None, None, None)
-        assert not isinstance(indices, LinearOperand), "scatter is not linear in its indices"
+        indices = known(indices, "scatter is not linear in its indices")
         zeros = b.zeros(updates.type)
         ct_x = b.emit1(self, ct, indices, zeros) if isinstance(x, LinearOperand) else None
         if not isinstance(updates, LinearOperand):
@@ -257,7 +258,7 @@ class ScatterAdd(Scattering):
         (ct,), (x, indices, updates) = cts, operands
         if ct is None:
             return (None, None, None)
-        assert not isinstance(indices, LinearOperand), "scatter_add is not linear in its indices"
+        indices = known(indices, "scatter_add is not linear in its indices")
         ct_x = ct if isinstance(x, LinearOperand) else None
         if not isinstance(updates, LinearOperand):
             return (ct_x, None, None)
@@ -297,7 +298,8 @@ class ScatterMultiply(Scattering):
         (ct,), (_, indices, updates) = cts, operands
         if ct is None:
             return (None, None, None)
-        assert not isinstance(indices, LinearOperand) and not isinstance(updates, LinearOperand), "linear in x alone"
+        indices = known(indices, "the op is not linear in its indices")
+        updates = known(updates, "the op is linear in its first operand alone")
         return (b.emit1(self, ct, indices, updates), None, None)
 
 

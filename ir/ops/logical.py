@@ -19,6 +19,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -171,7 +172,7 @@ class Select(Op):
         (ct,), (predicate, on_true, on_false) = cts, operands
         if ct is None:
             return (None, None, None)
-        assert not isinstance(predicate, LinearOperand), "select is not linear in its predicate"
+        predicate = known(predicate, "select is not linear in its predicate")
         zero = b.zeros(ct.type)
         return (
             None,

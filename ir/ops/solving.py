@@ -16,13 +16,13 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Emitter,
-    LinearOperand,
     Op,
     Operands,
     Primals,
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -107,8 +107,8 @@ class LinearSolve(Op):
         (ct,), (_, lu, permutation, _) = cts, operands
         if ct is None:
             return (None, None, None, None)
-        assert isinstance(lu, Value), "linear_solve is not linear in the factors"
-        assert isinstance(permutation, Value), "linear_solve is not linear in the permutation"
+        lu = known(lu, "linear_solve is not linear in the factors")
+        permutation = known(permutation, "linear_solve is not linear in the permutation")
         return (None, None, None, b.emit1(LuSolve(not self.transpose_a), lu, permutation, ct))
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
@@ -172,8 +172,8 @@ class LuSolve(Op):
         (ct,), (lu, permutation, _) = cts, operands
         if ct is None:
             return (None, None, None)
-        assert not isinstance(lu, LinearOperand), "lu_solve is not linear in the factors"
-        assert not isinstance(permutation, LinearOperand), "lu_solve is not linear in the permutation"
+        lu = known(lu, "lu_solve is not linear in the factors")
+        permutation = known(permutation, "lu_solve is not linear in the permutation")
         return (None, None, b.emit1(LuSolve(not self.transpose_a), lu, permutation, ct))
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:

@@ -12,13 +12,13 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Emitter,
-    LinearOperand,
     Op,
     Operands,
     Primals,
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -186,7 +186,7 @@ class TriangularSolve(Op):
         (ct,), (a, _) = cts, operands
         if ct is None:
             return (None, None)
-        assert not isinstance(a, LinearOperand), "triangular_solve is not linear in its matrix"
+        a = known(a, "triangular_solve is not linear in its matrix")
         # (aᴴ)ᵀ is the conjugate of a.
         matrix = conjugate(b, a) if self.transpose_a == "ADJOINT" else a
         turned = "TRANSPOSE" if self.transpose_a == "NO_TRANSPOSE" else "NO_TRANSPOSE"

@@ -26,6 +26,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -273,7 +274,7 @@ class SelectAndGather(Selection):
         (ct,), x = cts, operands[0]
         if ct is None:
             return (None, None)
-        assert isinstance(x, Value), f"'{self.name}' is not linear in its first operand"
+        x = known(x, f"'{self.name}' is not linear in its first operand")
         op = SelectAndScatter(self.direction, self.window_dimensions, self.window_strides, self.padding)
         return (None, b.emit1(op, x, ct))
 
@@ -309,7 +310,7 @@ class SelectAndScatter(Selection):
         (ct,), x = cts, operands[0]
         if ct is None:
             return (None, None)
-        assert isinstance(x, Value), f"'{self.name}' is not linear in its first operand"
+        x = known(x, f"'{self.name}' is not linear in its first operand")
         op = SelectAndGather(self.direction, self.window_dimensions, self.window_strides, self.padding)
         return (None, b.emit1(op, x, ct))
 
