@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -24,6 +25,7 @@ _SPELLINGS: dict[str, DType] = {
     for spelling in (dtype.numpy.name, dtype.mlir, dtype.name)
 }
 SEED = 0
+MAX_RANK = 64  # NumPy's limit
 
 
 def parse_type(text: str) -> TensorType:
@@ -39,7 +41,18 @@ def parse_type(text: str) -> TensorType:
         near = difflib.get_close_matches(match["dtype"].lower(), _SPELLINGS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(DTYPES)}"
         raise click.BadParameter(f"unknown element type '{match['dtype']}' in '{text}'; {hint}", param_hint="'--arg'")
-    return TensorType(dtype, tuple(int(size) for size in (match["shape"] or "").split(",") if size))
+    sizes = [size for size in (match["shape"] or "").split(",") if size]
+    if len(sizes) > MAX_RANK or max(map(len, sizes), default=0) > 19 or not _fits(dtype, list(map(int, sizes))):
+        raise click.BadParameter(
+            f"'{text[:80]}' is no array; expected at most {MAX_RANK} dimensions and less than 2**63 bytes",
+            param_hint="'--arg'",
+        )
+    return TensorType(dtype, tuple(map(int, sizes)))
+
+
+def _fits(dtype: DType, sizes: Sequence[int]) -> bool:
+    """Whether there can be such an array; NumPy counts the strides of empty ones too."""
+    return math.prod([max(size, 1) for size in sizes]) * dtype.numpy.itemsize < 2**63
 
 
 def random_arrays(types: Sequence[TensorType]) -> tuple[Array, ...]:

@@ -35,7 +35,7 @@ def execute(options: Options) -> None:
     """
     options = checked(options)
     if options.output is not None:
-        check_writable(options.output)
+        check_writable(options.output, options.model)
     step = load_step(options, Progress(options.quiet))
     if options.compare:
         _compare(step)
@@ -134,7 +134,7 @@ def _facts(step: TrainingStep) -> dict[str, object]:
 
 def _terminal() -> Console | None:
     """Standard output as a rich console if it is a terminal that understands more than text."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return None
     console = Console(highlight=False)
     return None if console.is_dumb_terminal else console

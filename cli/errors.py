@@ -7,6 +7,7 @@ model.py:12:8: error: np.fft is not supported ...
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import sysconfig
@@ -18,6 +19,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from rematc.cli.output import discard_output
 from rematc.cli.progress import AbandonedWork
 from rematc.cli.source import Excerpt, excerpt, excerpt_at_character
 from rematc.ir.errors import CompileError, InternalError
@@ -27,6 +29,7 @@ USER_ERROR = 1  # 2 is click's, for the command line
 OUR_ERROR = 3
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+LONGEST = 4000  # characters of a message
 
 _LIBRARY_FOLDERS = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -35,25 +38,37 @@ _LIBRARY_FOLDERS = tuple(
 
 def guarded(action: Callable[[], None], *, show_traceback: bool) -> int:
     """Call `action` and return the command's exit code, having printed what went wrong if something did."""
+    if sys.stderr is None:  # closed by who called us; print(file=None) would write to standard output
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
     try:
         action()
-        sys.stdout.flush()
     except AbandonedWork:
         _print_line("interrupted")
         _exit_at_once(INTERRUPTED)
     except KeyboardInterrupt:
         _print_line("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        _discard_output()
-        return BROKEN_PIPE
-    except click.exceptions.ClickException:
-        raise  # a usage error: click prints it and exits with 2
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a model may raise anything
         if show_traceback:
-            traceback.print_exc()
-        return _explain(error)
+            _print_traceback()
+        return _outcome(error)
     return 0
+
+
+def _outcome(error: BaseException) -> int:
+    """The exit code, having printed what is to be said. Usage errors are click's: it prints them and exits with 2."""
+    _, is_users = _innermost_user_frame(error.__traceback__)
+    if not is_users and isinstance(error, click.exceptions.ClickException):
+        raise error
+    if not is_users and isinstance(error, BrokenPipeError):
+        discard_output()
+        return BROKEN_PIPE
+    return _explain(error)
+
+
+def _print_traceback() -> None:
+    with contextlib.suppress(OSError):  # a full disk, a terminal that is gone
+        traceback.print_exc()
 
 
 def _explain(error: BaseException) -> int:
@@ -68,9 +83,10 @@ def _explain(error: BaseException) -> int:
             _print_error(f"{type(error).__name__}: {error.msg}", excerpt_at_character(place))
             return USER_ERROR
         case MemoryError():
-            _print_error("out of memory; compile for smaller arguments", None)
+            loc = _innermost_user_frame(error.__traceback__)[0]
+            _print_error("out of memory; compile for smaller arguments", excerpt(loc) if loc else None)
             return USER_ERROR
-    if "RESOURCE_EXHAUSTED" in str(error):
+    if "RESOURCE_EXHAUSTED" in _text(error):
         _print_error(f"XLA ran out of memory: {_first_line(error)}; try a policy that saves less", None)
         return USER_ERROR
     return _explain_unexpected(error)
@@ -91,13 +107,21 @@ def _explain_unexpected(error: BaseException) -> int:
 def _named(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the model called sys.exit({error.code!r})"
+    text = _text(error)
     if isinstance(error, InternalError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
         return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # the model's exceptions are the model's code
+        return "(its __str__ raises an exception)"
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+    return _text(error).partition("\n")[0]
 
 
 # -- whose frame -----------------------------------------------------------------------------------------------------
@@ -137,11 +161,17 @@ def _print_error(message: str, place: Excerpt | None) -> None:
     text = Text()
     text.append(f"{place.place if place else 'remat-compile'}: ", "bold")
     text.append("error: ", "bold red")
-    text.append(message)
+    text.append(_legible(message))
     for line in place.lines if place else ():
         text.append("\n")
         text.append(line, "bold green" if line.endswith("^") else "")
     _print(text)
+
+
+def _legible(message: str) -> str:
+    """The message without what would change the terminal, and without its end where it is endless."""
+    shown = message if len(message) <= LONGEST else f"{message[:LONGEST]} ... ({len(message)} characters)"
+    return "".join([char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in shown])
 
 
 def _print_line(message: str, kind: str = "") -> None:
@@ -153,18 +183,8 @@ def _print_line(message: str, kind: str = "") -> None:
 
 
 def _print(text: Text) -> None:
-    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
-
-
-def _discard_output() -> None:
-    """Let Python's last flush of standard output go nowhere: whoever read it is gone."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    with contextlib.suppress(OSError, ValueError):  # there is nowhere else to say it
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 def _exit_at_once(code: int) -> None:

@@ -55,7 +55,7 @@ def load_model(path: Path) -> ModuleType:
     name = path.stem if path.stem not in sys.modules else f"rematc_model_{path.stem}"
     module = ModuleType(name)
     module.__file__ = str(path)
-    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    code = _compiled(path)
     sys.path.insert(0, os.path.realpath(path.parent))
     sys.modules[name] = module
     try:
@@ -65,6 +65,19 @@ def load_model(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _compiled(path: Path) -> CodeType:
+    """The file's code. Raises SyntaxError with its place, and CompileError for what Python cannot read otherwise."""
+    try:
+        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise CompileError(f"cannot read {relative(str(path))}: {error.strerror or error}") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+        if isinstance(error, SyntaxError) and error.lineno:
+            raise
+        found = error.msg if isinstance(error, SyntaxError) else f"{type(error).__name__}: {error}"
+        raise CompileError(f"Python cannot compile {relative(str(path))}: {found}") from None
 
 
 def find_entry(module: ModuleType, name: str | None) -> Entry:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rematc.ir.errors import CompileError
@@ -14,17 +16,45 @@ from rematc.ir.errors import CompileError
 
 def print_text(text: str) -> None:
     """Print to standard output; characters that its encoding lacks come out escaped."""
+    if sys.stdout is None:
+        raise CompileError("standard output is closed; name a file with -o")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    if not text.endswith("\n"):
-        sys.stdout.write("\n")
-    sys.stdout.flush()
+    with _to_standard_output():
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        if not text.endswith("\n"):
+            sys.stdout.write("\n")
+        sys.stdout.flush()
 
 
-def check_writable(path: Path) -> None:
-    """Find out before the work what would keep `write_file` from writing. Raises CompileError."""
+@contextlib.contextmanager
+def _to_standard_output() -> Iterator[None]:
+    """Raises CompileError where standard output cannot be written, to a full disk for instance."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError where it was closed
+        discard_output()
+        raise CompileError(f"cannot write to standard output: {_reason(error)}") from error
+
+
+def discard_output() -> None:
+    """Let Python's last flush of standard output go nowhere: it would fail once more."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def check_writable(path: Path, model: Path) -> None:
+    """Find out before the work what would keep `write_file` from writing to `path`. Raises CompileError."""
     if path.is_dir():
         raise CompileError(f"cannot write {path}: it is a directory; name a file in it")
+    if path.exists() and stat.S_ISREG(path.stat().st_mode) and path.samefile(model):
+        raise CompileError(f"cannot write {path}: it is the model; name another file")
     folder = _target(path).parent
     if not folder.is_dir():
         raise CompileError(f"cannot write {path}: there is no directory {folder}")
@@ -49,9 +79,14 @@ def write_file(path: Path, text: str) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        raise CompileError(f"cannot write {path}: {reason}") from error
+        raise CompileError(f"cannot write {path}: {_reason(error)}") from error
     return len(data)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
 
 
 def _target(path: Path) -> Path:

@@ -10,6 +10,8 @@ from rich.cells import cell_len
 
 from rematc.ir.locations import Location
 
+WIDEST = 160  # characters of a source line that are shown
+
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
@@ -28,7 +30,7 @@ def excerpt(loc: Location) -> Excerpt:
     """The line that a location names. Its column counts bytes in UTF-8 from 1, as Python's own positions do."""
     line = _source_line(loc)
     before = line.encode()[: max(0, loc.column - 1)].decode(errors="ignore")
-    return _excerpt(loc, line, len(before) + 1 if loc.column else 0)
+    return _excerpt(loc, line, len(before) + 1 if loc.column and line else loc.column)
 
 
 def excerpt_at_character(loc: Location) -> Excerpt:
@@ -38,7 +40,10 @@ def excerpt_at_character(loc: Location) -> Excerpt:
 
 def relative(file: str) -> str:
     """A path relative to the working directory where it lies below it."""
-    inside = os.path.relpath(file) if os.path.isabs(file) else file
+    try:
+        inside = os.path.relpath(file) if os.path.isabs(file) else file
+    except OSError:  # the working directory is gone
+        return file
     return file if inside.startswith("..") else inside
 
 
@@ -55,9 +60,20 @@ def _excerpt(loc: Location, line: str, character: int) -> Excerpt:
     if not line.strip():
         return Excerpt(place, ())
     gutter = f"{loc.line:5d} | "
+    line, character = _cut(line, character)
     shown = f"{gutter}{line}"
     if not 0 < character <= len(line) + 1:
         return Excerpt(place, (shown,))
     # Tabs stay tabs and wide characters get two blanks, so that the caret stands under its column on a terminal.
     padding = "".join(char if char == "\t" else " " * cell_len(char) for char in line[: character - 1])
     return Excerpt(place, (shown, f"{' ' * (len(gutter) - 2)}| {padding}^"))
+
+
+def _cut(line: str, character: int) -> tuple[str, int]:
+    """A long line around a character, and where the character stands in that."""
+    if len(line) <= WIDEST:
+        return line, character
+    start = min(max(0, character - WIDEST // 2), len(line) - WIDEST)
+    head, tail = "... " if start else "", " ..." if start + WIDEST < len(line) else ""
+    moved = character - start + len(head) if 0 < character <= len(line) + 1 else character
+    return f"{head}{line[start : start + WIDEST]}{tail}", moved

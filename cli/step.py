@@ -45,7 +45,7 @@ class TrainingStep:
     @property
     def file(self) -> str:
         """The model file, relative to the working directory where it lies below it."""
-        return relative(str(self.options.model.absolute()))
+        return relative(str(self.entry.module.__file__))
 
     @property
     def differentiated(self) -> str:

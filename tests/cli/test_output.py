@@ -81,6 +81,17 @@ def test_directory_is_refused_before_the_work(command: Command, small_model: Pat
     assert result.stderr == "remat-compile: error: cannot write folder: it is a directory; name a file in it\n"
 
 
+@pytest.mark.parametrize("name", ["model.py", "./model.py", "link", "hard"])
+def test_the_model_is_not_overwritten(command: Command, small_model: Path, name: str) -> None:
+    before = small_model.read_text()
+    Path("link").symlink_to("model.py")
+    os.link("model.py", "hard")
+    result = command(small_model, "-o", name)
+    assert result.exit_code == 1
+    assert result.stderr == f"remat-compile: error: cannot write {Path(name)}: it is the model; name another file\n"
+    assert small_model.read_text() == before
+
+
 def test_missing_folder_is_refused_before_the_work(command: Command, small_model: Path) -> None:
     result = command(small_model, "-o", "nowhere/out.mlir")
     assert result.exit_code == 1
@@ -90,7 +101,7 @@ def test_missing_folder_is_refused_before_the_work(command: Command, small_model
 def test_folder_without_permission_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root, who may run the tests, may write everywhere
     with pytest.raises(CompileError, match="cannot write out: no permission to write in"):
-        check_writable(Path("out"))
+        check_writable(Path("out"), Path("model.py"))
 
 
 def test_nothing_is_written_where_the_model_fails(command: Command, small_model: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -26,6 +27,14 @@ def environment(**more: str) -> dict[str, str]:
 def run(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *args]
     return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def run_to(stdout: IO[str], *args: str) -> subprocess.CompletedProcess[str]:
+    """Run it on an example, its standard output going there."""
+    command = [*COMMAND, "examples/sin_chain.py", *args]
+    return subprocess.run(
+        command, env=environment(), cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["no_such_model.py"]])
@@ -63,6 +72,88 @@ def test_reader_that_is_gone_is_no_error(args: list[str]) -> None:
     assert (process.returncode, errors) == (141, b"")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's full device")
+@pytest.mark.parametrize("args", [["--emit", "ir"], ["-q"], ["-q", "--json"]])
+def test_a_full_disk_under_standard_output_is_named(args: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        ran = run_to(full, *args)
+    assert ran.returncode == 1
+    assert ran.stderr == "remat-compile: error: cannot write to standard output: the disk is full\n"
+
+
+def test_standard_output_that_is_closed_is_named() -> None:
+    shell = ["sh", "-c", '"$@" >&-', "sh", *COMMAND, "examples/sin_chain.py", "-q"]
+    ran = subprocess.run(shell, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr == "remat-compile: error: standard output is closed; name a file with -o\n"
+
+
+def test_standard_error_that_is_closed_or_full_changes_nothing_else() -> None:
+    for redirection in ("2>&-", "2>/dev/full"):
+        shell = ["sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, "examples/sin_chain.py", "--arg", "f32[3]"]
+        ran = subprocess.run(shell, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="mounts a file system, as root")
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", tmp_path], check=False)
+    if mounted.returncode:
+        pytest.skip("no permission to mount")
+    try:
+        (tmp_path / "out.mlir").write_text("before")
+        ran = run("examples/transformer.py", "--emit", "stablehlo", "-o", str(tmp_path / "out.mlir"))
+        assert ran.returncode == 1
+        assert ran.stderr == f"remat-compile: error: cannot write {tmp_path}/out.mlir: the disk is full\n"
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"out.mlir": "before"}
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder that not even root writes to")
+def test_a_folder_that_cannot_be_written_is_refused() -> None:
+    ran = run("examples/sin_chain.py", "-q", "-o", "/proc/self/out.mlir")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("remat-compile: error: cannot write /proc/self/out.mlir: ")
+
+
+SLEEPS_IN_PYTHON = """
+import sys, time
+import numpy as np
+
+def loss(x):
+    print("tracing", file=sys.stderr, flush=True)
+    time.sleep(60)
+    return np.sum(x)
+"""
+
+
+def test_ctrl_c_while_tracing_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SLEEPS_IN_PYTHON)
+    interrupted_after(tmp_path, "tracing\n")
+
+
+def interrupted_after(folder: Path, line: str) -> None:
+    """Send Ctrl-C once the command has printed this line: it ends at once, and no file is there that was not."""
+    with subprocess.Popen(
+        [*COMMAND, "model.py", "--arg", "f32[3]", "-o", "out.mlir"],
+        env=environment(),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None and process.stdout is not None
+        assert process.stderr.readline() == line
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        out, errors = process.communicate(timeout=30)
+    assert time.monotonic() - start < 20, "not after the minute that the call takes"
+    assert (process.returncode, out) == (130, "")
+    assert errors.splitlines()[-1] == "remat-compile: interrupted"
+    assert sorted(path.name for path in folder.iterdir() if path.is_file()) == ["model.py"]
+
+
 def test_model_comes_through_a_pipe() -> None:
     source = "import numpy as np\ndef loss(x): return np.sum(x)\n"
     command = [*COMMAND, "/dev/stdin", "--arg", "f32[3]", "--emit", "ir"]
@@ -93,23 +184,7 @@ def loss(x):
 
 def test_ctrl_c_while_xla_compiles_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(SLEEPS_IN_C)
-    with subprocess.Popen(
-        [*COMMAND, "model.py", "--arg", "f32[3]", "-o", "out.mlir"],
-        env=environment(),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None and process.stdout is not None
-        assert process.stderr.readline() == "compiling\n"
-        process.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        out, errors = process.communicate(timeout=30)
-    assert time.monotonic() - start < 20, "not after the minute that the call takes"
-    assert (process.returncode, out) == (130, "")
-    assert errors.splitlines()[-1] == "remat-compile: interrupted"
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["model.py"]
+    interrupted_after(tmp_path, "compiling\n")
 
 
 # -- on a terminal ---------------------------------------------------------------------------------------------------
