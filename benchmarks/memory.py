@@ -7,6 +7,7 @@ on the whole, unmodified model; beside it JAX with the same policy on each block
 model's equations into eight equal runs, each checkpointed. The columns:
 
     temporary   MiB of temporary memory, as XLA says (memory_analysis)
+    products    matrix products and convolutions executed, in loops as often as they run
     GFLOP       as XLA says (cost_analysis), a loop's body counted once
     time        median run time over that of JAX without rematerialization, runs interleaved
     compile     seconds that XLA takes
@@ -39,6 +40,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 from benchmarks.models import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
 from benchmarks.naive import cut_into_runs
 from rematc.ir.errors import CompileError
+from rematc.lowering.hlo.parser import parse_hlo  # noqa: E402
+from rematc.lowering.hlo.products import executed_products  # noqa: E402
 from rematc.passes.policies import parse_policy
 
 POLICIES = ("nothing", "dots", "dots-no-batch", "names", "auto")
@@ -77,6 +80,7 @@ class Built:
 
     variant: Variant
     temporary: int
+    products: int
     flops: float
     seconds: float
     run: Callable[[], Any]
@@ -89,6 +93,7 @@ class Row:
     model: str
     variant: Variant
     temporary: int
+    products: int
     flops: float
     compile_seconds: float
     time: float | None = None
@@ -154,7 +159,9 @@ def _build_rematc(model: Model, variant: Variant, arguments: tuple[Any, ...]) ->
     step = rematc.value_and_grad(loss, policy=policy if variant.placement == "whole" else None)
     compiled = rematc.compile(step, *arguments)
     temporary, flops = compiled.memory().temp_bytes, compiled.flops()
-    return Built(variant, temporary, flops, compiled.executable.compile_seconds, lambda: compiled(*arguments))
+    products = _products(compiled.hlo_optimized())
+    seconds = compiled.executable.compile_seconds
+    return Built(variant, temporary, products, flops, seconds, lambda: compiled(*arguments))
 
 
 def _build_jax(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
@@ -179,7 +186,13 @@ def _build_jax(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Bu
     seconds = time.perf_counter() - start
     memory: Any = compiled.memory_analysis()
     cost: Any = compiled.cost_analysis()
-    return Built(variant, memory.temp_size_in_bytes, cost.get("flops", 0.0), seconds, lambda: compiled(*arguments))
+    products = _products(compiled.as_text() or "")
+    flops = cost.get("flops", 0.0)
+    return Built(variant, memory.temp_size_in_bytes, products, flops, seconds, lambda: compiled(*arguments))
+
+
+def _products(text: str) -> int:
+    return executed_products(parse_hlo(text)).total.most
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------
@@ -193,7 +206,7 @@ def measure(model: Model, policies: Sequence[str], rounds: int) -> list[Row]:
     for variant in variants(model, policies):
         built = build(model, variant, arguments)
         programs.append(built)
-        rows.append(Row(model.name, variant, built.temporary, built.flops, built.seconds))
+        rows.append(Row(model.name, variant, built.temporary, built.products, built.flops, built.seconds))
         print(f"{model.name}: {variant}: {built.temporary / 2**20:.0f} MiB", file=sys.stderr, flush=True)
     if rounds:
         _compare_gradients(rows, programs)
@@ -240,13 +253,14 @@ def table(model: Model, rows: Sequence[Row]) -> str:
     lines = [
         f"### {model.name}: {model.about}",
         "",
-        "| program | temporary MiB | GFLOP | time | compile s | gradients: to JAX, own |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| program | temporary MiB | products | GFLOP | time | compile s | gradients: to JAX, own |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
         is_run = row.time is not None
         cells = (
             f"{row.temporary / 2**20:.0f}",
+            f"{row.products}",
             f"{row.flops / 1e9:.1f}",
             f"{row.time:.2f}" if is_run else "",
             f"{row.compile_seconds:.1f}",

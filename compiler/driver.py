@@ -12,6 +12,7 @@ import jax.tree_util
 
 from rematc.compiler.execution.calls import TracedFunction, trace_call
 from rematc.compiler.execution.programs import collection_paused, make_program, run_passes
+from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
 from rematc.compiler.reports.residuals import SavedResidual
 from rematc.compiler.tracing.arguments import CallArguments, Function
@@ -155,10 +156,14 @@ class Compiled(CompiledFunction):
         """What every derivative in the function saves."""
         return [row for one in self.lowered.derivatives for row in (*one.residuals, *one.arguments)]
 
+    def check(self) -> Check:
+        """Whether XLA kept what was planned: recomputed products found in the module that it runs, and memory."""
+        return check_executable(self.executable, self.lowered.records)
+
     def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""
         beside = None if baseline is None else baseline.figures()
-        return Report(self.lowered.derivatives, self.executable.platform, self.figures(), beside)
+        return Report(self.lowered.derivatives, self.executable.platform, self.figures(), beside, self.check())
 
 
 def trace(fun: Function, *args: object, **kwargs: object) -> Graph:

@@ -135,6 +135,10 @@ class Executable:
         """The HLO that XLA starts from."""
         return self._lowered.as_text(dialect="hlo")
 
+    def hlo_with_lines(self) -> str:
+        """The HLO that XLA starts from, with the user's line of each instruction."""
+        return self._lowered.as_text(dialect="hlo", debug_info=True)
+
     def hlo_optimized(self) -> str:
         """The HLO that runs."""
         text = self._compiled.as_text()

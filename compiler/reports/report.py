@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import SavedResidual, describe_residuals
 from rematc.ir.core import Graph
@@ -67,12 +68,14 @@ class Report:
         platform: where the program was compiled.
         figures: what XLA says of the program.
         baseline: the same without any policy, where it was compiled for comparison.
+        check: whether XLA kept the plan.
     """
 
     derivatives: tuple[DerivativeReport, ...]
     platform: str
     figures: Figures
     baseline: Figures | None = None
+    check: Check | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able data."""
@@ -81,6 +84,7 @@ class Report:
             "platform": self.platform,
             "xla": asdict(self.figures),
             "xla_without_policy": None if self.baseline is None else asdict(self.baseline),
+            "check": None if self.check is None else self.check.as_dict(),
         }
 
 

@@ -1,0 +1,143 @@
+"""The check: whether the program that XLA runs still recomputes what was planned, and what memory it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rematc.compiler.check.comparison import Comparison, compare_modules
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.residuals import format_bytes
+from rematc.lowering.runtime import Executable
+from rematc.passes.accounting import Repeated, split_backward
+from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.dce import DeadCode
+
+#: Verdicts. Of the first two a plan that recomputes nothing gives "nothing recomputed".
+KEPT, NOTHING, UNDONE, UNKNOWN = "kept", "nothing recomputed", "undone", "could not read"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Planned and found.
+
+    Attributes:
+        verdict: one of `KEPT`, `NOTHING`, `UNDONE`, `UNKNOWN`.
+        message: the verdict as a sentence.
+        way_out: what to do about it; "" where nothing needs to be done.
+        comparison: the products of the module that XLA was given and of the one that it runs.
+        barriers: optimization barriers in the program.
+        temp_bytes: temporary memory, as XLA reports it.
+        predicted_bytes: what the plan predicted for it; None where it made no prediction.
+    """
+
+    verdict: str
+    message: str
+    way_out: str
+    comparison: Comparison
+    barriers: int
+    temp_bytes: int
+    predicted_bytes: int | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether XLA undid some of the plan."""
+        return self.verdict == UNDONE
+
+    def __str__(self) -> str:
+        lines = [self.message, *[f"  {row}" for row in self.comparison.where]]
+        if self.way_out:
+            lines.append(f"  {self.way_out}")
+        predicted = "" if self.predicted_bytes is None else f", predicted {format_bytes(self.predicted_bytes)}"
+        return "\n".join([*lines, f"  temporary memory {format_bytes(self.temp_bytes)}{predicted}"])
+
+    def as_dict(self) -> dict[str, object]:
+        """The check as JSON-able data."""
+        data = asdict(self)
+        data["comparison"]["where"] = [
+            {"product": row.product, "source": None if row.source is None else str(row.source)}
+            | {"merged": row.count, "planned": row.planned}
+            for row in self.comparison.where
+        ]
+        return data
+
+
+def check_executable(executable: Executable, records: Sequence[object], predicted_bytes: int | None = None) -> Check:
+    """Check a program against what XLA made of it.
+
+    Args:
+        executable: the compiled program.
+        records: the differentiations in it (`Differentiation`), which say what was to be recomputed.
+        predicted_bytes: temporary memory that the plan predicts.
+    """
+    comparison = compare_modules(executable.hlo_with_lines(), executable.hlo_optimized())
+    barriers = executable.program.text.count("stablehlo.optimization_barrier")
+    flat, looped = _products_to_recompute(records)
+    verdict, message, way_out = judge(comparison, 0 if barriers else flat, looped)
+    return Check(verdict, message, way_out, comparison, barriers, executable.memory().temp_bytes, predicted_bytes)
+
+
+def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str, str, str]:
+    """Verdict, sentence and way out.
+
+    Args:
+        comparison: what was planned and found.
+        wanted: products that a plan without any barrier was to recompute outside loops.
+        looped: products that a plan was to recompute in loops, where XLA merges nothing.
+    """
+    if comparison.unread:
+        way_out = "compare `--emit stablehlo` with `--emit hlo-optimized` by eye, and report this text of XLA's"
+        return UNKNOWN, f"could not read what XLA made of the program: {comparison.unread}", way_out
+    if wanted and not comparison.recomputed:
+        message = f"{wanted} recomputed {_products(wanted)} merged with the forward pass: nothing keeps them apart"
+        return UNDONE, message, "let barriers stand: --barrier auto, the default"
+    if comparison.merged:
+        message = (
+            f"XLA merged {comparison.merged} of {comparison.recomputed} recomputed {_products(comparison.recomputed)}"
+        )
+        return UNDONE, message, _WAY_OUT
+    notes = _notes(comparison)
+    if looped and not comparison.recomputed:
+        planned, found = comparison.planned, comparison.found
+        message = f"kept: recomputation in loops, where XLA merges nothing; {planned} products planned, {found} executed"
+        return KEPT, message + notes, ""
+    if not comparison.recomputed:
+        return NOTHING, f"no product is recomputed; {comparison.found} executed{notes}", ""
+    count = comparison.recomputed
+    return KEPT, f"kept: {count} recomputed {_products(count)}, {comparison.found} executed in all{notes}", ""
+
+
+_WAY_OUT = (
+    "compile with barriers that hold: --barrier optimization_barrier with the compile option "
+    "xla_disable_hlo_passes=cse_barrier_expander on CPU before jaxlib 0.12, or --barrier conditional"
+)
+
+
+def _products(count: int) -> str:
+    return "product" if count == 1 else "products"
+
+
+def _notes(comparison: Comparison) -> str:
+    notes = ""
+    if comparison.rewritten:
+        notes += f"; XLA computes {comparison.rewritten} planned {_products(comparison.rewritten)} in another form"
+    if comparison.duplicated:
+        notes += f"; XLA computes {comparison.duplicated} more than planned"
+    if comparison.unknown_loops:
+        notes += f"; {comparison.unknown_loops} loops of unknown length counted once"
+    return notes
+
+
+def _products_to_recompute(records: Sequence[object]) -> tuple[int, int]:
+    """Products that derivatives repeat outside loops, where only a barrier keeps XLA from merging them, and inside."""
+    flat = looped = 0
+    for record in records:
+        if isinstance(record, Differentiation):
+            backward = DeadCode().run(CommonSubexpressions().run(record.vjp.backward))
+            is_ct = [index >= len(record.vjp.residuals) for index in range(len(backward.params))]
+            for counted in split_backward(backward, is_ct).recomputed:
+                if isinstance(counted, Repeated):
+                    looped += counted.times if counted.op.is_product else 0
+                else:
+                    flat += counted.op.is_product
+    return flat, looped

@@ -1,0 +1,1 @@
+"""Reading XLA's HLO: the text of a module, what it executes, and what of that XLA could merge."""
