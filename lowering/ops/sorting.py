@@ -8,8 +8,8 @@ from rematc.ir.core import Equation
 from rematc.ir.locations import Location
 from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.sorting import Sort, TopK
-from rematc.ir.types import BOOL, DType, Kind, TensorType
-from rematc.lowering.ops.values import COMPARE_TYPES, literal
+from rematc.ir.types import BOOL, DTYPES, DType, Kind, TensorType
+from rematc.lowering.ops.values import COMPARE_TYPES, converted, literal
 from rematc.lowering.writer import Writer, lowers
 
 
@@ -103,9 +103,21 @@ class _Comparator:
 
 @lowers(TopK)
 def top_k(w: Writer, eqn: Equation) -> None:
-    """`chlo.top_k(%x, k = 3)`, to which a NaN with a minus sign would be the least."""
+    """`chlo.top_k(%x, k = 3)`, to which a NaN with a minus sign would be the least.
+
+    Of fewer than 8 bits XLA sorts pairs that it cannot lay out: these are widened.
+    """
     assert isinstance(eqn.op, TopK)
-    (operand,) = eqn.operands
+    (operand,), (values, indices) = eqn.operands, eqn.results
+    if operand.type.dtype.bits < 8 and not operand.type.dtype.is_bool:
+        wide = DTYPES["f32" if operand.type.dtype.is_float else "i8"]
+        x = converted(w, w.name(operand), operand.type, wide, eqn.loc)
+        types = [w.type(one) for one in (operand.type.with_dtype(wide), values.type.with_dtype(wide), indices.type)]
+        found = w.fresh()
+        w.line(f"{found}:2 = chlo.top_k({x}, k = {eqn.op.k}) : {types[0]} -> ({types[1]}, {types[2]})", eqn.loc)
+        w.bind(values, converted(w, f"{found}#0", values.type.with_dtype(wide), values.type.dtype, eqn.loc))
+        w.bind(indices, f"{found}#1")
+        return
     type, dtype = w.type(operand.type), operand.type.dtype
     x = w.name(operand)
     if dtype.is_float:
