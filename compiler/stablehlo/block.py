@@ -140,7 +140,8 @@ class Block:
 
     def run(self, block: Any) -> list[Value]:
         """Import the operations of an MLIR block whose arguments are in `env`; the values that it returns."""
-        for operation in block.operations:
+        for view in block.operations:
+            operation = view.operation  # a view of one kind of operation may have attributes that hide its name
             if operation.name in ("stablehlo.return", "func.return"):
                 return self.flat(operation)
             self._equation(operation)
@@ -168,8 +169,9 @@ class Block:
                 if error.loc is None:
                     error.loc = loc
                 raise
-        if name == "stablehlo.tuple":
-            self.env[operation.results[0]] = tuple(results)
+        if name in ("stablehlo.tuple", "stablehlo.get_tuple_element"):
+            is_tuple = "tuple<" in str(operation.results[0].type)
+            self.env[operation.results[0]] = tuple(results) if is_tuple else results[0]
             return
         for result, value in zip(operation.results, results, strict=True):
             expected = tensor_type(result.type, loc)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rematc.compiler.stablehlo.block import REASONS, Block, attributes, imports, literal_of
+from rematc.compiler.stablehlo.elementwise import total_order_key
 from rematc.ir.core import OPS, Array, Value
 from rematc.ir.ops.logical import Compare, Select
-from rematc.ir.ops.sorting import TopK
+from rematc.ir.ops.sorting import TopK, take_along
 from rematc.ir.types import BOOL, DTYPES, Kind, TensorType
 
 #: Operations whose op has their name, and no parameters.
@@ -104,16 +105,20 @@ def is_inf(block: Block, operation: Any) -> Sequence[Value]:
 
 @imports("chlo.top_k")
 def top_k(block: Block, operation: Any) -> Sequence[Value]:
-    """`top_k`, to which all NaNs are alike: what makes them so before is left out."""
+    """`top_k` where all NaNs are made alike before, as the op takes them; else by the total order, as CHLO does."""
     (x,) = block.operands(operation)
+    k = attributes(operation).integer("k")
+    if not x.type.dtype.is_float:
+        return block.b.emit(TopK(k), x)
     alike = block.defined_by(x, Select)
     if alike is not None:
         compared = block.defined_by(alike.operands[0], Compare)
         same = (alike.operands[2],) * 2
         nan = block.constants.get(alike.operands[1])
         if compared and compared.op == Compare("NE") and compared.operands == same and _are_nan(nan):
-            x = alike.operands[2]
-    return block.b.emit(TopK(attributes(operation).integer("k")), x)
+            return block.b.emit(TopK(k), alike.operands[2])
+    _, indices = block.b.emit(TopK(k), total_order_key(block, x))
+    return [take_along(block.b, x, indices, x.type.rank - 1), indices]
 
 
 def _are_nan(array: Array | None) -> bool:

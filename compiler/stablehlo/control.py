@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxlib.mlir import ir
 
 from rematc.compiler.stablehlo.block import Block, attributes, imports
 from rematc.ir.core import Graph, Value
@@ -39,16 +40,31 @@ def composite(block: Block, operation: Any) -> Sequence[Value]:
 
 @imports("stablehlo.tuple")
 def tuple_(block: Block, operation: Any) -> Sequence[Value]:
-    """No equation: the values are known by their places."""
+    """No equation: the arrays in a tuple, and in tuples inside it, are known by their places."""
     return block.flat(operation)
 
 
 @imports("stablehlo.get_tuple_element")
 def get_tuple_element(block: Block, operation: Any) -> Sequence[Value]:
-    found = block.env[operation.operands[0]]
-    if not isinstance(found, tuple):
-        block.fail(operation, "reads a value that no tuple operation made; return values and not tuples")
-    return [found[attributes(operation).integer("index")]]
+    """No equation: as many arrays as the element has, behind those of the elements before."""
+    found = block.flat(operation)
+    kinds = ir.TupleType(operation.operands[0].type)
+    counts = [_arrays_in(kinds.get_type(place)) for place in range(kinds.num_types)]
+    index = attributes(operation).integer("index")
+    first = sum(counts[:index])
+    return found[first : first + counts[index]]
+
+
+def _arrays_in(type: Any) -> int:
+    """How many arrays a value of a type holds."""
+    count, rest = 0, [type]
+    while rest:
+        current = rest.pop()
+        if isinstance(current, ir.TupleType):
+            rest += [current.get_type(place) for place in range(current.num_types)]
+        else:
+            count += 1
+    return count
 
 
 @imports("stablehlo.optimization_barrier")
@@ -177,3 +193,25 @@ def _scan(
     start = block.constants[first[place]]
     results.insert(place, block.literal(np.asarray(int(start) + steps * stride, start.dtype)))
     return results
+
+
+@imports("chlo.scan")
+def scan(block: Block, operation: Any) -> Sequence[Value]:
+    """`scan` along the first dimension: slices go in as (slices, carries), and come out as (slices, carries)."""
+    found, b = attributes(operation), block.b
+    xs_count, carry_count = found.integers("operandSegmentSizes")
+    dimension, is_reversed = found.integer("dimension"), found.boolean("is_reverse")
+    operands = block.operands(operation)
+    inner = block.region(operation, 0, "scan")
+    consts, graph = len(inner.captured), inner.graph
+    outputs = len(graph.results) - carry_count
+    params = (*graph.params[:consts], *graph.params[consts + xs_count :], *graph.params[consts : consts + xs_count])
+    body = Graph(graph.name, params, graph.equations, (*graph.results[outputs:], *graph.results[:outputs]))
+    order = [dimension, *[d for d in range(operands[0].type.rank) if d != dimension]]
+    xs = [b.transpose(x, order) for x in operands[:xs_count]]
+    length = operands[0].type.shape[dimension]
+    op = Scan(body, length, consts, carry_count, is_reversed)
+    results = b.emit(op, *inner.captured, *operands[xs_count:], *xs)
+    back = [*range(1, dimension + 1), 0]
+    stacks = [b.transpose(y, [*back, *range(dimension + 1, y.type.rank)]) for y in results[carry_count:]]
+    return [*stacks, *results[:carry_count]]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rematc.compiler.stablehlo.block import Block, attributes, imports
 from rematc.compiler.stablehlo.literals import array_of, elements
+from rematc.ir.builder import Builder
 from rematc.ir.core import OPS, Array, Op, Value
 from rematc.ir.ops.arithmetic import Divide
 from rematc.ir.ops.conversion import BitcastConvert, Convert, ReducePrecision
-from rematc.ir.ops.logical import Compare, Select, ShiftRightArithmetic, ShiftRightLogical, Xor
+from rematc.ir.ops.logical import And, Compare, Select, ShiftLeft, ShiftRightArithmetic, ShiftRightLogical, Xor
 from rematc.ir.ops.rounding import Remainder
 from rematc.ir.ops.structural import Iota, StopGradient
-from rematc.ir.types import DTYPES, Kind, TensorType
+from rematc.ir.types import BOOL, DTYPES, Kind, TensorType
 
 #: Operations whose op has their name, and no parameters.
 _SAME = (
@@ -32,11 +33,47 @@ def same(block: Block, operation: Any) -> Sequence[Value]:
     """The op of the operation's name. `real` and `abs` of reals are allowed by StableHLO, and identities or ours."""
     name = operation.name.partition(".")[2]
     operands = block.operands(operation)
+    if operands[0].type.dtype.is_complex and name in _OF_COMPLEX:
+        return [_OF_COMPLEX[name](block.b, *operands)]
     if name == "real" and not operands[0].type.dtype.is_complex:
         return operands
     if name == "imag" and not operands[0].type.dtype.is_complex:
         return [block.b.zeros(operands[0].type)]
     return block.b.emit(OPS[name](), *operands)
+
+
+def _lexicographic(direction: str) -> Callable[..., Value]:
+    """The greater or lesser of complex numbers, by their real parts first: a comparison that the IR does not have."""
+
+    def chosen(b: Builder, x: Value, y: Value) -> Value:
+        (x_real, x_imag), (y_real, y_imag) = [(b.real(z), b.imag(z)) for z in (x, y)]
+        is_tie = b.logical_and(b.compare(x_real, y_real, "EQ"), b.compare(x_imag, y_imag, direction))
+        return b.select(b.logical_or(b.compare(x_real, y_real, direction), is_tie), x, y)
+
+    return chosen
+
+
+def _cbrt(b: Builder, x: Value) -> Value:
+    """exp(log(x) / 3), the principal root; 0 of 0."""
+    zero = b.zeros(x.type)
+    is_zero = b.compare(x, zero, "EQ")
+    root = b.exponential(b.scale(b.log(b.select(is_zero, b.full(x.type, 1), x)), 1 / 3))
+    return b.select(is_zero, zero, root)
+
+
+def _atan2(b: Builder, y: Value, x: Value) -> Value:
+    """-i log((x + i y) / sqrt(x² + y²))."""
+    root = b.sqrt(b.add(b.multiply(x, x), b.multiply(y, y)))
+    return b.scale(b.log(b.divide(b.add(x, b.scale(y, 1j)), root)), -1j)
+
+
+#: Functions of complex numbers that are no ops of the IR.
+_OF_COMPLEX: dict[str, Callable[..., Value]] = {
+    "maximum": _lexicographic("GT"),
+    "minimum": _lexicographic("LT"),
+    "cbrt": _cbrt,
+    "atan2": _atan2,
+}
 
 
 @imports("stablehlo.select")
@@ -118,7 +155,32 @@ def convert(block: Block, operation: Any) -> Sequence[Value]:
 def bitcast_convert(block: Block, operation: Any) -> Sequence[Value]:
     (type,) = block.result_types(operation)
     (x,) = block.operands(operation)
-    return [x] if x.type == type else block.b.emit(BitcastConvert(type.dtype), x)
+    if x.type == type:
+        return [x]
+    if type.dtype is BOOL:
+        return [_to_bits(block, x)]
+    if x.type.dtype is BOOL:
+        return block.b.emit(BitcastConvert(type.dtype), _of_bits(block, x, type.dtype.bits))
+    return block.b.emit(BitcastConvert(type.dtype), x)
+
+
+def _to_bits(block: Block, x: Value) -> Value:
+    """Each number's bits, the least significant first, along a new last dimension."""
+    b, bits = block.b, x.type.dtype.bits
+    raw = x.type.with_dtype(DTYPES[f"u{bits}"])
+    spread = TensorType(raw.dtype, (*raw.shape, bits))
+    repeated = b.broadcast_in_dim(b.emit1(BitcastConvert(raw.dtype), x), spread.shape, range(raw.rank))
+    places = b.iota(spread, raw.rank)
+    lowest = b.emit1(And(), b.emit1(ShiftRightLogical(), repeated, places), b.full(spread, 1))
+    return b.convert(lowest, BOOL)
+
+
+def _of_bits(block: Block, x: Value, bits: int) -> Value:
+    """Numbers whose bits stand along the last dimension."""
+    b = block.b
+    wide = b.convert(x, DTYPES[f"u{bits}"])
+    last = x.type.rank - 1
+    return b.reduce_sum(b.emit1(ShiftLeft(), wide, b.iota(wide.type, last)), (last,))
 
 
 @imports("stablehlo.reduce_precision")

@@ -30,6 +30,5 @@ REASONS.update(
         "stablehlo.set_dimension_size": "it makes a size depend on data; shapes of the IR are static",
         "chlo._asin_acos_kernel": "it is a step inside XLA's expansion of asin and acos; import before that",
         "chlo.ragged_dot": "sizes of its groups are data; write a dot_general with masked operands",
-        "chlo.scan": "the IR's scan comes in from StableHLO's while; expand it (chlo-legalize-to-stablehlo)",
     }
 )

@@ -25,7 +25,7 @@ from rematc.ir.core import (
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import FLOATS, NOT_LINEAR, Numeric, Unary, check_arity, check_kind, widened
-from rematc.ir.types import BOOL, DType, Kind, TensorType
+from rematc.ir.types import BOOL, DType, Kind, TensorType, dtype_of_numpy
 
 
 @register
@@ -68,10 +68,10 @@ class Convert(Op):
 
 def _converted(x: Array, dtype: DType) -> Array:
     wide = widened(x)
-    if dtype is BOOL:
-        return np.not_equal(wide, 0)
     if wide.dtype.kind == "c" and not dtype.is_complex:
         wide = wide.real
+    if dtype is BOOL:
+        return np.not_equal(wide, 0)
     if dtype.is_integer and wide.dtype.kind == "f":
         return _saturated(wide, dtype)
     return wide.astype(dtype.numpy)
@@ -111,8 +111,8 @@ class BitcastConvert(Op):
         check_arity(self, operands, 1)
         (x,) = operands
         for dtype in (x.dtype, self.dtype):
-            if dtype is BOOL or dtype.bits < 8:
-                raise TypeMismatchError(f"'bitcast_convert' takes element types of whole bytes, got {dtype}")
+            if dtype is BOOL:
+                raise TypeMismatchError("'bitcast_convert' takes numbers, got bool; shift the bits and compare")
         if x.dtype.is_complex != self.dtype.is_complex:
             raise TypeMismatchError(f"'bitcast_convert' of {x} to {self.dtype}: both must be complex, or neither")
         return (TensorType(self.dtype, self._shape(x), x.on_host),)
@@ -129,14 +129,42 @@ class BitcastConvert(Op):
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = operands
-        wanted = self.dtype.numpy.itemsize
-        if x.dtype.itemsize == wanted:
+        found = dtype_of_numpy(x.dtype)
+        assert found is not None, f"{x.dtype} is the element type of no tensor"
+        bits, wanted = found.bits, self.dtype.bits
+        if bits == wanted:
             return (x.view(self.dtype.numpy),)
-        rows = np.ascontiguousarray(x if x.dtype.itemsize < wanted else x[..., np.newaxis]).view(self.dtype.numpy)
-        return (rows[..., 0] if x.dtype.itemsize < wanted else rows,)
+        rows = x if bits < wanted else x[..., np.newaxis]
+        whole = _packed(rows, bits) if bits < 8 else np.ascontiguousarray(rows)
+        result = _unpacked(whole, self.dtype) if wanted < 8 else whole.view(self.dtype.numpy)
+        result = result[..., : max(bits // wanted, 1)]
+        return (result[..., 0] if bits < wanted else result,)
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return batch_alike(self, b, size, operands, is_batched)
+
+
+def _packed(rows: Array, bits: int) -> Numeric:
+    """Elements narrower than a byte, as many as fit in each byte: [..., n] to [..., n * bits / 8]."""
+    each = 8 // bits
+    raw = np.ascontiguousarray(rows).view(np.uint8) & np.uint8(2**bits - 1)
+    grouped = raw.reshape(*rows.shape[:-1], -1, min(each, rows.shape[-1]))
+    shifts = np.arange(grouped.shape[-1], dtype=np.uint8) * np.uint8(bits)
+    packed: Numeric = np.bitwise_or.reduce(grouped << shifts, -1)
+    return packed
+
+
+def _unpacked(rows: Array, dtype: DType) -> Array:
+    """The elements narrower than a byte that bytes hold: [..., n] to [..., n * 8 / bits]."""
+    raw = rows.view(np.uint8)
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    parts = (raw[..., np.newaxis] >> shifts) & np.uint8(2**dtype.bits - 1)
+    flat = parts.reshape(*raw.shape[:-1], -1)
+    if dtype.kind is Kind.INT:
+        # ml_dtypes keeps signed numbers with their sign spread over the byte.
+        unused = np.int8(8 - dtype.bits)
+        flat = np.right_shift(np.left_shift(flat.view(np.int8), unused), unused)
+    return np.ascontiguousarray(flat).view(dtype.numpy)
 
 
 @register

@@ -76,7 +76,7 @@ REFUSED: list[tuple[Op, tuple[TensorType, ...], str]] = [
         "'select' takes a predicate of type bool[4] or bool[], got bool[1]",
     ),
     (Select(), (vector(BOOL), vector(F32), vector(F16)), "'select' takes operands of one type, got f32[4], f16[4]"),
-    (BitcastConvert(BOOL), (vector(U8),), "'bitcast_convert' takes element types of whole bytes, got bool"),
+    (BitcastConvert(BOOL), (vector(U8),), "'bitcast_convert' takes numbers, got bool; shift the bits and compare"),
     (BitcastConvert(F64), (vector(F32, 3),), "'bitcast_convert' to f64 takes 2 elements a row, got f32[3]"),
     (BitcastConvert(F64), (TensorType(F32, ()),), "'bitcast_convert' to f64 takes 2 elements a row, got f32[]"),
     (BitcastConvert(I64), (vector(C64),), "'bitcast_convert' of c64[4] to i64: both must be complex, or neither"),
