@@ -17,23 +17,25 @@ lowers(
     logical.ShiftLeft,
     logical.ShiftRightArithmetic,
     logical.ShiftRightLogical,
-    logical.CountLeadingZeros,
 )(elementwise.one_type)
 
 
-@lowers(logical.Popcnt)
-def popcnt(w: Writer, eqn: Equation) -> None:
-    """`%r = stablehlo.popcnt %x`; XLA widens signed integers of 4 bits with their sign, which counts more bits."""
+@lowers(logical.Popcnt, logical.CountLeadingZeros)
+def count_bits(w: Writer, eqn: Equation) -> None:
+    """`%r = stablehlo.popcnt %x`, of signed integers as unsigned ones.
+
+    XLA widens signed integers of 4 bits with their sign, and where they are constant it widens all of them so.
+    """
     (x,), (result,) = eqn.operands, eqn.results
     type = x.type
-    if type.dtype.kind is not Kind.INT or type.dtype.bits >= 8:
+    if type.dtype.kind is not Kind.INT:
         elementwise.one_type(w, eqn)
         return
     unsigned = type.with_dtype(DTYPES[f"u{type.dtype.bits}"])
     bits, count = w.fresh(), w.fresh()
     there, back = [f"({w.type(a)}) -> {w.type(b)}" for a, b in ((type, unsigned), (unsigned, type))]
     w.line(f"{bits} = stablehlo.bitcast_convert {w.name(x)} : {there}", eqn.loc)
-    w.line(f"{count} = stablehlo.popcnt {bits} : {w.type(unsigned)}", eqn.loc)
+    w.line(f"{count} = stablehlo.{eqn.op.name} {bits} : {w.type(unsigned)}", eqn.loc)
     w.line(f"{w.define(result)} = stablehlo.bitcast_convert {count} : {back}", eqn.loc)
 
 

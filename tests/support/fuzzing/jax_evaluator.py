@@ -44,7 +44,8 @@ _PLAIN: dict[type[Op], Function] = {
     arithmetic.Subtract: lax.sub,
     arithmetic.Multiply: lax.mul,
     arithmetic.Divide: lax.div,
-    arithmetic.Power: lax.pow,
+    # JAX's derivative in the exponent is NaN where the base is zero, ours is zero.
+    arithmetic.Power: lambda x, y: lax.pow(x, jnp.where(x == 0, lax.stop_gradient(y), y)),
     arithmetic.Maximum: lax.max,
     arithmetic.Minimum: lax.min,
     arithmetic.Sign: lax.sign,
@@ -157,6 +158,7 @@ _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
 
 #: Ops that JAX has no public function for.
 INEXPRESSIBLE: dict[type[Op], str] = {
+    special.Zeta: "JAX has no derivative of it",
     structural.ToMemory: "no fuzzed program has it",
     window.SelectAndGather: "JAX has it only inside the derivative of reduce_window",
     window.SelectAndScatter: "JAX has it only inside the derivative of reduce_window",
