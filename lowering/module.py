@@ -21,6 +21,7 @@ from rematc.ir.core import Graph, Value
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
+    bessel,
     branches,
     complex_parts,
     conversion,
@@ -32,6 +33,8 @@ from rematc.lowering.ops import (
     factorization,
     folding,
     fourier,
+    incomplete_beta,
+    incomplete_gamma,
     indexing,
     inverse,
     logical,
@@ -57,6 +60,7 @@ from rematc.lowering.writer import UNKNOWN, Writer, quoted
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
     arithmetic,
+    bessel,
     branches,
     complex_parts,
     conversion,
@@ -68,6 +72,8 @@ FAMILIES = (
     factorization,
     folding,
     fourier,
+    incomplete_beta,
+    incomplete_gamma,
     indexing,
     inverse,
     logical,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from rematc.compiler.numpy.elementwise import (
     Rule,
@@ -15,8 +16,8 @@ from rematc.compiler.numpy.elementwise import (
     stopped,
 )
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
-from rematc.ir.ops import rounding, special, transcendental
+from rematc.ir.core import Op, Value
+from rematc.ir.ops import bessel, incomplete, rounding, special, transcendental
 
 
 def _logit(b: Builder, x: Value) -> Value:
@@ -121,6 +122,47 @@ def _normal_cdf(b: Builder, x: Value) -> Value:
     return b.scale(b.emit1(special.Erfc(), b.scale(x, -math.sqrt(0.5))), 0.5)
 
 
+def _incomplete_gamma_of(op: Op, operands: Callable[..., tuple[Value, Value]]) -> Rule:
+    """A distribution function that is an incomplete gamma function of what `operands` makes of the arguments."""
+
+    def apply(b: Builder, *arguments: Value) -> Value:
+        return b.emit1(op, *operands(b, *arguments))
+
+    return apply
+
+
+def _of_chi_square(b: Builder, freedom: Value, x: Value) -> tuple[Value, Value]:
+    return b.scale(freedom, 0.5), b.scale(x, 0.5)
+
+
+def _of_poisson(b: Builder, count: Value, mean: Value) -> tuple[Value, Value]:
+    return b.add(b.emit1(rounding.Floor(), stopped(b, count)), b.full(count.type, 1)), mean
+
+
+def _of_gamma(b: Builder, rate: Value, shape: Value, x: Value) -> tuple[Value, Value]:
+    return shape, b.multiply(rate, x)
+
+
+def _bessel(op: Op) -> Rule:
+    """Of (order, x): the order, which may be a whole number, as a number of x's type."""
+
+    def apply(b: Builder, order: Value, x: Value) -> Value:
+        return b.emit1(op, b.convert(order, x.type.dtype), x)
+
+    return apply
+
+
+def _bessel_of_order(order: int, op: Op) -> Rule:
+    def apply(b: Builder, x: Value) -> Value:
+        return b.emit1(op, b.full(x.type, order), x)
+
+    return apply
+
+
+def _incomplete_beta_complement(b: Builder, one: Value, other: Value, x: Value) -> Value:
+    return b.emit1(incomplete.IncompleteBeta(), other, one, b.subtract(b.full(x.type, 1), x))
+
+
 #: By the ufunc's `__name__`.
 SPECIAL_RULES: dict[str, Rule] = {
     "erf": op_rule(special.Erf()),
@@ -144,4 +186,34 @@ SPECIAL_RULES: dict[str, Rule] = {
     "beta": _beta,
     "betaln": _log_beta,
     "erfcinv": _erfc_inverse,
+    "gammainc": op_rule(incomplete.IncompleteGamma()),
+    "gammaincc": op_rule(incomplete.IncompleteGammaComplement()),
+    "chdtr": _incomplete_gamma_of(incomplete.IncompleteGamma(), _of_chi_square),
+    "chdtrc": _incomplete_gamma_of(incomplete.IncompleteGammaComplement(), _of_chi_square),
+    "gdtr": _incomplete_gamma_of(incomplete.IncompleteGamma(), _of_gamma),
+    "gdtrc": _incomplete_gamma_of(incomplete.IncompleteGammaComplement(), _of_gamma),
+    "pdtr": _incomplete_gamma_of(incomplete.IncompleteGammaComplement(), _of_poisson),
+    "pdtrc": _incomplete_gamma_of(incomplete.IncompleteGamma(), _of_poisson),
+    "jv": _bessel(bessel.BesselJ()),
+    "j0": _bessel_of_order(0, bessel.BesselJ()),
+    "j1": _bessel_of_order(1, bessel.BesselJ()),
+    "yv": _bessel(bessel.BesselY()),
+    "yn": _bessel(bessel.BesselY()),
+    "y0": _bessel_of_order(0, bessel.BesselY()),
+    "y1": _bessel_of_order(1, bessel.BesselY()),
+    "iv": _bessel(bessel.BesselI()),
+    "i0": _bessel_of_order(0, bessel.BesselI()),
+    "i1": _bessel_of_order(1, bessel.BesselI()),
+    "ive": _bessel(bessel.BesselIe()),
+    "i0e": _bessel_of_order(0, bessel.BesselIe()),
+    "i1e": op_rule(bessel.BesselI1e()),
+    "kv": _bessel(bessel.BesselK()),
+    "kn": _bessel(bessel.BesselK()),
+    "k0": _bessel_of_order(0, bessel.BesselK()),
+    "k1": _bessel_of_order(1, bessel.BesselK()),
+    "kve": _bessel(bessel.BesselKe()),
+    "k0e": _bessel_of_order(0, bessel.BesselKe()),
+    "k1e": _bessel_of_order(1, bessel.BesselKe()),
+    "betainc": op_rule(incomplete.IncompleteBeta()),
+    "betaincc": _incomplete_beta_complement,
 }

@@ -2,6 +2,7 @@
 
 from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     arithmetic,
+    bessel,
     branches,
     collective,
     complex_parts,
@@ -14,6 +15,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     factorization,
     folding,
     fourier,
+    incomplete,
     indexing,
     inverse,
     logical,

@@ -99,6 +99,30 @@ class Digamma(Unary):
 
 @register
 @dataclass(frozen=True, slots=True)
+class Zeta(Binary):
+    """Hurwitz's zeta function, the sum of (q + k)^-s over k = 0, 1, ..., for s > 1.
+
+    Its derivative in q is -s times the function at s + 1; in s it has none here.
+    """
+
+    name = "zeta"
+    kinds = FLOATS
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        return special.zeta(*operands)
+
+    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        (s, q), (from_s, t) = primals, tangents
+        if from_s is not None:
+            raise MissingRuleError("jvp of 'zeta' in its operand 0, the exponent, does not exist; keep it constant")
+        if t is None:
+            return (None,)
+        following = b.emit1(self, b.add(s, b.full(s.type, 1)), q)
+        return (b.negate(b.multiply(t, b.multiply(s, following))),)
+
+
+@register
+@dataclass(frozen=True, slots=True)
 class Polygamma(Binary):
     """The derivative of order n = 1, 2, ... of digamma at x: (-1)^(n+1) n! zeta(n + 1, x); for n = 0, digamma itself.
 

@@ -15,6 +15,7 @@ lowers(
     special.Lgamma,
     special.Digamma,
     special.Polygamma,
+    special.Zeta,
 )(elementwise.chlo)
 
 

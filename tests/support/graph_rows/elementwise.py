@@ -7,6 +7,7 @@ from functools import cache
 import rematc.ir.ops  # noqa: F401  # registers all ops
 from rematc.ir.core import OPS, Op, Value
 from rematc.ir.fields import record_of
+from rematc.ir.ops import bessel, incomplete
 from rematc.ir.ops.arithmetic import Add, Clamp, Divide, IntegerPower, Multiply, Negate, Subtract
 from rematc.ir.ops.conversion import BitcastConvert, Convert, ReducePrecision
 from rematc.ir.ops.elementwise import FLOATS, ORDERED, Elementwise
@@ -14,7 +15,7 @@ from rematc.ir.ops.inverse import Acos, Acosh, Asin, Atanh
 from rematc.ir.ops.logical import Compare, Not, Select
 from rematc.ir.ops.rounding import IsFinite
 from rematc.ir.ops.shape import BroadcastInDim, Reverse, Transpose
-from rematc.ir.ops.special import Digamma, ErfInv, Lgamma, Polygamma
+from rematc.ir.ops.special import Digamma, ErfInv, Lgamma, Polygamma, Zeta
 from rematc.ir.ops.transcendental import Exponential, Log, Logistic, LogPlusOne, Rsqrt, Sine, Sqrt, Tanh
 from rematc.ir.types import BOOL
 from tests.support.drawing import Drawing, Row
@@ -29,9 +30,13 @@ INTO_DOMAIN: dict[type[Op], tuple[Op, ...]] = {
 
 @cache
 def without_fields() -> tuple[type[Elementwise], ...]:
-    """Elementwise ops that are their name alone. The orders of a polygamma are no values of a pool."""
+    """Elementwise ops that are their name alone. Orders and parameters of special functions are no values of a pool."""
     found = [cls for cls in OPS.values() if issubclass(cls, Elementwise) and cls.__module__.startswith("rematc.")]
-    return tuple([cls for cls in found if not record_of(cls).fields and cls is not Polygamma])
+    return tuple([cls for cls in found if not record_of(cls).fields and not _has_parameters(cls)])
+
+
+def _has_parameters(cls: type[Op]) -> bool:
+    return cls in (Polygamma, Zeta) or cls.__module__ in (bessel.__name__, incomplete.__name__)
 
 
 def _elementwise(d: Drawing) -> tuple[Value, ...]:
@@ -96,6 +101,15 @@ def _polygamma(d: Drawing) -> tuple[Value, ...]:
     return (order, *d.emit(Polygamma(), order, positive))
 
 
+def _zeta(d: Drawing) -> tuple[Value, ...]:
+    x = d.pick(lambda type: type.dtype.kind in FLOATS and type.dtype.bits >= 16)
+    if x is None:
+        return ()
+    exponent = d.b.full(x.type, d.one_of((1.5, 2, 3)))
+    positive = d.b.emit1(Exponential(), d.b.emit1(Sine(), x))
+    return (exponent, *d.emit(Zeta(), exponent, positive))
+
+
 def _compare(d: Drawing) -> tuple[Value, ...]:
     x = d.value()
     directions = ["EQ", "NE", "GE", "GT", "LE", "LT"][: 2 if x.type.dtype.is_complex else 6]
@@ -145,6 +159,7 @@ ROWS = (
     Row((IntegerPower,), _integer_power),
     Row((Clamp,), _clamp),
     Row((Polygamma,), _polygamma),
+    Row((Zeta,), _zeta),
     Row((Compare,), _compare),
     Row((Select,), _select),
     Row((Convert,), _convert),

@@ -6,7 +6,7 @@ import math
 
 from jax import lax
 
-from rematc.ir.ops.special import Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma
+from rematc.ir.ops.special import Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma, Zeta
 from rematc.ir.types import BF16, F16, F32, F64
 from tests.support.samples import Sample, Tolerance, literal, normal, uniform
 
@@ -29,6 +29,16 @@ SAMPLES = (
         )
         for dtype in (F32, F64, BF16, F16)
     ),
+    *(
+        Sample(Zeta(), (uniform(dtype, 1.5, 6, 3, 4), uniform(dtype, 0.5, 4, 3, 4)), (), lax.zeta)
+        for dtype in (F32, F64, BF16, F16)
+    ),
+    # JAX has no derivative of it.
+    *(
+        Sample(Zeta(), (uniform(dtype, 1.5, 6, 3, 4), uniform(dtype, 0.5, 4, 3, 4)), (1,), label="differentiated")
+        for dtype in (F32, F64)
+    ),
+    Sample(Zeta(), (literal(F32, [2.0, 1.0, 0.5, math.nan]), literal(F32, [2.0, 2.0, 2.0, 1.0])), label="edges"),
     Sample(Erf(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
     Sample(Erfc(), (literal(F32, EDGES),), label="edges"),
     Sample(ErfInv(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
