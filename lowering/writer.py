@@ -89,6 +89,8 @@ class Writer:
         self._taken = {"main"}
         self._pending: deque[tuple[str, Graph]] = deque()
         self._nonzero: set[Value] = set()
+        self._made: dict[Value, int] = {}
+        self._constant: set[Value] = set()
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -132,11 +134,13 @@ class Writer:
         Graphs may share their values (partial evaluation splits one into two), so names hold for one graph only.
         """
         outer, self._names = self._names, {}
-        nonzero, self._nonzero = self._nonzero, set()
+        known = self._nonzero, self._made, self._constant
+        self._nonzero, self._made, self._constant = set(), {}, set()
         try:
             yield
         finally:
-            self._names, self._nonzero = outer, nonzero
+            self._names = outer
+            self._nonzero, self._made, self._constant = known
 
     # -- functions -----------------------------------------------------------------------------------------------
 
@@ -209,8 +213,20 @@ class Writer:
         """Lower all equations of a graph whose parameters are bound."""
         for eqn in graph.equations:
             self.equation(eqn)
+            if self._constant.issuperset(eqn.operands):
+                self._constant.update(eqn.results)
+            else:
+                self._made.update(dict.fromkeys(eqn.results, self._count))
 
     # -- what is known of values -----------------------------------------------------------------------------------
+
+    def latest(self, values: Iterable[Value]) -> Value | None:
+        """The one that is computed last; what follows from constants alone, and may be computed at any time, is none.
+
+        Values of the graph that is being written: its parameters are there from the beginning.
+        """
+        varying = [value for value in values if value not in self._constant]
+        return max(varying, key=lambda value: self._made.get(value, -1), default=None)
 
     def note_nonzero(self, value: Value) -> None:
         """Say that no element of a value is zero."""

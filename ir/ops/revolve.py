@@ -197,11 +197,12 @@ class Reversal:
         )
 
     def _first_snapshots(self, b: Emitter, first: Value, snapshots: int) -> Value:
-        """The first carry as snapshot 0 of a stack with one more row, for the carry at hand."""
+        """A stack of snapshots whose first is the first carry, with one more row for the carry at hand.
+
+        The others are written before they are read. They start as copies, not as zeros, which XLA would make early.
+        """
         type = first.type
-        empty = b.zeros(type.with_shape((snapshots + 1, *type.shape)))
-        zero = b.emit1(Constant.of(np.asarray(0, np.int32)))
-        return b.emit1(DynamicUpdateSlice(), empty, b.reshape(first, (1, *type.shape)), *[zero] * (type.rank + 1))
+        return b.broadcast_in_dim(first, (snapshots + 1, *type.shape), range(1, type.rank + 1))
 
     def _body(
         self, counts: tuple[int, int, int], consts: Sequence[Value], carry: Sequence[Value], snapshots: int

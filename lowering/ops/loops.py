@@ -9,7 +9,7 @@ import numpy as np
 from rematc.ir.core import Equation, Value
 from rematc.ir.locations import Location
 from rematc.ir.ops.loops import Scan
-from rematc.ir.types import I32, I64, TensorType
+from rematc.ir.types import C64, F32, F64, I32, I64, TensorType
 from rematc.lowering.ops.values import literal
 from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers
 
@@ -21,7 +21,7 @@ def scan(w: Writer, eqn: Equation) -> None:
     op = eqn.op
     consts, carry, xs = op.parts(eqn.operands)
     names = [w.name(value) for value in carry]
-    stacks = [_zeros(w, value.type, eqn.loc) for value in eqn.results[op.carry :]]
+    stacks = [_unwritten(w, value.type, eqn) for value in eqn.results[op.carry :]]
     loop = _Loop(w, op, [w.name(value) for value in consts], [(w.name(x), x.type) for x in xs], eqn)
     rounds, rest = divmod(op.length, op.unroll)
     if not op.is_unrolled:
@@ -121,8 +121,40 @@ class _Loop:
         return updated
 
 
-def _zeros(w: Writer, type: TensorType, loc: Location | None) -> str:
-    scalar = literal(w, np.zeros((), type.dtype.numpy), loc)
+def _unwritten(w: Writer, type: TensorType, eqn: Equation) -> str:
+    """A stack before the first step. Every row is written before it is read, so that anything may stand there.
+
+    XLA makes constants whenever it likes: of zeros, the stacks of all loops of a program would lie in memory from its
+    beginning. An element of what the loop reads is there only when the loop may begin.
+    """
+    latest = w.latest([value for value in eqn.operands if value.type.size and not value.type.on_host])
+    if latest is None or not type.size:
+        return _filled(w, type, literal(w, np.zeros((), type.dtype.numpy), eqn.loc), eqn.loc)
+    return _filled(w, type, _element(w, latest, type, eqn.loc), eqn.loc)
+
+
+def _element(w: Writer, value: Value, like: TensorType, loc: Location | None) -> str:
+    """The first element of a value, converted to the element type of `like`."""
+    name, type = w.name(value), value.type
+    if type.shape:
+        bounds = ", ".join(["0:1"] * type.rank)
+        window, scalar = type.with_shape((1,) * type.rank), type.with_shape(())
+        row, element = w.fresh(), w.fresh()
+        w.line(f"{row} = stablehlo.slice {name} [{bounds}] : ({w.type(type)}) -> {w.type(window)}", loc)
+        w.line(f"{element} = stablehlo.reshape {row} : ({w.type(window)}) -> {w.type(scalar)}", loc)
+        name, type = element, scalar
+    if type.dtype.is_complex and not like.dtype.is_complex:
+        real, scalar = w.fresh(), TensorType(F32 if type.dtype is C64 else F64, ())
+        w.line(f"{real} = stablehlo.real {name} : ({w.type(type)}) -> {w.type(scalar)}", loc)
+        name, type = real, scalar
+    if type.dtype is not like.dtype:
+        converted, scalar = w.fresh(), type.with_dtype(like.dtype)
+        w.line(f"{converted} = stablehlo.convert {name} : ({w.type(type)}) -> {w.type(scalar)}", loc)
+        name = converted
+    return name
+
+
+def _filled(w: Writer, type: TensorType, scalar: str, loc: Location | None) -> str:
     if not type.shape:
         return scalar
     name = w.fresh()

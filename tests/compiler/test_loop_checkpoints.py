@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -60,3 +61,62 @@ def test_a_branch_needs_no_barrier_unless_it_is_asked_for() -> None:
 
     assert barriers_of() == 0
     assert barriers_of(prevent_cse=True) == 1
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def temporary(function: Any, *arguments: Any) -> int:
+    return rematc.compile(function, *arguments).memory().temp_bytes
+
+
+@pytest.mark.parametrize("blocks", [4, 12])
+def test_blocks_of_checkpointed_loops_need_the_memory_of_one(blocks: int) -> None:
+    """The shape of jax#27748: loops of checkpointed steps in checkpoints, one block after another.
+
+    While a block is taken backwards its carries are kept, and of the other blocks their first. XLA would make the
+    stacks of all blocks at once if these began as constants: 12 blocks would need 1,200 carries.
+    """
+    steps, state = 100, np.ones((128, 64), np.float32)
+
+    def loss(rate: Any, x: Any) -> Any:
+        @rematc.checkpoint
+        def step(c: Any, _: Any) -> Any:
+            turned = np.sin(rate * c)
+            return c + turned + np.cos(rate * turned), None
+
+        for _ in range(blocks):
+            x = rematc.checkpoint(lambda c: rematc.scan(step, c, None, steps)[0])(x)
+        return x.sum()
+
+    carries = temporary(rematc.value_and_grad(loss, (0, 1)), np.float32(0.8), state) / state.nbytes
+    assert steps + blocks <= carries <= 1.1 * (steps + blocks)
+
+
+def test_the_stack_of_one_loop_is_gone_before_that_of_the_next_but_one() -> None:
+    """Layers over time, forwards alone: each needs the stack that it reads and the stack that it writes."""
+    layers, xs = 8, np.ones((200, 8, 64), np.float32)
+
+    def outputs(w: Any, xs: Any) -> Any:
+        for _ in range(layers):
+            xs = rematc.scan(lambda c, x: (np.tanh(c @ w + x),) * 2, xs[0], xs)[1]
+        return xs[-1]
+
+    assert temporary(outputs, np.ones((64, 64), np.float32), xs) < 2.5 * xs.nbytes
+
+
+DTYPES = ["bool", "int8", "uint32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("stacked", DTYPES)
+@pytest.mark.parametrize("carried", ["bool", "int32", "float64", "complex64"])
+def test_what_a_stack_begins_with_is_never_seen(carried: str, stacked: str) -> None:
+    """The first carry is of another element type, infinite where that is possible."""
+    dtype = ml_dtypes.bfloat16 if stacked == "bfloat16" else stacked
+    first = np.full(3, np.inf if carried in ("float64", "complex64") else 1).astype(carried)
+
+    def loop(first: Any, xs: Any) -> Any:
+        return rematc.scan(lambda c, x: (c, x.astype(dtype)), first, xs)[1]
+
+    xs = np.array([[0, 1], [1, 0], [1, 1]])
+    np.testing.assert_array_equal(np.asarray(rematc.jit(loop)(first, xs)), xs.astype(dtype))
