@@ -318,8 +318,9 @@ class CustomVjpFunction(Generic[P, R]):
             wrt = _closed(application.is_inexact, closure)
             op = CustomVjp(closure.graph(body, count), None, None, wrt, of, len(closure))
             return _emitted(op, application, body, closure)
+        perturbed = application.perturbed()
         with of_order(order - 1):
-            forward = self._forward(application, body)
+            forward = self._forward(application, body, perturbed)
             backward, wrt = self._backward(application, body, forward, of)
         closure = Closure([body, forward.traced, backward])
         # What the backward rule closes over reaches it like a residual.
@@ -338,13 +339,12 @@ class CustomVjpFunction(Generic[P, R]):
         )
         return _emitted(op, application, body, closure)
 
-    def _forward(self, application: Application, body: TracedFunction) -> _Forward:
+    def _forward(self, application: Application, body: TracedFunction, perturbed: tuple[bool, ...]) -> _Forward:
         assert self._fwd is not None
         rule, call = self._fwd, application.call
         what = f"the forward rule '{function_name(rule)}' of '{application.name}'"
         trees: list[jax.tree_util.PyTreeDef] = []
         leaves: list[object] = []
-        perturbed = application.perturbed()
 
         def flat(*arrays: object) -> object:
             if self._symbolic_zeros:

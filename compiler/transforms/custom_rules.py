@@ -168,13 +168,16 @@ def _without(values: Iterable[object], positions: Sequence[int]) -> list[object]
 def _positional(function: Function, args: Sequence[object], kwargs: dict[str, object]) -> tuple[object, ...]:
     """All arguments by position, defaults filled in."""
     try:
-        signature = inspect.signature(function)
+        # The `out` and `where` of a NumPy function have no place in a rule.
+        signature = None if isinstance(function, np.ufunc) else inspect.signature(function)
     except (TypeError, ValueError):
+        signature = None
+    if signature is None:
         if kwargs:
             raise CompileError(
                 f"'{function_name(function)}' has a custom rule and no signature; pass its arguments by position",
                 user_location(),
-            ) from None
+            )
         return tuple(args)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
