@@ -12,6 +12,9 @@ from typing import Protocol
 
 from rematc.ir.core import Op, Types
 
+#: The label of what crosses from one segment of a program to another (`rematc.passes.staging`); no user's name.
+CROSSING = "@crossing"
+
 
 @dataclass(frozen=True, slots=True)
 class Save:

@@ -27,7 +27,7 @@ from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
-from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.passes.aliases import Aliases, find_aliases
 from rematc.passes.dce import DeadCode, Prunable
 from rematc.passes.inline import copy_equations, inline_for_differentiation
@@ -305,7 +305,8 @@ class _Planner:
         return tuple(dict.fromkeys(eqn.op.label for eqn in self._names(root) if isinstance(eqn.op, Name)))
 
     def _computed(self, root: Value) -> Residual:
-        names, labels = self._names(root), self._labels(root)
+        labels = tuple([label for label in self._labels(root) if label != CROSSING])
+        names = [eqn for eqn in self._names(root) if not (isinstance(eqn.op, Name) and eqn.op.label == CROSSING)]
         value = self._origin(root)
         source, steps = names[0] if names else self.producer[value][1], 1
         origin = source.op.origin(source.results.index(value)) if isinstance(source.op, Region) else None

@@ -17,7 +17,7 @@ from pathlib import Path
 from rematc.ir.core import Op, Types
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 
 PolicyFunction = Callable[..., object]
 
@@ -235,8 +235,9 @@ class UserPolicy(BuiltinPolicy):
         return self.source
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        answer = self._ask(op, operands, names[0] if names else None)
-        for name in names[1:]:
+        own = [name for name in names if name != CROSSING]
+        answer = self._ask(op, operands, own[0] if own else None)
+        for name in own[1:]:
             answer = _combine(answer, self._ask(op, operands, name))
         return answer
 
@@ -286,6 +287,11 @@ def save_anything_except_these_names(*names: str) -> Policy:
 def save_from_both_policies(first: object, second: object) -> Policy:
     """Save what either policy saves; offload what one of them offloads and none saves."""
     return _any_of([*_terms(as_policy(first)), *_terms(as_policy(second))])
+
+
+def with_crossing(policy: Policy) -> Policy:
+    """The policy on a segment: what crosses to other segments is saved for them, so this one may use it, too."""
+    return _any_of([*_terms(policy), OnlyNames((CROSSING,))])
 
 
 def _terms(policy: Policy) -> list[Policy]:

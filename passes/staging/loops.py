@@ -1,8 +1,8 @@
 """Staging of a loop: its steps become checkpoint regions, and a long loop a loop of loops.
 
 Before:  %1, %ys = scan %w, %x, %xs {length=100, consts=1, carry=1, body=@step}
-After:   the same with each step a region, which saves the carry of each step; or, where the carries are large,
-         scan {length=10, body=checkpoint{scan {length=10, body=checkpoint[auto]{@step}}}}
+After:   the same with each step a region, or several, which saves the carry of each step; or, where the carries are
+         large, scan {length=10, body=checkpoint{scan {length=10, body=checkpoint[auto]{@step}}}}
 
 A loop of a times b steps saves the carries of the a outer ones. Its backward pass takes the b steps of an outer one
 again and keeps what they save; so every step is evaluated twice, as with a region for each step, and the memory is a
@@ -21,48 +21,75 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
-from rematc.passes.policies import auto
+from rematc.passes.policies import Auto, auto
 from rematc.passes.staging.footprint import LEAST_GAIN, footprint
+from rematc.passes.staging.outline import Outliner, as_region
+from rematc.passes.staging.segments import choose_cuts_of_step
 
 #: A loop of loops must need at most this part of the memory of a plain one.
 _GAIN = 0.5
+#: How much more memory lengths may need that divide the number of steps: what is left over needs copies.
+_DIVIDES = 1.5
+
+
+def is_staged(op: Scan, policy: Policy) -> bool:
+    """Whether a loop is staged: it takes memory, and has no snapshots that say how to take its steps again."""
+    carried = sum(type.bytes for type in op.parts(op.body.param_types)[1])
+    taken = carried + footprint(op.body, policy).taken
+    return op.length > 1 and not op.snapshots and (op.length - 1) * taken >= LEAST_GAIN
 
 
 def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...]:
     """The equations of a loop whose steps are regions; the last ones give the results of `eqn`."""
     outer = _outer_length(op, policy)
     if outer is None:
-        staged = replace(op, body=_as_region(op.body, policy))
+        staged = replace(op, body=_staged_step(op, policy))
         return (Equation(staged, eqn.operands, eqn.results, eqn.loc),)
     return _split(eqn, op, policy, outer)
 
 
-def is_staged(op: Scan, policy: Policy) -> bool:
-    """Whether a loop is staged: it takes memory, and has no snapshots that say how to take its steps again."""
-    return op.length > 1 and not op.snapshots and (op.length - 1) * footprint(op.body, policy).taken >= LEAST_GAIN
-
-
-def _as_region(body: Graph, policy: Policy) -> Graph:
-    params = tuple([Value(value.type, value.name) for value in body.params])
-    results = tuple([Value(value.type) for value in body.results])
-    return Graph(body.name, params, (Equation(Checkpoint(body, policy), params, results),), results)
+def _staged_step(op: Scan, policy: Policy) -> Graph:
+    """The body as regions: one, or several where what crosses between them is little for all steps."""
+    found = footprint(op.body, policy)
+    cuts = choose_cuts_of_step(found, op.length)
+    if not cuts:
+        return as_region(op.body, policy)
+    outliner = Outliner(op.body, found.repeated, found.last_use)
+    regions = [
+        outliner.region(begin, end, policy)
+        for begin, end in zip((0, *cuts), (*cuts, len(op.body.equations)), strict=True)
+    ]
+    loose = outliner.loose([value for value in op.body.results if value in found.repeated])
+    equations = (*loose, *[region for region in regions if region is not None])
+    return Graph(op.body.name, op.body.params, equations, op.body.results)
 
 
 def _outer_length(op: Scan, policy: Policy) -> int | None:
-    """The length of the outer loop; None where one loop is enough."""
+    """The length of the outer loop; None where one loop is enough, or steps must not be taken again."""
     _, carry, _ = op.parts(op.body.param_types)
     carried = sum(type.bytes for type in carry)
-    if not carried:
+    if not carried or isinstance(policy, Auto):
         return None
-    under_policy, inside = footprint(op.body, policy), footprint(op.body, auto)
-    step = carried + inside.saved
-    outer = min(max(round(math.sqrt(op.length * step / carried)), 1), op.length)
-    inner = math.ceil(op.length / outer)
-    saved = op.length * under_policy.saved
-    nested = saved + outer * carried + inner * step
-    if nested > _GAIN * (saved + op.length * carried + under_policy.taken):
+    under_policy = footprint(op.body, policy)
+    step = carried + footprint(op.body, auto).saved
+
+    def needed(outer: int) -> int:
+        return outer * carried + math.ceil(op.length / outer) * step
+
+    best = min(round(math.sqrt(op.length * step / carried)), op.length // 2)
+    if best < 2:
         return None
-    return outer
+    dividing = min(_divisors(op.length), key=needed, default=best)
+    if needed(dividing) <= _DIVIDES * needed(best):
+        best = dividing
+    always = op.length * under_policy.saved + under_policy.taken
+    return best if always + needed(best) <= _GAIN * (always + op.length * carried) else None
+
+
+def _divisors(number: int) -> list[int]:
+    """Those that are neither 1 nor the number."""
+    small = [one for one in range(2, math.isqrt(number) + 1) if number % one == 0]
+    return [*small, *[number // one for one in small]]
 
 
 def _split(eqn: Equation, op: Scan, policy: Policy, outer: int) -> tuple[Equation, ...]:
@@ -76,12 +103,13 @@ def _split(eqn: Equation, op: Scan, policy: Policy, outer: int) -> tuple[Equatio
     rest = op.length - count
     first, last = (rest, 0) if op.is_reversed else (0, count)
     rows = [b.reshape(_rows(b, x, first, count), (outer, inner, *x.type.shape[1:])) for x in xs]
-    results = b.emit(_loop_of_loops(op, policy, outer, inner), *consts, *carry, *rows)
+    loop = replace(op, body=as_region(_steps(op, inner), policy), length=outer, unroll=1)
+    results = b.emit(loop, *consts, *carry, *rows)
     carry = results[: op.carry]
     stacks = [b.reshape(y, (count, *y.type.shape[2:])) for y in results[op.carry :]]
     if rest:
-        tail = _steps(op, rest)
-        results = b.emit(Checkpoint(tail, policy), *consts, *carry, *[_rows(b, x, last, rest) for x in xs])
+        region = Checkpoint(_steps(op, rest), policy)
+        results = b.emit(region, *consts, *carry, *[_rows(b, x, last, rest) for x in xs])
         carry = results[: op.carry]
         pairs = zip(stacks, results[op.carry :], strict=True)
         stacks = [b.concatenate((y, z) if first == 0 else (z, y), 0) for y, z in pairs]
@@ -97,15 +125,10 @@ def _rows(b: Builder, x: Value, start: int, count: int) -> Value:
 
 def _steps(op: Scan, length: int) -> Graph:
     """A loop of so many steps, each a region that saves what takes time, as a graph."""
-    loop = replace(op, body=_as_region(op.body, auto), length=length, unroll=min(op.unroll, length))
+    loop = replace(op, body=as_region(op.body, auto), length=length, unroll=min(op.unroll, length))
     b = Builder(op.body.name)
     params = [b.parameter(type) for type in loop.infer_operands()]
     return b.build(*b.emit(loop, *params))
-
-
-def _loop_of_loops(op: Scan, policy: Policy, outer: int, inner: int) -> Scan:
-    body = _as_region(_steps(op, inner), policy)
-    return Scan(body, outer, op.consts, op.carry, op.is_reversed)
 
 
 def _renamed(equations: list[Equation], names: dict[Value, Value]) -> tuple[Equation, ...]:

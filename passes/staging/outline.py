@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence, Set
 
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.regions import Checkpoint
-from rematc.ir.policy import Policy
+from rematc.ir.ops.structural import Name
+from rematc.ir.policy import CROSSING, Policy
+from rematc.passes.policies import with_crossing
+
+
+def as_region(graph: Graph, policy: Policy) -> Graph:
+    """The graph as one region."""
+    params = tuple([Value(value.type, value.name) for value in graph.params])
+    results = tuple([Value(value.type) for value in graph.results])
+    return Graph(graph.name, params, (Equation(Checkpoint(graph, policy), params, results),), results)
 
 
 class Outliner:
@@ -46,9 +55,10 @@ class Outliner:
         equations = (*self._again(value for eqn in inside for value in eqn.operands), *inside)
         known = {value for eqn in equations for value in eqn.results}
         inputs = tuple(dict.fromkeys(value for eqn in equations for value in eqn.operands if value not in known))
-        body = _closed(self._graph.name, inputs, equations, outputs)
+        crosses = [self._last_use.get(value, -1) >= end for value in outputs]
+        body = _closed(self._graph.name, inputs, equations, outputs, crosses)
         first = next((eqn.loc for eqn in inside if eqn.loc is not None), None)
-        return Equation(Checkpoint(body, policy), inputs, outputs, first)
+        return Equation(Checkpoint(body, with_crossing(policy)), inputs, outputs, first)
 
     def loose(self, values: Sequence[Value]) -> tuple[Equation, ...]:
         """The equations of repeated values that stay outside of regions: those that `values` need."""
@@ -67,12 +77,24 @@ class Outliner:
         return tuple([self._graph.equations[index] for index in sorted(found)])
 
 
-def _closed(name: str, inputs: tuple[Value, ...], equations: Sequence[Equation], outputs: tuple[Value, ...]) -> Graph:
-    """A graph of copies of equations, in values of its own."""
+def _closed(
+    name: str,
+    inputs: tuple[Value, ...],
+    equations: Sequence[Equation],
+    outputs: tuple[Value, ...],
+    crosses: Sequence[bool],
+) -> Graph:
+    """A graph of copies of equations, in values of its own; outputs that cross are labelled."""
     env = {value: Value(value.type, value.name) for value in inputs}
+    crossing = {value for value, is_set in zip(outputs, crosses, strict=True) if is_set}
     copies = []
     for eqn in equations:
         results = tuple([Value(value.type, value.name) for value in eqn.results])
         copies.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
         env.update(zip(eqn.results, results, strict=True))
+        for value in eqn.results:
+            if value in crossing:
+                label = Value(value.type, value.name)
+                copies.append(Equation(Name(CROSSING), (env[value],), (label,), eqn.loc))
+                env[value] = label
     return Graph(name, tuple([env[value] for value in inputs]), tuple(copies), tuple([env[v] for v in outputs]))

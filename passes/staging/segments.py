@@ -22,6 +22,8 @@ from rematc.passes.staging.footprint import LEAST_GAIN, Footprint
 
 #: Cuts are chosen among at most so many places; the time is of the order of its square.
 _CANDIDATES = 256
+#: Steps of a bisection.
+_BISECTIONS = 20
 #: What a cut has to be worth, as a part of the memory needed: a barrier keeps XLA from fusing across it.
 _WORTH = 0.004
 #: Cutting at all must save so much of the memory.
@@ -32,21 +34,46 @@ _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 def choose_cuts(found: Footprint, begin: int, end: int) -> tuple[int, ...]:
     """Indices of equations before which a segment of `equations[begin:end]` begins, `begin` left out."""
-    places = _candidates(_live_bytes(found, begin, end), begin, end)
+    places, crossing, working = _problem(found, begin, end)
     if len(places) < 3:
         return ()
-    crossing = _crossing_bytes(found, places)
-    sums = np.concatenate([[0.0], np.cumsum(np.asarray(found.working[begin:end], np.float64))])
-    working = sums[np.asarray(places) - begin]
-    whole = working[-1] - working[0]
-    least = _least_bound(crossing, working, whole)
-    if least > min((1 - _GAIN) * whole, whole - LEAST_GAIN):
+    whole = float(working[-1])
+    least = _least_bound(crossing, working)
+    if not _is_worth_it(least, whole):
         return ()
     worth = _WORTH * least
-    chosen = _cuts_within(crossing + worth, working, least * (1 + _WORTH) + worth * len(places) ** 0.5)
-    if chosen is None:
-        chosen = _cuts_within(crossing, working, least)
-    return () if chosen is None else tuple([places[index] for index in chosen])
+    relaxed = least * (1 + _WORTH) + worth * len(places) ** 0.5
+    chosen = _cheapest(crossing + worth, working, relaxed, 1.0) or _cheapest(crossing, working, least, 1.0)
+    return () if chosen is None else tuple([places[index] for index in chosen[0]])
+
+
+def choose_cuts_of_step(found: Footprint, steps: int) -> tuple[int, ...]:
+    """The same for the body of a loop, all of whose steps save what crosses.
+
+    The backward pass is in one step at a time, and holds what all steps before it have saved.
+    """
+    places, crossing, working = _problem(found, 0, len(found.equations))
+    if len(places) < 3:
+        return ()
+    whole = float(working[-1])
+    best, cuts = whole, list[int]()
+    largest = float(np.max(np.diff(working)))
+    for bound in np.geomspace(max(largest, 1.0), max(whole, 1.0), _BISECTIONS):
+        chosen = _cheapest(crossing * steps + _WORTH * whole, working, float(bound), 0.0)
+        if chosen is not None and chosen[1] + bound < best:
+            best, cuts = chosen[1] + float(bound), chosen[0]
+    return tuple([places[index] for index in cuts]) if _is_worth_it(best, whole) else ()
+
+
+def _is_worth_it(least: float, whole: float) -> bool:
+    return least <= min((1 - _GAIN) * whole, whole - LEAST_GAIN)
+
+
+def _problem(found: Footprint, begin: int, end: int) -> tuple[list[int], _Bytes, _Bytes]:
+    """Places to cut at, what crosses from each to each, and the working set up to each."""
+    places = _candidates(_live_bytes(found, begin, end), begin, end)
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(found.working[begin:end], np.float64))])
+    return places, _crossing_bytes(found, places), sums[np.asarray(places) - begin]
 
 
 def _live_bytes(found: Footprint, begin: int, end: int) -> _Bytes:
@@ -94,31 +121,31 @@ def _crossing_bytes(found: Footprint, places: Sequence[int]) -> _Bytes:
     return np.asarray(np.cumsum(by_cut[::-1], axis=0)[::-1])
 
 
-def _least_bound(crossing: _Bytes, working: _Bytes, whole: float) -> float:
-    low, high = 0.0, float(whole)
-    for _ in range(24):
+def _least_bound(crossing: _Bytes, working: _Bytes) -> float:
+    low, high = 0.0, float(working[-1])
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if _cuts_within(crossing, working, middle) is None:
+        if _cheapest(crossing, working, middle, 1.0) is None:
             low = middle
         else:
             high = middle
     return high
 
 
-def _cuts_within(crossing: _Bytes, working: _Bytes, bound: float) -> list[int] | None:
-    """The cuts (indices of candidates) that save least, with nothing above the bound; None if there are none."""
+def _cheapest(crossing: _Bytes, working: _Bytes, bound: float, share: float) -> tuple[list[int], float] | None:
+    """The cuts that save least so that each working set, and `share` of what is saved before it, keep the bound."""
     count = len(working)
     saved = np.full(count, np.inf)
     saved[0] = 0.0
     previous = np.zeros(count, int)
     for place in range(1, count):
         held = saved[:place]
-        fits = held + (working[place] - working[:place]) <= bound
-        if not fits.any():
-            continue
-        cost = np.where(fits, held + (crossing[:place, place] if place < count - 1 else 0.0), np.inf)
-        previous[place] = int(np.argmin(cost))
-        saved[place] = cost[previous[place]]
+        fits = np.isfinite(held)
+        fits[fits] = held[fits] * share + (working[place] - working[:place][fits]) <= bound
+        if fits.any():
+            cost = np.where(fits, held + (crossing[:place, place] if place < count - 1 else 0.0), np.inf)
+            previous[place] = int(np.argmin(cost))
+            saved[place] = cost[previous[place]]
     if not np.isfinite(saved[-1]):
         return None
     cuts: list[int] = []
@@ -126,4 +153,4 @@ def _cuts_within(crossing: _Bytes, working: _Bytes, bound: float) -> list[int] |
     while place > 0:
         cuts.append(place)
         place = int(previous[place])
-    return cuts[::-1]
+    return cuts[::-1], float(saved[-1])
