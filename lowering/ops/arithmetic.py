@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Equation
+from rematc.ir.builder import Builder
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops import arithmetic
+from rematc.ir.ops.logical import And, ShiftRightLogical
+from rematc.ir.ops.while_loop import While
+from rematc.ir.types import Kind, TensorType
 from rematc.lowering.ops import elementwise
 from rematc.lowering.writer import Writer, lowers
+
+#: How many bits of an integer exponent XLA reads.
+_EXPONENT_BITS = 6
 
 lowers(
     arithmetic.Negate,
     arithmetic.Subtract,
-    arithmetic.Power,
     arithmetic.Maximum,
     arithmetic.Minimum,
     arithmetic.Sign,
@@ -18,6 +24,48 @@ lowers(
 lowers(arithmetic.Add, arithmetic.Multiply)(elementwise.arithmetic)
 lowers(arithmetic.Divide)(elementwise.quotient)
 lowers(arithmetic.Abs)(elementwise.signature)
+
+
+@lowers(arithmetic.Power)
+def power(w: Writer, eqn: Equation) -> None:
+    """`stablehlo.power`; of integers, where exponents may have more than six bits, a function of products.
+
+    XLA reads six bits of an integer exponent and no more: to it x^64 is 1.
+    """
+    (result,) = eqn.results
+    if not result.type.dtype.is_integer or result.type.dtype.bits <= _EXPONENT_BITS:
+        elementwise.one_type(w, eqn)
+        return
+    callee = w.function(_power_of_integers(result.type))
+    call = f"func.call @{callee}({w.names(eqn.operands)}) : ({w.types(eqn.operands)}) -> {w.type(result.type)}"
+    w.line(f"{w.define(result)} = {call}", eqn.loc)
+
+
+def _power_of_integers(type: TensorType) -> Graph:
+    """x^y by squaring, as long as any exponent has bits left; below 0 what is left of 1 / x: 1, -1 or 0."""
+    b = Builder("power")
+    x, y = b.parameter(type), b.parameter(type)
+    zeros, ones = b.zeros(type), b.full(type, 1)
+    cond = Builder("has_bits")
+    _, _, rest = [cond.parameter(type) for _ in range(3)]
+    cond_graph = cond.build(cond.reduce_or(cond.compare(rest, cond.zeros(type), "NE"), range(type.rank)))
+    step = Builder("squared")
+    product, square, rest = [step.parameter(type) for _ in range(3)]
+    one = step.full(type, 1)
+    is_odd = step.compare(step.emit1(And(), rest, one), step.zeros(type), "NE")
+    step_graph = step.build(
+        step.select(is_odd, step.multiply(product, square), product),
+        step.multiply(square, square),
+        step.emit1(ShiftRightLogical(), rest, one),
+    )
+    product = b.emit(While(cond_graph, step_graph), ones, x, b.maximum(y, zeros))[0]
+    if type.dtype.kind is Kind.UINT:
+        return b.build(product)
+    is_negative = b.compare(y, zeros, "LT")
+    is_unit = b.compare(b.abs(x), ones, "EQ")
+    parity = b.compare(b.emit1(And(), y, ones), zeros, "NE")
+    reciprocal = b.select(is_unit, b.select(parity, x, ones), zeros)
+    return b.build(b.select(is_negative, reciprocal, product))
 
 
 @lowers(arithmetic.Clamp)

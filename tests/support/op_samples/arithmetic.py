@@ -86,6 +86,9 @@ def powers() -> tuple[Sample, ...]:
         Sample(op, (integers(I32, -9, 9, 24), integers(I32, 0, 12, 24))),
         Sample(op, (integers(U8, 0, 9, 12), integers(U8, 0, 7, 12))),
         Sample(op, (literal(I32, [1, -1, -1, 2, -2]), literal(I32, [-2, -2, -3, -1, -3])), label="reciprocals"),
+        Sample(op, (literal(I32, [3, 2, -3, 7, 1, -1]), literal(I32, [64, 65, 101, 2**30 + 1, 2**31 - 1, 2**31 - 1]))),
+        Sample(op, (literal(U8, [3, 2, 5]), literal(U8, [64, 128, 255])), label="many bits"),
+        Sample(op, (literal(I64, [3, 5]), literal(I64, [2**40 + 1, 2**63 - 1])), label="many bits"),
     )
 
 
