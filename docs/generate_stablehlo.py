@@ -1,0 +1,70 @@
+"""Write the table of operations in docs/stablehlo.md, from the dialects in jaxlib and the importer's registry.
+
+    python docs/generate_stablehlo.py [--check]
+
+`--check` writes nothing and exits with 1 if the page is not up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from jaxlib.mlir.dialects import _chlo_ops_gen, _stablehlo_ops_gen
+
+from rematc.compiler.stablehlo import importing
+from rematc.compiler.stablehlo.block import REASONS, RULES
+
+PAGE = Path(__file__).parents[1] / "docs/stablehlo.md"
+BEGIN, END = "<!-- operations: written by docs/generate_stablehlo.py -->", "<!-- end of operations -->"
+
+
+def operations() -> dict[str, list[str]]:
+    """The operations of each dialect, sorted; without `return`, which ends regions."""
+    dialects = {"StableHLO": _stablehlo_ops_gen, "CHLO": _chlo_ops_gen}
+    found = {
+        title: {cls.OPERATION_NAME for cls in vars(dialect).values() if hasattr(cls, "OPERATION_NAME")}
+        for title, dialect in dialects.items()
+    }
+    return {title: sorted(names - {"stablehlo.return"}) for title, names in found.items()}
+
+
+def table() -> str:
+    """What is imported, and why the rest is not, as Markdown."""
+    assert importing.FAMILIES  # which have entered their rules
+    lines = []
+    for title, names in operations().items():
+        known = [name.partition(".")[2] for name in names if name in RULES]
+        lines += [f"{title}, {len(known)} of {len(names)} operations: {', '.join(f'`{name}`' for name in known)}.", ""]
+    lines += ["| not imported | why |", "| --- | --- |"]
+    reasons: dict[str, list[str]] = {}
+    for names in operations().values():
+        for name in names:
+            if name not in RULES:
+                reasons.setdefault(REASONS[name], []).append(name)
+    lines += [f"| {', '.join(f'`{name}`' for name in group)} | {reason} |" for reason, group in reasons.items()]
+    return "\n".join(lines)
+
+
+def page(text: str) -> str:
+    """The page with its table up to date."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+
+
+def main() -> int:
+    """Write, or check."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page is not up to date")
+    given = parser.parse_args()
+    text = PAGE.read_text(encoding="utf-8")
+    if given.check:
+        return int(text != page(text))
+    PAGE.write_text(page(text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
