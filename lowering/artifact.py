@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -33,6 +35,11 @@ from rematc.lowering.writer import tensor
 FORMAT = "rematc artifact"
 VERSION = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+#: What reading a file raises that is no artifact: not zip, not JSON, encrypted, nested without end, of other types.
+_DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, NotImplementedError),
+    *(KeyError, TypeError, ValueError, OverflowError, MemoryError, AttributeError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,9 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
 def load_artifact(path: str | os.PathLike[str]) -> Artifact:
     """Read what `save_artifact` wrote.
 
+    Every byte is covered by zip's check sums, so a damaged file is refused. A forged one can be anything: MLIR's
+    reader of bytecode, which sees it then, is not made for strangers' files.
+
     Raises:
         CompileError: for a file that is not there, damaged, or written by a newer version.
     """
@@ -103,7 +113,7 @@ def load_artifact(path: str | os.PathLike[str]) -> Artifact:
         return Artifact(program, _tree_from_json(meta["in_tree"]), _tree_from_json(meta["out_tree"]))
     except OSError as error:
         raise CompileError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError) as error:
+    except _DAMAGES as error:
         raise CompileError(f"{os.fspath(path)} is no artifact of rematc, or damaged ({error}); save it anew") from None
 
 
