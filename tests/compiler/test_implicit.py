@@ -163,7 +163,7 @@ def test_a_checkpointed_equilibrium_finds_its_root_again() -> None:
 def test_derivatives_of_a_minimum_are_those_of_its_closed_form() -> None:
     """argmin of x h x / 2 - b x is the solution of h x = b, for symmetric h."""
     random = np.random.default_rng(4)
-    h = (np.eye(3) + 0.2 * random.normal(size=(3, 3))).astype(np.float32)
+    h: Any = (np.eye(3) + 0.2 * random.normal(size=(3, 3))).astype(np.float32)
     h, b = (h + h.T) / 2, random.normal(size=3).astype(np.float32)
     argmin = minimum(REMATC)
     ours = rematc.grad(lambda h, b: np.sum(argmin(h, b) ** 3), (0, 1))(h, b)
