@@ -1,10 +1,13 @@
-"""How long it takes from a transformer in NumPy to StableHLO text of its training step, beside JAX: ratios.
+"""How long it takes from a function in NumPy to StableHLO text of its derivative, beside JAX: ratios.
 
-    python benchmarks/lowering.py [--rounds N] [--layers 12,48,192,768] [--jax] [--memory]
+    python benchmarks/lowering.py [--cases transformer,scan] [--rounds N] [--layers 12,48,192,768] [--jax] [--memory]
 
-The model is written once, for whichever array namespace it is given. One round traces, differentiates and prints it
-with rematc and with JAX, in turns, each from a function that it has not seen and with JAX's caches cleared. After
-that, rematc alone on deeper models: the factor per doubling is 2.0 where time is linear in depth.
+The cases are the training step of a transformer; a recurrence whose step has layers (scan); gradients of each example
+on its own (vmap); of each sequence under a recurrence (vmap-scan); second derivatives of layers (hessian), and of
+layers in a loop (scan-hessian). Each is written once, for whichever array namespace it is given. One round traces,
+differentiates and prints it with rematc and with JAX, in turns, each from a function that it has not seen and with
+JAX's caches cleared. After that, rematc alone on deeper models: the factor per doubling is 2.0 where time is linear in
+depth.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -101,80 +105,214 @@ def transformer_arguments(layers: int) -> tuple[Any, Any, Any]:
     return params, text, text
 
 
-def rematc_text(layers: int) -> str:
-    """StableHLO of value and gradient, by rematc."""
-    return rematc.lower(rematc.value_and_grad(transformer_loss(np)), *transformer_arguments(layers)).stablehlo()
+# -- layers in loops and batches -----------------------------------------------------------------------------------
+
+UNITS, SEQUENCE = 64, 50
 
 
-def jax_text(layers: int) -> str:
-    """StableHLO of value and gradient, by JAX."""
-    return jax.jit(jax.value_and_grad(transformer_loss(jnp))).lower(*transformer_arguments(layers)).as_text()
+def floats(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, np.float32)  # type: ignore[no-untyped-call]  # jax
 
 
-def seconds_of(function: Callable[[int], str], layers: int) -> float:
+def layer_weights(layers: int) -> list[dict[str, Any]]:
+    """Shapes of the weights of `layer`, for each."""
+    square, line = floats(UNITS, UNITS), floats(UNITS)
+    return [{"scale": line, "shift": line, "up": square, "bias": line, "down": square} for _ in range(layers)]
+
+
+def layer(xp: Any, weights: Any, x: Any) -> Any:
+    """A residual layer: norm, product, tanh, product."""
+    centered = x - xp.mean(x, axis=-1, keepdims=True)
+    variance = xp.mean(xp.square(centered), axis=-1, keepdims=True)
+    normal = centered / xp.sqrt(variance + 1e-5) * weights["scale"] + weights["shift"]
+    return x + xp.tanh(normal @ weights["up"] + weights["bias"]) @ weights["down"]
+
+
+def layered_loss(xp: Any) -> Loss:
+    """A new function: layers one after another."""
+
+    def loss(x: Any, params: Any) -> Any:
+        for weights in params:
+            x = layer(xp, weights, x)
+        return xp.sum(x)
+
+    return loss
+
+
+def recurrent_loss(xp: Any, scan: Any) -> Loss:
+    """A new function: a recurrence over a sequence, whose step has layers."""
+
+    def loss(params: Any, x: Any, sequence: Any) -> Any:
+        def step(state: Any, entry: Any) -> Any:
+            state = state + entry
+            for weights in params:
+                state = layer(xp, weights, state)
+            return state, xp.sum(state)
+
+        last, sums = scan(step, x, sequence)
+        return xp.sum(last) + xp.sum(sums)
+
+    return loss
+
+
+def repeated_loss(xp: Any, scan: Any) -> Loss:
+    """A new function: layers, ten times in a loop."""
+
+    def loss(x: Any, params: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            for weights in params:
+                state = layer(xp, weights, state)
+            return state, None
+
+        return xp.sum(scan(step, x, None, 10)[0])
+
+    return loss
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What the cases take from rematc or JAX."""
+
+    numpy: Any
+    scan: Any
+    vmap: Any
+    value_and_grad: Any
+    hessian: Any
+
+
+OURS = Library(np, rematc.scan, rematc.vmap, rematc.value_and_grad, rematc.hessian)
+THEIRS = Library(jnp, jax.lax.scan, jax.vmap, jax.value_and_grad, jax.hessian)
+Case = Callable[[Library, int], tuple[Callable[..., Any], tuple[Any, ...]]]
+
+
+def transformer_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return lib.value_and_grad(transformer_loss(lib.numpy)), transformer_arguments(layers)
+
+
+def scan_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    arguments = (layer_weights(layers), floats(8, UNITS), floats(SEQUENCE, 8, UNITS))
+    return lib.value_and_grad(recurrent_loss(lib.numpy, lib.scan)), arguments
+
+
+def vmap_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    loss = layered_loss(lib.numpy)
+    of_each = lib.vmap(lib.value_and_grad(lambda params, x: loss(x, params)), (None, 0))
+    return of_each, (layer_weights(layers), floats(32, 8, UNITS))
+
+
+def vmap_scan_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    of_each = lib.vmap(lib.value_and_grad(recurrent_loss(lib.numpy, lib.scan)), (None, 0, 0))
+    return of_each, (layer_weights(layers), floats(4, 8, UNITS), floats(4, SEQUENCE, 8, UNITS))
+
+
+def hessian_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return lib.hessian(layered_loss(lib.numpy)), (floats(UNITS), layer_weights(layers))
+
+
+def scan_hessian_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return lib.hessian(repeated_loss(lib.numpy, lib.scan)), (floats(UNITS), layer_weights(layers))
+
+
+CASES: dict[str, Case] = {
+    "transformer": transformer_case,
+    "scan": scan_case,
+    "vmap": vmap_case,
+    "vmap-scan": vmap_scan_case,
+    "hessian": hessian_case,
+    "scan-hessian": scan_hessian_case,
+}
+
+
+# -- measuring -----------------------------------------------------------------------------------------------------
+
+
+def rematc_text(case: Case, layers: int) -> str:
+    """StableHLO of a case, by rematc."""
+    function, arguments = case(OURS, layers)
+    return rematc.lower(function, *arguments).stablehlo()
+
+
+def jax_text(case: Case, layers: int) -> str:
+    """StableHLO of a case, by JAX."""
+    function, arguments = case(THEIRS, layers)
+    return jax.jit(function).lower(*arguments).as_text()
+
+
+Texts = Callable[[Case, int], str]
+
+
+def seconds_of(texts: Texts, case: Case, layers: int) -> float:
     """Seconds that the process computes for one text, from cold caches; less distorted by a busy machine."""
     jax.clear_caches()  # type: ignore[no-untyped-call]  # jax
     gc.collect()
     start = time.process_time()
-    function(layers)
+    texts(case, layers)
     return time.process_time() - start
 
 
-def peak_mebibytes(function: Callable[[int], str], layers: int) -> float:
+def peak_mebibytes(texts: Texts, case: Case, layers: int) -> float:
     """Peak of Python's memory while one text is made."""
     jax.clear_caches()  # type: ignore[no-untyped-call]  # jax
     gc.collect()
     tracemalloc.start()
-    function(layers)
+    texts(case, layers)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak / 2**20
 
 
-def compare(layers: int, rounds: int) -> None:
+def compare(name: str, layers: int, rounds: int) -> None:
     """Print the ratio of rematc to JAX, round by round in turns."""
-    for function in (rematc_text, jax_text):
-        function(1)  # imports and what is made once in a process
+    case = CASES[name]
+    for texts in (rematc_text, jax_text):
+        texts(case, 1)  # imports and what is made once in a process
     ratios, ours, theirs = [], [], []
     for index in range(rounds):
         order = (rematc_text, jax_text) if index % 2 else (jax_text, rematc_text)
-        seconds = {function: seconds_of(function, layers) for function in order}
+        seconds = {texts: seconds_of(texts, case, layers) for texts in order}
         ours.append(seconds[rematc_text])
         theirs.append(seconds[jax_text])
         ratios.append(ours[-1] / theirs[-1])
-    print(f"{layers} layers, {rounds} rounds: rematc / jax {jax.__version__}")
-    print(f"  ratio {statistics.median(ratios):5.2f}   ({min(ratios):.2f} to {max(ratios):.2f})")
-    print(f"  medians {statistics.median(ours):.3f} s and {statistics.median(theirs):.3f} s")
+    spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
+    medians = f"{statistics.median(ours):8.3f} s{statistics.median(theirs):8.3f} s"
+    print(f"{name:14}{statistics.median(ratios):6.2f}   {spread:18}{medians}", flush=True)
 
 
-def scale(depths: list[int], with_jax: bool, with_memory: bool) -> None:
+def scale(name: str, depths: list[int], with_jax: bool, with_memory: bool) -> None:
     """Print time against depth; the factor per doubling is from the row before."""
-    functions = [("rematc", rematc_text), *([("jax", jax_text)] if with_jax else [])]
-    print(f"{'':8}{'layers':>8}{'seconds':>10}{'per doubling':>14}" + (f"{'peak MiB':>10}" if with_memory else ""))
-    for name, function in functions:
+    texts_of = [("rematc", rematc_text), *([("jax", jax_text)] if with_jax else [])]
+    case = CASES[name]
+    for library, texts in texts_of:
         before: tuple[int, float] | None = None
         for layers in depths:
-            seconds = min(seconds_of(function, layers) for _ in range(3 if layers <= 192 else 2))
+            seconds = min(seconds_of(texts, case, layers) for _ in range(3 if layers <= 192 else 2))
             factor = ""
             if before is not None:
                 factor = f"{(seconds / before[1]) ** (1 / math.log2(layers / before[0])):.2f}"
             before = layers, seconds
-            peak = f"{peak_mebibytes(function, layers):10.0f}" if with_memory else ""
-            print(f"{name:8}{layers:8}{seconds:10.2f}{factor:>14}{peak}", flush=True)
+            peak = f"{peak_mebibytes(texts, case, layers):10.0f}" if with_memory else ""
+            print(f"{name:14}{library:8}{layers:8}{seconds:10.2f}{factor:>14}{peak}", flush=True)
 
 
 def main() -> None:
     """Print the tables that the options ask for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", default=",".join(CASES), help="which, of: " + ", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=7, help="rounds of the comparison at 12 layers")
     parser.add_argument("--layers", default="12,48,192,768", help="depths of the second table; none if empty")
     parser.add_argument("--jax", action="store_true", help="time JAX on these depths too")
     parser.add_argument("--memory", action="store_true", help="measure the peak of Python's memory as well")
     options = parser.parse_args()
-    compare(12, options.rounds)
+    names = options.cases.split(",")
+    print(f"12 layers, {options.rounds} rounds: rematc / jax {jax.__version__}, and the medians of both")
+    for name in names:
+        compare(name, 12, options.rounds)
     depths = [int(depth) for depth in options.layers.split(",") if depth]
     if depths:
-        scale(depths, options.jax, options.memory)
+        peak = f"{'peak MiB':>10}" if options.memory else ""
+        print(f"{'':22}{'layers':>8}{'seconds':>10}{'per doubling':>14}{peak}")
+        for name in names:
+            scale(name, depths, options.jax, options.memory)
 
 
 if __name__ == "__main__":
