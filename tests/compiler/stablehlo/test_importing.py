@@ -221,6 +221,146 @@ def test_total_order_tells_zeros_and_nans_apart() -> None:
     np.testing.assert_array_equal(np.signbit(found), [True, True, False, False, False])
 
 
+# -- operations that JAX does not write --------------------------------------------------------------------------------
+
+F = np.array([1.0, np.inf, -np.inf, -3.0], np.float32)
+BODIES: dict[str, tuple[str, str, str, Sequence[Array], Sequence[Any]]] = {
+    "scan of CHLO": (
+        """%z = stablehlo.constant dense<0.0> : tensor<3xf32>
+        %r:2 = chlo.scan(%x) inits(%z) dimension=1 attributes {is_reverse = true} {
+        ^bb0(%a: tensor<3xf32>, %c: tensor<3xf32>):
+          %s = stablehlo.add %a, %c : tensor<3xf32>
+          stablehlo.return %s, %s : tensor<3xf32>, tensor<3xf32>
+        } : (tensor<3x4xf32>, tensor<3xf32>) -> (tensor<3x4xf32>, tensor<3xf32>)
+        return %r#0, %r#1 : tensor<3x4xf32>, tensor<3xf32>""",
+        "%x: tensor<3x4xf32>",
+        "tensor<3x4xf32>, tensor<3xf32>",
+        (X,),
+        (np.cumsum(X[:, ::-1], 1)[:, ::-1], X.sum(1)),
+    ),
+    "tuples in tuples": (
+        """%a = stablehlo.tuple %x : tuple<tensor<4xf32>>
+        %b = stablehlo.tuple %a, %x : tuple<tuple<tensor<4xf32>>, tensor<4xf32>>
+        %c = stablehlo.get_tuple_element %b[0]
+          : (tuple<tuple<tensor<4xf32>>, tensor<4xf32>>) -> tuple<tensor<4xf32>>
+        %d = stablehlo.get_tuple_element %c[0] : (tuple<tensor<4xf32>>) -> tensor<4xf32>
+        return %d : tensor<4xf32>""",
+        "%x: tensor<4xf32>",
+        "tensor<4xf32>",
+        (F,),
+        (F,),
+    ),
+    "infinities": (
+        """%a = chlo.is_inf %x : tensor<4xf32> -> tensor<4xi1>
+        %b = chlo.is_pos_inf %x : tensor<4xf32> -> tensor<4xi1>
+        %c = chlo.is_neg_inf %x : tensor<4xf32> -> tensor<4xi1>
+        return %a, %b, %c : tensor<4xi1>, tensor<4xi1>, tensor<4xi1>""",
+        "%x: tensor<4xf32>",
+        "tensor<4xi1>, tensor<4xi1>, tensor<4xi1>",
+        (F,),
+        (np.isinf(F), np.isposinf(F), np.isneginf(F)),
+    ),
+    "broadcasting": (
+        """%a = chlo.broadcast_multiply %x, %y : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+        %b = chlo.broadcast_compare %x, %y {comparison_direction = #chlo<comparison_direction LT>}
+          : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xi1>
+        return %a, %b : tensor<3x4xf32>, tensor<3x4xi1>""",
+        "%x: tensor<3x4xf32>, %y: tensor<4xf32>",
+        "tensor<3x4xf32>, tensor<3x4xi1>",
+        (X, X[1]),
+        (X * X[1], np.less(X, X[1])),
+    ),
+    "bits": (
+        """%a = stablehlo.bitcast_convert %x : (tensor<2xui8>) -> tensor<2x8xi1>
+        %b = stablehlo.bitcast_convert %a : (tensor<2x8xi1>) -> tensor<2xi8>
+        return %a, %b : tensor<2x8xi1>, tensor<2xi8>""",
+        "%x: tensor<2xui8>",
+        "tensor<2x8xi1>, tensor<2xi8>",
+        (np.array([5, 254], np.uint8),),
+        (np.unpackbits(np.array([[5], [254]], np.uint8), 1, bitorder="little") != 0, np.array([5, -2], np.int8)),
+    ),
+    "map": (
+        """%a = "stablehlo.map"(%x, %x) <{dimensions = array<i64: 0, 1>}> ({
+        ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+          %s = stablehlo.multiply %p, %q : tensor<f32>
+          stablehlo.return %s : tensor<f32>
+        }) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+        return %a : tensor<3x4xf32>""",
+        "%x: tensor<3x4xf32>",
+        "tensor<3x4xf32>",
+        (X,),
+        (X * X,),
+    ),
+    "the greatest by total order": (
+        """%v, %i = chlo.top_k(%x, k = 3) : tensor<4xf32> -> (tensor<3xf32>, tensor<3xi32>)
+        return %v, %i : tensor<3xf32>, tensor<3xi32>""",
+        "%x: tensor<4xf32>",
+        "tensor<3xf32>, tensor<3xi32>",
+        (np.array([-np.nan, -np.inf, np.nan, 2], np.float32),),
+        (np.array([np.nan, 2, -np.inf], np.float32), np.array([2, 3, 1], np.int32)),
+    ),
+    "upper halves of products": (
+        "%a = chlo.mulhi %x, %x : tensor<2xi64>, tensor<2xi64> -> tensor<2xi64>\nreturn %a : tensor<2xi64>",
+        "%x: tensor<2xi64>",
+        "tensor<2xi64>",
+        (np.array([2**62 + 12345, -(2**61) - 3], np.int64),),
+        (np.array([(2**62 + 12345) ** 2 >> 64, (2**61 + 3) ** 2 >> 64], np.int64),),
+    ),
+    "sizes that are constants": (
+        """%l = stablehlo.constant dense<[1, 0]> : tensor<2xi64>
+        %h = stablehlo.constant dense<[2, 3]> : tensor<2xi64>
+        %s = stablehlo.constant dense<[1, 2]> : tensor<2xi64>
+        %a = stablehlo.real_dynamic_slice %x, %l, %h, %s
+          : (tensor<3x4xf32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<1x2xf32>
+        return %a : tensor<1x2xf32>""",
+        "%x: tensor<3x4xf32>",
+        "tensor<1x2xf32>",
+        (X,),
+        (X[1:2, 0:3:2],),
+    ),
+    "batch normalization": (
+        """%one = stablehlo.constant dense<1.0> : tensor<4xf32>
+        %zero = stablehlo.constant dense<0.0> : tensor<4xf32>
+        %y, %m, %v = "stablehlo.batch_norm_training"(%x, %one, %zero) <{epsilon = 0.0 : f32, feature_index = 1 : i64}>
+          : (tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>)
+        return %y, %m, %v : tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>""",
+        "%x: tensor<3x4xf32>",
+        "tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>",
+        (X,),
+        ((X - X.mean(0)) / X.std(0), X.mean(0), X.var(0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_operations_mean_what_the_specification_says(name: str) -> None:
+    body, signature, results, args, expected = BODIES[name]
+    found = evaluate(rematc.from_stablehlo(module(body, signature, results)), args)
+    for actual, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(in_double(actual), in_double(wanted), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("type", "literal", "elements"),
+    [
+        ("bf16", "[1.5, -2.0, 0x7FC0]", [1.5, -2.0, np.nan]),
+        ("f8E4M3FN", "[1.5, -2.0, 0.5]", [1.5, -2.0, 0.5]),
+        ("f4E2M1FN", "[1.5, -2.0, 6.0]", [1.5, -2.0, 6.0]),
+        ("i4", "[-8, 7, 0]", [-8, 7, 0]),
+        ("ui2", "[3, 0, 1]", [3, 0, 1]),
+        ("complex<f32>", "[(1.0, 2.0), (-0.5, 0.0), (0.0, 3.0)]", [1 + 2j, -0.5, 3j]),
+        ("complex<f64>", "(1.0, 2.0)", [1 + 2j] * 3),
+        ("i1", "[true, false, true]", [True, False, True]),
+        ("ui64", "18446744073709551615", [2**64 - 1] * 3),
+    ],
+)
+def test_constants_of_every_kind_are_read(type: str, literal: str, elements: list[complex]) -> None:
+    tensor = f"tensor<3x{type}>"
+    text = module(f"%0 = stablehlo.constant dense<{literal}> : {tensor}\nreturn %0 : {tensor}", "", tensor)
+    (found,) = evaluate(rematc.from_stablehlo(text), [])
+    np.testing.assert_array_equal(in_double(found).tolist(), elements)
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 ERRORS = {
