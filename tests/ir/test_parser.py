@@ -242,6 +242,68 @@ def test_mutated_text_is_read_or_refused(graph: Graph, seed: int) -> None:
         assert parse_graph(print_graph(read)) == read
 
 
+#: Regions, complex constants, host memory, policies, locations of every kind: a bit of all that text can have.
+MIDDLE = """// the head
+graph @"a \\"graph\\"\\u000a"(%x: f32[4], %p_w: c64[2], %i: i32[]) -> (f32[4], f32[3,4], c64[2]) {
+  %0: c64[2] = constant {type=c64[2], data=[[1.5,-0.0],[nan,1e-30]]} loc("f"("model.py":1:2))
+  %1: bf16[3] = constant {type=bf16[3], data=0x803f004080ff}
+  %2: f32[4], %3: f32[3,4] = scan %x, %x {body=graph @step(%x: f32[4], %c: f32[4]) -> (f32[4], f32[4]) {
+    %0: f32[4] = sine %c loc("model.py":7:0)
+    %1: f32[4] = case %0 {branches=[]}
+    return %0, %x
+  }, length=3, consts=1, carry=1, is_reversed=true}
+  %4: f32[4] = checkpoint %2 {body=graph @b(%x: f32[4]) -> (f32[4]) {
+    %0: f32[4] = name %x {label="a,b"}
+    return %0
+  }, policy="names=\\"a\\"", prevent_cse=[true]}
+  optimization_barrier
+  %5: f32<host>[4] = to_memory %4 {is_host=true}
+  %6: f32[4] = select_and_gather %x, %4 {direction="GE", window_dimensions=[2], window_strides=[1], padding=[[1,0]]}
+  return %6, %3, %p_w
+}
+"""
+
+
+def middle() -> str:
+    """The text without what is there to be wrong."""
+    lines = [line for line in MIDDLE.splitlines() if "branches=[]" not in line and "to_memory" not in line]
+    return "\n".join(lines) + "\n"
+
+
+def read_or_refused(text: str) -> None:
+    try:
+        parse_graph(text, policies=Counting)
+    except (ParseError, VerifierError) as error:
+        assert error.loc is not None and error.loc.line >= 1 and error.loc.column >= 1
+        # The end of the text may be a line below the last one that has characters.
+        assert error.loc.line <= text.count("\n") + 1
+
+
+def test_text_cut_at_any_character_is_refused_with_a_place() -> None:
+    text = middle()
+    assert len(parse_graph(text, policies=Counting).equations) == 6
+    for end in range(len(text.rstrip())):
+        with pytest.raises((ParseError, VerifierError)) as caught:
+            parse_graph(text[:end], policies=Counting)
+        assert caught.value.loc is not None and caught.value.loc.line <= text.count("\n", 0, end) + 1
+    for start in range(1, len(text)):
+        read_or_refused(text[start:])
+
+
+@pytest.mark.parametrize("text", [middle(), MIDDLE], ids=["right", "wrong"])
+def test_text_with_any_character_replaced_is_read_or_refused(text: str) -> None:
+    for at in range(len(text)):
+        for other in ("", '"', "9é"):
+            read_or_refused(text[:at] + other + text[at + 1 :])
+
+
+@given(st.text(st.characters() | st.sampled_from('graph@%:[]{}()=,"\\->loc0123.\n '), max_size=200))
+@settings(deadline=None)
+def test_any_text_at_all_is_refused_with_a_place(text: str) -> None:
+    for whole in (text, f"graph @g(%x: f32[4]) -> (f32[4]) {{\n  %0: f32[4] = negate %x\n{text}"):
+        read_or_refused(whole)
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_equations_are_printed_and_parsed_in_seconds() -> None:
     b = Builder()
