@@ -11,6 +11,7 @@ from rematc.compiler.numpy.elementwise import truth
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
+    converted,
     fail,
     here,
     normalize_axis,
@@ -49,7 +50,7 @@ def _accumulation(what: str, make: CumulativeOp, of_booleans: CumulativeOp) -> C
 
     def apply(a: ArrayLike, axis: object = None, dtype: object = None) -> Tracer:
         x = value_of(a)
-        x = here().convert(x, accumulator(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
+        x = converted(here(), x, accumulator(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
         return wrap(_run_along(what, of_booleans if x.type.dtype.is_bool else make, x, axis))
 
     return apply

@@ -28,9 +28,49 @@ def op_rule(op: Op) -> Rule:
 
 def _comparison(direction: str) -> Rule:
     def apply(b: Builder, x: Value, y: Value) -> Value:
+        if x.type.dtype.is_complex and direction not in ("EQ", "NE"):
+            return _in_lexicographic_order(b, x, y, direction)
+        if x.type.dtype is not y.type.dtype:
+            return _of_mixed_signs(b, x, y, direction)
         return b.compare(x, y, direction)
 
     return apply
+
+
+def _of_mixed_signs(b: Builder, x: Value, y: Value, direction: str) -> Value:
+    """A comparison of signed and unsigned integers: all that are negative are as -1 with 0."""
+    (signed, other) = (x, y) if x.type.dtype.kind is Kind.INT else (y, x)
+    is_negative = b.compare(signed, b.zeros(signed.type), "LT")
+    zero, one = b.zeros(other.type), b.full(other.type, 1)
+    without = b.select(is_negative, zero, b.convert(signed, other.type.dtype))
+    against = b.select(is_negative, one, other)
+    return b.compare(without, against, direction) if signed is x else b.compare(against, without, direction)
+
+
+def _in_lexicographic_order(b: Builder, x: Value, y: Value, direction: str) -> Value:
+    """Complex numbers compared by their real parts, and by the imaginary ones where these are equal."""
+    (x_real, x_imag), (y_real, y_imag) = [(b.real(value), b.imag(value)) for value in (x, y)]
+    # As NumPy has it, an imaginary part that is NaN has no order, whatever the real parts are.
+    numbers = b.logical_not(b.logical_or(is_nan(b, x_imag), is_nan(b, y_imag)))
+    by_real = b.logical_and(b.compare(x_real, y_real, f"{direction[0]}T"), numbers)
+    by_imag = b.logical_and(b.compare(x_real, y_real, "EQ"), b.compare(x_imag, y_imag, direction))
+    return b.logical_or(by_real, by_imag)
+
+
+def _extremum(op: Op, direction: str) -> Rule:
+    """Of `maximum` and `minimum`: the op, or for complex numbers the one that comes first in the order."""
+
+    def apply(b: Builder, x: Value, y: Value) -> Value:
+        if not x.type.dtype.is_complex:
+            return b.emit1(op, x, y)
+        is_first = b.logical_or(is_nan(b, x), _in_lexicographic_order(b, x, y, direction))
+        return b.select(is_first, x, y)
+
+    return apply
+
+
+maximum = _extremum(arithmetic.Maximum(), "GE")
+minimum = _extremum(arithmetic.Minimum(), "LE")
 
 
 def _scaled(factor: float) -> Rule:
@@ -124,6 +164,9 @@ def absolute(b: Builder, x: Value) -> Value:
 def _sign(b: Builder, x: Value) -> Value:
     if x.type.dtype.kind is Kind.UINT:
         return b.convert(truth(b, x), x.type.dtype)
+    if x.type.dtype.is_complex:
+        # Of zeros of any sign it is the zero without one.
+        return b.select(truth(b, x), b.sign(x), b.zeros(x.type))
     return b.sign(x)
 
 
@@ -141,6 +184,8 @@ def copy_sign(b: Builder, x: Value, y: Value) -> Value:
 
 def _rounding(op: Op) -> Rule:
     def apply(b: Builder, x: Value) -> Value:
+        if x.type.dtype.is_complex:
+            return b.from_parts(b.emit1(op, b.real(x)), b.emit1(op, b.imag(x)))
         return b.emit1(op, x) if x.type.dtype.is_float else x
 
     return apply
@@ -277,10 +322,10 @@ RULES: dict[str, Rule] = {
     "fmod": fmod,
     "power": op_rule(arithmetic.Power()),
     "float_power": op_rule(arithmetic.Power()),
-    "maximum": op_rule(arithmetic.Maximum()),
-    "minimum": op_rule(arithmetic.Minimum()),
-    "fmax": _first_unless_nan(op_rule(arithmetic.Maximum())),
-    "fmin": _first_unless_nan(op_rule(arithmetic.Minimum())),
+    "maximum": maximum,
+    "minimum": minimum,
+    "fmax": _first_unless_nan(maximum),
+    "fmin": _first_unless_nan(minimum),
     "negative": op_rule(arithmetic.Negate()),
     "positive": _identity,
     "conjugate": _conjugate,

@@ -137,8 +137,9 @@ def _is_supported(found: object) -> bool:
 
 def supported() -> tuple[str, ...]:
     """The NumPy functions that can be traced, by name."""
-    ufuncs = [f"np.{name}" for name in SUPPORTED_UFUNCS if hasattr(np, name)]
-    special = [f"scipy.special.{name}" for name in SUPPORTED_UFUNCS if not hasattr(np, name)]
+    own = {name for name in SUPPORTED_UFUNCS if isinstance(getattr(np, name, None), np.ufunc)}
+    ufuncs = [f"np.{name}" for name in own]
+    special = [f"scipy.special.{name}" for name in SUPPORTED_UFUNCS - own]
     return tuple(sorted({*ufuncs, *special, *[qualified_name(function) for function in FUNCTIONS]}))
 
 

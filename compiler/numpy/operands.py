@@ -100,13 +100,20 @@ def value_of(x: ArrayLike, dtype: DType | None = None) -> Value:
     if dtype is None:
         return trace.lift(x)
     if isinstance(x, Tracer):
-        return trace.builder.convert(trace.lift(x), dtype)
+        return converted(trace.builder, trace.lift(x), dtype)
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
         return _scalar(trace, x, dtype, ())
     array = np.asarray(x)
     if array.size <= LITERAL_LIMIT:
         return trace.literal(array.astype(dtype.numpy))
-    return trace.builder.convert(trace.lift(x), dtype)
+    return converted(trace.builder, trace.lift(x), dtype)
+
+
+def converted(b: Builder, value: Value, dtype: DType) -> Value:
+    """The value in another dtype, as NumPy casts: a boolean is whether the number is not zero, complex ones too."""
+    if dtype.is_bool and not value.type.dtype.is_bool:
+        return b.compare(value, b.zeros(value.type), "NE")
+    return b.convert(value, dtype)
 
 
 def broadcast_operand(x: ArrayLike, dtype: DType, shape: tuple[int, ...]) -> Value:
@@ -115,7 +122,7 @@ def broadcast_operand(x: ArrayLike, dtype: DType, shape: tuple[int, ...]) -> Val
         trace = require_trace()
         value = trace.lift(x)
         if value.type.dtype is not dtype:
-            value = trace.builder.convert(value, dtype)
+            value = converted(trace.builder, value, dtype)
         return value if value.type.shape == shape else broadcast_value(trace.builder, value, shape)
     if isinstance(x, (bool, int, float, complex)):
         return _scalar(require_trace(), x, dtype, shape)

@@ -36,7 +36,7 @@ _OF_ANY_LENGTH = ("linear", "lower", "higher", "midpoint", "nearest")
 def _lines(a: ArrayLike, axis: Axis, what: str) -> tuple[Value, tuple[int, ...]]:
     """The sorted elements along the axes, in the last dimension; the shape of the result with the axes kept."""
     x, b = value_of(a), here()
-    if x.type.dtype.is_complex or x.type.dtype.is_bool:
+    if (x.type.dtype.is_complex and what != "np.median") or x.type.dtype.is_bool:
         fail(f"{what} takes real numbers, got {x.type}")
     axes = normalize_axes(axis, x.type.rank, what)
     rest = [d for d in range(x.type.rank) if d not in axes]
@@ -49,7 +49,7 @@ def _lines(a: ArrayLike, axis: Axis, what: str) -> tuple[Value, tuple[int, ...]]
 def _with_nan(lines: Value, result: Value, lead: int) -> Value:
     """The result, but NaN where the line has one: then the last element is NaN. `lead`: dimensions in front."""
     b, rank = here(), lines.type.rank
-    if not lines.type.dtype.is_float or not lines.type.shape[-1]:
+    if not lines.type.dtype.is_inexact or not lines.type.shape[-1]:
         return result
     start = [0] * (rank - 1) + [lines.type.shape[-1] - 1]
     last = b.reshape(b.slice(lines, start, lines.type.shape), lines.type.shape[:-1])
@@ -58,7 +58,7 @@ def _with_nan(lines: Value, result: Value, lead: int) -> Value:
 
 
 def _middle_dtype(x: DType) -> DType:
-    return x if x.is_float else F64
+    return x if x.is_inexact else F64
 
 
 def median(a: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepdims: object = False) -> Tracer:
@@ -76,7 +76,7 @@ def median(a: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepd
 def _mean(x: Value, y: Value) -> Value:
     """(x + y) / 2, in float32 at least."""
     b, dtype = here(), x.type.dtype
-    wide = F32 if dtype.bits < F32.bits else dtype
+    wide = F32 if dtype.is_float and dtype.bits < F32.bits else dtype
     return b.convert(b.scale(b.add(b.convert(x, wide), b.convert(y, wide)), 0.5), dtype)
 
 
@@ -249,7 +249,7 @@ def _traced_weight(method: str, low: Value, fraction: Value) -> Value:
 
 def nanmedian(a: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepdims: object = False) -> Tracer:
     """As np.nanmedian."""
-    if not value_of(a).type.dtype.is_float:
+    if not value_of(a).type.dtype.is_inexact:
         return median(a, axis, keepdims=keepdims)
     lines, shape = _lines(a, axis, "np.nanmedian")
     b = here()

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rematc.compiler.numpy.elementwise import truth
+from rematc.compiler.numpy.elementwise import Rule, is_nan, maximum, minimum, truth
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
     broadcast_operand,
+    converted,
     fail,
     here,
     normalize_axes,
@@ -22,9 +23,11 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
+from rematc.compiler.numpy.sorting import order_along
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Op, Value
 from rematc.ir.ops import reduction
+from rematc.ir.ops.sorting import take_along
 from rematc.ir.types import BOOL, I64, U64, DType, Kind, TensorType
 
 Axis = object
@@ -68,7 +71,7 @@ def _accumulating(what: str, make: ReductionOp, neutral: complex, combine: str) 
         where: ArrayLike = True,
     ) -> Tracer:
         x, b = value_of(a), here()
-        x = b.convert(x, accumulator(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
+        x = converted(b, x, accumulator(x.type.dtype) if dtype is None else as_ir_dtype(dtype))
         x = select_elements(x, where, neutral)
         if x.type.dtype.is_bool:
             return _wrapped_bool(make, x, normalize_axes(axis, x.type.rank, what), keepdims)
@@ -87,29 +90,60 @@ def _wrapped_bool(make: ReductionOp, x: Value, axes: tuple[int, ...], keepdims: 
     return wrap(b.convert(reduce_value(make, b.convert(x, I64), axes, keepdims), BOOL))
 
 
-def _extremum(what: str, make: ReductionOp, neutral: Callable[[DType], complex], combine: str) -> Callable[..., Tracer]:
+def _extremum(
+    what: str, make: ReductionOp, neutral: Callable[[DType], complex], combine: Rule
+) -> Callable[..., Tracer]:
     def apply(
         a: ArrayLike, axis: Axis = None, keepdims: object = False, initial: ArrayLike = None, where: ArrayLike = True
     ) -> Tracer:
         x, b = value_of(a), here()
-        _require_order(what, x)
         if where is not True and initial is None:
             fail(f"{what}(..., where=...) needs initial=..., its result where nothing is selected")
         axes = normalize_axes(axis, x.type.rank, what)
         if initial is None and builtins.any(x.type.shape[axis] == 0 for axis in axes):
             fail(f"{what} over no elements: the array has shape {x.type.shape}; give initial=...")
-        result = reduce_value(make, select_elements(x, where, neutral(x.type.dtype)), axes, keepdims)
+        if x.type.dtype.is_complex:
+            chosen = select_elements(x, where, -np.inf if combine is maximum else np.inf)
+            result = _complex_extremum(chosen, axes, keepdims, combine is maximum)
+        else:
+            result = reduce_value(make, select_elements(x, where, neutral(x.type.dtype)), axes, keepdims)
         if initial is not None:
-            start = broadcast_operand(initial, x.type.dtype, result.type.shape)
-            result = b.maximum(result, start) if combine == "max" else b.minimum(result, start)
+            result = combine(b, result, broadcast_operand(initial, x.type.dtype, result.type.shape))
         return wrap(result)
 
     return apply
 
 
-def _require_order(what: str, x: Value) -> None:
-    if x.type.dtype.is_complex:
-        fail(f"{what} of complex numbers, which have no order; use np.abs(x), or the real part x.real")
+def _complex_extremum(x: Value, axes: tuple[int, ...], keepdims: object, is_greatest: bool) -> Value:
+    """The last or first of complex numbers in lexicographic order; one that is NaN, where there is one."""
+    b, shape = here(), x.type.shape
+    rest = [d for d in range(x.type.rank) if d not in axes]
+    kept = [shape[d] for d in rest]
+    lines = b.reshape(b.transpose(x, (*rest, *axes)), (*kept, count(shape, axes)))
+    along = len(kept)
+    place = _complex_index(lines, along, is_greatest)
+    found = b.reshape(take_along(b, lines, b.reshape(place, (*kept, 1)), along), kept)
+    return b.reshape(found, [1 if d in axes else size for d, size in enumerate(shape)]) if keepdims else found
+
+
+def _complex_index(x: Value, dimension: int, is_greatest: bool) -> Value:
+    """Where the first of the extreme elements stands along a dimension; NaN is more extreme than any number."""
+    b, shape = here(), x.type.shape
+    size = shape[dimension]
+    # Sorting puts NaNs last and keeps equals in order: so the array is turned round to find the first of the greatest.
+    order = order_along(b.reverse(x, (dimension,)) if is_greatest else x, dimension)
+    last = size - 1 if is_greatest else 0
+    place = b.slice(
+        order,
+        [last if d == dimension else 0 for d in range(len(shape))],
+        [last + 1 if d == dimension else n for d, n in enumerate(shape)],
+    )
+    place = b.reshape(place, [n for d, n in enumerate(shape) if d != dimension])
+    if is_greatest:
+        return b.subtract(b.full(place.type, size - 1), place)
+    nan = is_nan(b, x)
+    first = b.convert(b.emit1(reduction.Argmax(dimension, I64), b.convert(nan, I64)), place.type.dtype)
+    return b.select(b.emit1(reduction.ReduceOr((dimension,)), nan), first, place)
 
 
 def _logical(what: str, make: ReductionOp, neutral: bool) -> Callable[..., Tracer]:
@@ -122,8 +156,8 @@ def _logical(what: str, make: ReductionOp, neutral: bool) -> Callable[..., Trace
 
 sum = _accumulating("np.sum", reduction.ReduceSum, 0, "add")
 prod = _accumulating("np.prod", reduction.ReduceProd, 1, "multiply")
-max = _extremum("np.max", reduction.ReduceMax, reduction.lowest, "max")
-min = _extremum("np.min", reduction.ReduceMin, reduction.highest, "min")
+max = _extremum("np.max", reduction.ReduceMax, reduction.lowest, maximum)
+min = _extremum("np.min", reduction.ReduceMin, reduction.highest, minimum)
 all = _logical("np.all", reduction.ReduceAnd, True)
 any = _logical("np.any", reduction.ReduceOr, False)
 
@@ -143,14 +177,16 @@ def count_nonzero(a: ArrayLike, axis: Axis = None, *, keepdims: object = False) 
 def _index_of_extremum(what: str, make: Callable[[int, DType], Op]) -> Callable[..., Tracer]:
     def apply(a: ArrayLike, axis: Axis = None, *, keepdims: object = False) -> Tracer:
         x, b = value_of(a), here()
-        _require_order(what, x)
         shape = x.type.shape
         if axis is None:
             x = b.reshape(x, (x.type.size,))
         dimension = 0 if axis is None else normalize_axis(axis, x.type.rank, what)
         if x.type.shape[dimension] == 0:
             fail(f"{what} over no elements: the array has shape {shape}")
-        result = b.emit1(make(dimension, I64), x)
+        if x.type.dtype.is_complex:
+            result = b.convert(_complex_index(x, dimension, make is reduction.Argmax), I64)
+        else:
+            result = b.emit1(make(dimension, I64), x)
         if keepdims:
             kept = [1] * len(shape) if axis is None else [*shape[:dimension], 1, *shape[dimension + 1 :]]
             result = b.reshape(result, kept)

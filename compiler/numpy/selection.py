@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rematc.compiler.numpy.elementwise import is_finite, truncate, truth
+from rematc.compiler.numpy.elementwise import is_finite, maximum, minimum, truncate, truth
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
@@ -83,9 +83,9 @@ def clip(
     values, _, _ = _together("np.clip", a, *bounds)
     b, result = here(), values[0]
     if low is not None:
-        result = b.maximum(result, values[1])
+        result = maximum(b, result, values[1])
     if high is not None:
-        result = b.minimum(result, values[-1])
+        result = minimum(b, result, values[-1])
     return wrap(result if dtype is None else b.convert(result, as_ir_dtype(dtype)))
 
 

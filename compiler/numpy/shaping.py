@@ -16,6 +16,7 @@ from rematc.compiler.numpy.operands import (
     as_ir_dtype,
     broadcast_shape,
     broadcast_value,
+    converted,
     fail,
     here,
     normalize_axes,
@@ -30,7 +31,7 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.numpy.reductions import accumulator
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.types import BOOL, I64, TensorType
+from rematc.ir.types import I64, TensorType
 
 
 def reshape(
@@ -299,9 +300,7 @@ def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Tracer:
 def astype(x: ArrayLike, dtype: object, /, *, copy: bool = True, device: object = None) -> Tracer:
     """As np.astype: bool is whether an element is not zero; floats are cut towards zero."""
     value, b, target = value_of(x), here(), as_ir_dtype(dtype)
-    if target is BOOL and not value.type.dtype.is_bool:
-        return wrap(b.compare(value, b.zeros(value.type), "NE"))
-    return wrap(b.convert(value, target))
+    return wrap(converted(b, value, target))
 
 
 def sliding_window_view(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rematc.compiler.numpy import elementwise
 from rematc.compiler.numpy.elementwise import is_nan, stopped
 from rematc.compiler.numpy.operands import (
     ArrayLike,
@@ -146,10 +147,8 @@ def _places(line: Value, targets: Value, side: str) -> Value:
 def _is_less(x: Value, y: Value) -> Value:
     """x < y, a NaN being greater than any number."""
     b = here()
-    if x.type.dtype.is_complex:
-        fail("np.searchsorted of complex numbers is not supported; search for their real parts or magnitudes")
-    less = b.compare(x, y, "LT")
-    if not x.type.dtype.is_float:
+    less = elementwise.RULES["less"](b, x, y)
+    if not x.type.dtype.is_inexact:
         return less
     return b.logical_or(less, b.logical_and(is_nan(b, y), b.logical_not(is_nan(b, x))))
 

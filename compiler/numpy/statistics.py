@@ -156,7 +156,7 @@ def _nan_extremum(function: Callable[..., Tracer], neutral: float) -> Callable[.
         a: ArrayLike, axis: Axis = None, keepdims: object = False, initial: ArrayLike = None, where: ArrayLike = True
     ) -> Tracer:
         b, x = here(), value_of(a)
-        if not x.type.dtype.is_float:
+        if not x.type.dtype.is_inexact:
             return function(a, axis=axis, keepdims=keepdims, initial=initial, where=where)
         is_number = _is_number(a)
         numbers = select_elements(x, is_number, neutral)
@@ -174,7 +174,7 @@ def _nan_index(function: Callable[..., Tracer], neutral: float) -> Callable[...,
 
     def apply(a: ArrayLike, axis: Axis = None, *, keepdims: object = False) -> Tracer:
         x = value_of(a)
-        if x.type.dtype.is_float:
+        if x.type.dtype.is_inexact:
             x = select_elements(x, _is_number(a), neutral)
         return function(wrap(x), axis=axis, keepdims=keepdims)
 

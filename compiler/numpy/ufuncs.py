@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -16,6 +17,7 @@ from rematc.compiler.numpy.operands import (
     as_operand,
     broadcast_operand,
     broadcast_shape,
+    broadcast_value,
     fail,
     here,
     shape_of,
@@ -28,7 +30,7 @@ from rematc.compiler.numpy.special_functions import SPECIAL_RULES
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
-from rematc.ir.types import DType
+from rematc.ir.types import I64, U64, DType
 
 #: Rules on the bits of numbers.
 _BIT_RULES: dict[str, Rule] = {"spacing": float_bits.spacing, "gcd": float_bits.gcd, "lcm": float_bits.lcm}
@@ -114,7 +116,41 @@ def call_ufunc(ufunc: np.ufunc, *inputs: ArrayLike, dtype: object = None) -> Tra
         fail(f"the ufunc {ufunc.__name__} is not supported on traced arrays; {_GENERAL_ADVICE}")
     operands = [as_operand(x) for x in inputs]
     taken, given = _resolve(ufunc, operands, dtype)
+    if ufunc.__name__ in _BEYOND and taken[0].is_integer:
+        operands, taken = _within_range(operands, taken[0]), _wide_enough(operands, taken)
     return wrap(_elementwise(rule, ufunc.__name__, operands, taken, given[0]))
+
+
+#: Comparisons: they are defined of integers that the dtype of the array cannot hold.
+_BEYOND = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
+
+
+def _wide_enough(operands: Sequence[ArrayLike], taken: tuple[DType, ...]) -> tuple[DType, ...]:
+    """The dtypes of the operands of a comparison: 64 bits where one is a traced Python integer, of unknown value."""
+    if not any(isinstance(x, Tracer) and x.weak for x in operands):
+        return taken
+    return tuple([dtype if dtype is U64 and not _is_weak(x) else I64 for x, dtype in zip(operands, taken, strict=True)])
+
+
+def _is_weak(x: ArrayLike) -> bool:
+    return isinstance(kind_of(x), type)
+
+
+def _within_range(operands: Sequence[ArrayLike], dtype: DType) -> list[ArrayLike]:
+    """The operands of a comparison, of which a Python integer may be out of the range of the other one's dtype.
+
+    The comparison is then the same for all elements: of two numbers that compare so.
+    """
+    iinfo: Any = np.iinfo
+    limits = iinfo(dtype.numpy)
+    for place, x in enumerate(operands):
+        if type(x) is int and not limits.min <= x <= limits.max:
+            # An element, compared with what is above all elements, is as 0 with 1; below, as 1 with 0.
+            other = broadcast_value(here(), value_of(0, dtype), shape_of(operands[1 - place]))
+            pair = [other, other]
+            pair[place if x > 0 else 1 - place] = here().full(other.type, 1)
+            return [wrap(value) for value in pair]
+    return list(operands)
 
 
 def _elementwise(rule: Rule, name: str, operands: Sequence[ArrayLike], taken: Sequence[DType], given: DType) -> Value:
