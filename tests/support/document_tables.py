@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Iterable
 
 import rematc
@@ -10,6 +11,7 @@ import rematc.ir.ops  # registers the ops
 from rematc.ir.core import OPS, Op
 from rematc.ir.types import DTYPES
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS
+from rematc.numpy import supported
 from rematc.passes.policies import describe_policies
 
 
@@ -54,12 +56,27 @@ def names_table() -> str:
     return "\n" + _table(("name", "what it is"), rows) + "\n"
 
 
+def numpy_list() -> str:
+    """The functions of NumPy that can be traced, by module."""
+    modules: dict[str, list[str]] = {}
+    for name in supported():
+        module, _, function = name.rpartition(".")
+        if not module.startswith("scipy"):
+            modules.setdefault(module, []).append(f"`{function}`")
+    parts = [
+        textwrap.fill(f"- `{module}`: {', '.join(names)}", 120, subsequent_indent="  ", break_on_hyphens=False)
+        for module, names in sorted(modules.items())
+    ]
+    return "\n" + "\n".join(parts) + "\n\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "ops": ops_table,
     "types": types_table,
     "laws": laws_list,
     "policies": policies_table,
     "names": names_table,
+    "numpy": numpy_list,
 }
 
 
