@@ -40,8 +40,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 from benchmarks.models import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
 from benchmarks.naive import cut_into_runs
 from rematc.ir.errors import CompileError
-from rematc.lowering.hlo.parser import parse_hlo  # noqa: E402
-from rematc.lowering.hlo.products import executed_products  # noqa: E402
+from rematc.lowering.hlo.parser import parse_hlo
+from rematc.lowering.hlo.products import executed_products
 from rematc.passes.policies import parse_policy
 
 POLICIES = ("nothing", "dots", "dots-no-batch", "names", "auto")

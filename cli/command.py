@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 import rematc
+from rematc.cli.check import require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
 from rematc.cli.emission import emitted_text
@@ -76,6 +77,8 @@ def _report(step: TrainingStep) -> None:
         _print_json(report_as_dict(report, run, _facts(step) | {"policy": options.policy}))
     else:
         _print_report(step, report, run)
+    if options.strict:
+        require_kept(report.check)
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:

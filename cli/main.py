@@ -72,6 +72,7 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
 @click.option("--passes", metavar="PIPELINE", help="Passes instead of the default ones, as 'simplify,cse,dce'.")
 @click.option("--print-between-passes", is_flag=True, help="Print the IR after each pass, on standard error.")
 @click.option("--time-passes", is_flag=True, help="Print what each pass took, on standard error.")
+@click.option("--strict", is_flag=True, help="Fail where XLA undid some of the recomputation.")
 @click.option("--json", is_flag=True, help="Print the report or comparison as one JSON document.")
 @click.option(
     "--list-policies",

@@ -29,6 +29,7 @@ class Options:
         passes: a pipeline instead of the default one.
         print_between_passes: whether to print the graph after each pass.
         time_passes: whether to print what each pass took.
+        strict: whether a plan that XLA undid is an error.
         json: whether to print JSON.
         quiet: no progress, no baseline.
         verbose: nothing is left out.
@@ -49,6 +50,7 @@ class Options:
     passes: str | None
     print_between_passes: bool
     time_passes: bool
+    strict: bool
     json: bool
     quiet: bool
     verbose: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rematc.cli.check import check_table
 from rematc.cli.measurement import Run
 from rematc.cli.tables import Table
 from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
@@ -20,6 +21,8 @@ def report_tables(heading: str, policy: str, report: Report, run: Run | None, *,
     for one in report.derivatives:
         tables += _derivative_tables(one, is_complete, len(report.derivatives) > 1)
     tables.append(_figures_table(report, policy))
+    if report.check is not None:
+        tables.append(check_table(report.check))
     if run is not None:
         tables += run_tables(run, is_complete=is_complete)
     return tables

@@ -10,14 +10,15 @@ distinct, and F found:
                  multiples, two products of one operand as a wider one); it says nothing of barriers
 
 Sizes without a recomputed product cannot have lost one. Sizes are numbers of multiplications, since XLA swaps,
-transposes and flattens operands as it likes.
+transposes and flattens operands as it likes. Of products with vectors nothing is said: XLA turns some of them into
+multiplications and sums.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.lowering.hlo.merging import TooLargeError, repeated_products
 from rematc.lowering.hlo.module import SourceLine
@@ -57,6 +58,7 @@ class Comparison:
         merged: how many recomputed products XLA merged.
         where: these by kind and line.
         rewritten: planned products of sizes that XLA computes in another form.
+        unseen: how many of the recomputed products are of such sizes, or with vectors; of them nothing can be told.
         duplicated: products that XLA computes more often than planned.
         unknown_loops: loops whose number of steps is not known; their bodies count once.
         unread: why the modules could not be compared; "" where they could.
@@ -68,6 +70,7 @@ class Comparison:
     merged: int = 0
     where: tuple[Merged, ...] = ()
     rewritten: int = 0
+    unseen: int = 0
     duplicated: int = 0
     unknown_loops: int = 0
     unread: str = ""
@@ -87,13 +90,22 @@ def compare_modules(before: str, after: str) -> Comparison:
     if entering.entry is None or running.entry is None:
         return Comparison(unread="the text has no entry")
     planned, merged = _by_size(repetition.all), _by_size(repetition.merged)
-    return _compared(planned, merged, found, repetition.repeated, entering.unread + found.unread)
+    seen = Counter({product: count for product, count in repetition.repeated.items() if not product.is_with_vector})
+    compared = _compared(planned, merged, found, seen, entering.unread + found.unread)
+    with_vectors = repetition.repeated.total() - seen.total()
+    return replace(
+        compared,
+        planned=repetition.all.total(),
+        recomputed=repetition.repeated.total(),
+        unseen=compared.unseen + with_vectors,
+    )
 
 
 def _by_size(counts: Mapping[Product, int]) -> Counter[int]:
     sizes: Counter[int] = Counter()
     for product, count in counts.items():
-        sizes[product.multiplications] += count
+        if not product.is_with_vector:
+            sizes[product.multiplications] += count
     return sizes
 
 
@@ -102,20 +114,20 @@ def _compared(
 ) -> Comparison:
     there = found.by_size()
     lost: dict[int, int] = {}
-    rewritten = 0
+    rewritten = unseen = 0
     for size, count in planned.items():
         if there[size] < distinct[size]:
             rewritten += count - there[size]
+            unseen += count - distinct[size]
         elif there[size] < count:
             lost[size] = count - there[size]
     where = _where(lost, repeated, found)
     return Comparison(
-        planned=planned.total(),
-        recomputed=repeated.total(),
         found=str(found.total),
         merged=sum(lost.values()),
         where=where,
         rewritten=rewritten,
+        unseen=unseen,
         duplicated=sum(max(count - planned[size], 0) for size, count in there.items() if size in planned),
         unknown_loops=found.unknown_loops,
         unread=f"{unread} lines of XLA's text are in a form unknown here" if unread and lost else "",
@@ -130,7 +142,7 @@ def _where(lost: Mapping[int, int], repeated: Counter[Product], found: Executed)
         candidates = [(product, planned) for product, planned in repeated.items() if product.multiplications == size]
         there: Counter[SourceLine | None] = Counter()
         for product, times in found.products.items():
-            if product.multiplications == size:
+            if product.multiplications == size and not product.is_with_vector:
                 there[product.source] += times.most
         candidates.sort(key=lambda row: there[row[0].source] - row[1])
         for product, planned in candidates:

@@ -13,8 +13,8 @@ from rematc.passes.accounting import Repeated, split_backward
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 
-#: Verdicts. Of the first two a plan that recomputes nothing gives "nothing recomputed".
-KEPT, NOTHING, UNDONE, UNKNOWN = "kept", "nothing recomputed", "undone", "could not read"
+#: The verdicts.
+KEPT, NOTHING, UNDONE, UNKNOWN = "kept", "nothing recomputed", "undone", "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,14 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
         return UNDONE, message, _WAY_OUT
     notes = _notes(comparison)
     if looped and not comparison.recomputed:
-        planned, found = comparison.planned, comparison.found
-        message = f"kept: recomputation in loops, where XLA merges nothing; {planned} products planned, {found} executed"
-        return KEPT, message + notes, ""
+        counts = f"{comparison.planned} products planned, {comparison.found} executed"
+        return KEPT, f"kept: recomputation in loops, where XLA merges nothing; {counts}{notes}", ""
     if not comparison.recomputed:
         return NOTHING, f"no product is recomputed; {comparison.found} executed{notes}", ""
     count = comparison.recomputed
+    if comparison.unseen == count:
+        reason = "XLA computes such products, most of them with vectors, in other forms"
+        return UNKNOWN, f"cannot tell whether {count} recomputed {_products(count)} were kept: {reason}", ""
     return KEPT, f"kept: {count} recomputed {_products(count)}, {comparison.found} executed in all{notes}", ""
 
 

@@ -42,11 +42,13 @@ class Product:
         multiplications: how many it takes.
         text: what it is: `dot f32[8,16], 32 terms each`.
         source: the user's line it comes from, if the module says.
+        is_with_vector: whether one operand is a vector, or each sum has one term: XLA may compute it without a product.
     """
 
     multiplications: int
     text: str
     source: SourceLine | None = None
+    is_with_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,11 @@ class Executed:
         return sum(product.multiplications * times.most for product, times in self.products.items())
 
     def by_size(self) -> Counter[int]:
-        """How many products of each number of multiplications."""
+        """How many products of matrices there are of each number of multiplications."""
         counts: Counter[int] = Counter()
         for product, times in self.products.items():
-            counts[product.multiplications] += times.most
+            if not product.is_with_vector:
+                counts[product.multiplications] += times.most
         return counts
 
 
@@ -251,22 +254,24 @@ def _dot(instruction: Instruction, computation: Computation, module: HloModule) 
     shapes = _operand_shapes(instruction, computation)
     if not shapes:
         return None
-    contracted = _contracted(instruction.attributes)
+    contracted = _dimensions(instruction.attributes, "contracting")
     if any(dimension >= len(shapes[0].sizes) for dimension in contracted):
         return None
     terms = math.prod([shapes[0].sizes[dimension] for dimension in contracted])
+    batch = _dimensions(instruction.attributes, "batch")
+    batched = math.prod([shapes[0].sizes[dimension] for dimension in batch if dimension < len(shapes[0].sizes)])
+    rows = math.prod(shapes[0].sizes) // max(terms * batched, 1)
+    columns = math.prod(result.sizes) // max(rows * batched, 1)
     text = f"dot {result}, {terms} term{'s' * (terms != 1)} each"
-    return Product(math.prod(result.sizes) * terms, text, source_line(instruction, module))
+    is_with_vector = 1 in (rows, columns, terms)
+    return Product(math.prod(result.sizes) * terms, text, source_line(instruction, module), is_with_vector)
 
 
-_JSON_CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
-
-
-def _contracted(attributes: str) -> tuple[int, ...]:
-    """Contracted dimensions of the left operand; a library call has them in its configuration."""
-    if found := _JSON_CONTRACTED.search(attributes):
+def _dimensions(attributes: str, kind: str) -> tuple[int, ...]:
+    """Batch or contracting dimensions of the left operand; a library call has them in its configuration."""
+    if found := re.search(rf'"lhs_{kind}_dimensions":\[([^\]]*)\]', attributes):
         return tuple([int(digits) for digits in re.findall(r"\d+", found[1])])
-    return integers(attributes, "lhs_contracting_dims")
+    return integers(attributes, f"lhs_{kind}_dims")
 
 
 def _convolution(

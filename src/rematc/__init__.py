@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import rematc.numpy
     import rematc.policies
     import rematc.random  # noqa: F401  # makes the submodules known to type checkers
+    from rematc.compiler.check.jax_functions import check_jax as check_jax
     from rematc.compiler.control_flow.branching import cond as cond
     from rematc.compiler.control_flow.branching import switch as switch
     from rematc.compiler.control_flow.loops import associative_scan as associative_scan
@@ -100,6 +101,7 @@ _HOMES = {
     "load": "rematc.compiler.driver",
     "lower": "rematc.compiler.driver",
     "trace": "rematc.compiler.driver",
+    "check_jax": "rematc.compiler.check.jax_functions",
     "jit": "rematc.compiler.execution.jit",
     "closure_convert": "rematc.compiler.transforms.implicit",
     "custom_root": "rematc.compiler.transforms.implicit",

@@ -1,0 +1,22 @@
+"""The check as a table, and as an error under `--strict`."""
+
+from __future__ import annotations
+
+from rematc.cli.tables import Table
+from rematc.compiler.reports.check import Check
+from rematc.ir.errors import CompileError
+
+
+def check_table(check: Check) -> Table:
+    """What was planned and what XLA runs: the verdict as the title, merged products as rows, the way out below."""
+    rows = tuple(
+        (f"merged {row.count} of {row.planned}", row.product, "" if row.source is None else f"from {row.source}")
+        for row in check.comparison.where
+    )
+    return Table(f"check: {check.message}", ("", "", ""), (False, False, False), rows, check.way_out)
+
+
+def require_kept(check: Check | None) -> None:
+    """Raise CompileError where XLA undid some of the plan."""
+    if check is not None and check.is_broken:
+        raise CompileError(f"{check.message}; {check.way_out}")

@@ -1,0 +1,181 @@
+"""`check_jax`: whether the `jax.checkpoint`s in a JAX function do what they are there for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jaxlib.version
+
+from rematc.compiler.check.comparison import Comparison, compare_modules
+from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
+from rematc.compiler.reports.residuals import format_bytes
+from rematc.ir.errors import CompileError
+from rematc.lowering import jax_adapter
+from rematc.lowering.runtime import barrier_options, compile_program
+from rematc.lowering.stripping import without_barriers
+
+#: Recomputation that leaves more than this part of the memory is said to save nothing.
+_NO_GAIN = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class JaxCheck:
+    """What XLA made of a JAX function's checkpoints. Memory is temporary memory as XLA reports it, in bytes.
+
+    Attributes:
+        verdict: "kept", "undone", "nothing recomputed" or "cannot tell", as in `Check`.
+        message: the verdict as a sentence.
+        way_out: what to do about it; "" where nothing needs to be done.
+        comparison: the products of the module that XLA was given and of the one that it runs.
+        barriers: optimization barriers in the program as JAX lowers it.
+        temp_bytes: compiled as JAX compiles it.
+        without_bytes: the same program with its barriers taken out, so that XLA may merge the recomputation with the
+            forward pass: about what it takes without checkpoints. None where it was not measured; it is not where all
+            recomputation is in loops, from which taking out barriers does not remove it.
+        held_bytes: with the compile option that keeps barriers until XLA has scheduled. None where this jaxlib keeps
+            them by itself.
+        flops: floating-point operations as JAX compiles it, a loop's body counted once.
+        without_flops: the same with the barriers taken out.
+    """
+
+    verdict: str
+    message: str
+    way_out: str
+    comparison: Comparison
+    barriers: int
+    temp_bytes: int
+    without_bytes: int | None
+    held_bytes: int | None
+    flops: float
+    without_flops: float | None
+
+    @property
+    def is_effective(self) -> bool | None:
+        """Whether the checkpoints save memory; None where that was not measured."""
+        return None if self.without_bytes is None else self.temp_bytes < _NO_GAIN * self.without_bytes
+
+    def __str__(self) -> str:
+        lines = [self.message, *[f"  {row}" for row in self.comparison.where]]
+        if self.way_out:
+            lines.append(f"  {self.way_out}")
+        lines.append(f"  temporary memory {format_bytes(self.temp_bytes)}, {self.flops / 1e9:.1f} GFLOP")
+        if self.without_bytes is not None and self.without_flops is not None:
+            amount = format_bytes(self.without_bytes)
+            lines.append(f"  with the barriers taken out {amount}, {self.without_flops / 1e9:.1f} GFLOP")
+        if self.held_bytes is not None:
+            lines.append(f"  with barriers that hold {format_bytes(self.held_bytes)}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, object]:
+        """The check as JSON-able data."""
+        return {**asdict(self), "where": [str(row) for row in self.comparison.where]}
+
+
+def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxCheck:
+    """Compile a JAX function as JAX does, and say whether XLA kept what its `jax.checkpoint`s recompute.
+
+        step = jax.jit(jax.value_and_grad(loss))
+        print(rematc.check_jax(step, params, batch))
+
+    It is compiled up to three times (as it is; without barriers; with barriers that hold, where this jaxlib drops
+    them) and not run.
+
+    Args:
+        function: what `jax.jit` returns, or a function to be handed to it.
+        args: its arguments: arrays or `jax.ShapeDtypeStruct`s.
+        kwargs: its keyword arguments.
+
+    Raises:
+        CompileError: where `function` is neither. What JAX raises for a function that it cannot lower goes through.
+    """
+    if not callable(function):
+        raise CompileError(f"check_jax takes a JAX function, got a {type(function).__name__}; pass jax.jit(f)")
+    jitted: Any = function if hasattr(function, "lower") else jax.jit(function)
+    lowered = jitted.lower(*args, **kwargs)
+    compiled = lowered.compile()
+    before = lowered.as_text(dialect="hlo", debug_info=True)
+    comparison = compare_modules(before, compiled.as_text() or "")
+    text: str = lowered.as_text()
+    barriers = text.count("stablehlo.optimization_barrier")
+    without = _without(text) if barriers and comparison.recomputed else None
+    options = barrier_options(jax_adapter.default_platform()) if barriers else {}
+    held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
+    temp = _temp_bytes(compiled)
+    verdict, message, way_out = _judge(comparison, barriers, temp, None if without is None else without[0], held)
+    return JaxCheck(
+        verdict,
+        message,
+        way_out,
+        comparison,
+        barriers,
+        temp,
+        None if without is None else without[0],
+        held,
+        _flops(compiled),
+        None if without is None else without[1],
+    )
+
+
+def _without(text: str) -> tuple[int, float] | None:
+    """Temporary memory and FLOPs of the module without barriers."""
+    program = without_barriers(text, "without_barriers")
+    if program is None:
+        return None
+    executable = compile_program(program)
+    return executable.memory().temp_bytes, executable.flops()
+
+
+def _temp_bytes(compiled: Any) -> int:
+    return int(compiled.memory_analysis().temp_size_in_bytes)
+
+
+def _flops(compiled: Any) -> float:
+    return float((compiled.cost_analysis() or {}).get("flops", 0.0))
+
+
+def _judge(
+    comparison: Comparison, barriers: int, temp: int, without: int | None, held: int | None
+) -> tuple[str, str, str]:
+    """Verdict, sentence and way out. Products that run are not enough: memory must be saved too."""
+    verdict, message, way_out = judge(comparison)
+    if verdict == UNKNOWN:
+        return verdict, message, way_out
+    if not comparison.recomputed:
+        return _without_products(message, barriers)
+    is_cured = held is not None and held < _NO_GAIN * temp
+    cure = _cure(held, temp) if held is not None and is_cured else _WRAP
+    if verdict == UNDONE:
+        return verdict, message, cure
+    if is_cured:
+        message = (
+            f"jaxlib {jaxlib.version.__version__} deletes barriers before it schedules: {comparison.recomputed} "
+            "products are recomputed, and what that was to save is not saved"
+        )
+        return UNDONE, message, cure
+    if without is not None and temp >= _NO_GAIN * without:
+        message = f"{comparison.recomputed} products are recomputed, and save no memory"
+        return UNDONE, message, _WRAP
+    return KEPT, message, ""
+
+
+_WRAP = (
+    "wrap smaller parts, each layer say: a checkpoint recomputes all that it wraps before its backward pass begins, "
+    "and so saves only what other checkpoints need; rematc.value_and_grad(loss, policy=...) cuts by itself"
+)
+
+
+def _cure(held: int, temp: int) -> str:
+    option = '{"xla_disable_hlo_passes": "cse_barrier_expander"}'
+    effect = f"{format_bytes(held)} instead of {format_bytes(temp)}"
+    return f"pass compiler_options={option} to jax.jit ({effect}), or upgrade to jaxlib 0.12"
+
+
+def _without_products(message: str, barriers: int) -> tuple[str, str, str]:
+    if barriers:
+        count = "1 barrier" if barriers == 1 else f"{barriers} barriers"
+        sentence = f"{count}; products are recomputed in loops only, where XLA merges nothing, or not at all"
+        return KEPT, sentence, ""
+    return NOTHING, f"no checkpoint outside loops leaves a barrier; {message}", ""
