@@ -163,7 +163,7 @@ SUPPORTED: dict[str, Call] = {
     "np.piecewise": _call(lambda x: np.piecewise(x, [x > 0], [np.sin, np.exp]), A),
     "np.clip": _call(lambda x: np.clip(x, -0.5, 0.5), A),
     **_each("np", "round around fix nan_to_num sinc real imag angle isreal iscomplex", A),
-    **_each("np", "isposinf isneginf real_if_close unwrap", A),
+    **_each("np", "isposinf isneginf real_if_close unwrap i0", A),
     **_each("np", "isclose allclose array_equal array_equiv", A, P),
     "np.interp": _call(lambda x, y: np.interp(x, [-2.0, 0.0, 1.0, 3.0], y), A, V[:4]),
     "np.take": _call(lambda x: np.take(x, [2, 0], 1), A),
@@ -234,10 +234,6 @@ REFUSED: dict[str, Refusal] = {
     **_refused("np", "busday_count busday_offset", "not supported", lambda f, x: f(x, x)),
     **_refused("np", "is_busday datetime_as_string", "not supported"),
 }
-if "np.i0" in supported():
-    SUPPORTED |= _each("np", "i0", A)
-else:
-    REFUSED |= _refused("np", "i0", "not supported")
 
 
 def _functions() -> Iterator[tuple[str, Any]]:
