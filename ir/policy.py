@@ -55,6 +55,10 @@ class Policy(Protocol):
     def is_everything(self) -> bool:
         """Whether the policy lets every value be saved: then a checkpoint changes nothing."""
 
+    @property
+    def saves_least(self) -> bool:
+        """Whether of what may be saved as few bytes are as will do: what follows from them by fusible work is not."""
+
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
         """One decision per result of `op`, or a single one for all of them.
 
@@ -71,6 +75,7 @@ class SaveNothing:
 
     spec = "nothing"
     is_everything = False
+    saves_least = False
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
         """Recompute."""

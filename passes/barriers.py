@@ -6,8 +6,13 @@ After:   %0, %1: f32[4], f32[4] = optimization_barrier %x, %ct
 
 The barrier holds the residuals and the incoming cotangents: XLA can neither merge the recomputation with the forward
 evaluation, nor start it before the cotangent is there. Without the cotangent nothing is saved. A region that is not
-differentiated needs no barrier and dissolves. Operands for which `prevent_cse` is not set pass by; in the body of a
-loop those too for which nothing is said.
+differentiated needs no barrier and dissolves. Operands for which `prevent_cse` is not set pass by; where nothing is
+said of it, parameters of the program pass by as well, as long as all that is recomputed depends on another operand,
+and in the body of a loop all operands.
+
+The strategy `conditional` is for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where
+one cannot pass compile options): the region becomes the branch of a `case` that is always taken, which the compiler
+cannot know, since its index follows from an operand's bits. XLA moves nothing into a branch or out of it.
 """
 
 from __future__ import annotations
@@ -17,17 +22,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
+from rematc.ir.ops.branches import Case
+from rematc.ir.ops.complex_parts import Real
+from rematc.ir.ops.conversion import BitcastConvert
+from rematc.ir.ops.logical import Or
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.types import F32, I32
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
-STRATEGIES = ("optimization_barrier", "none")
+STRATEGIES = ("optimization_barrier", "conditional", "none")
 
 
 @register_pass
@@ -36,7 +47,7 @@ class Barriers(Pass):
     """Dissolve checkpoint regions, the differentiated ones behind a barrier.
 
     Attributes:
-        strategy: `optimization_barrier`, or `none` to let XLA merge as it likes.
+        strategy: `optimization_barrier`, `conditional`, or `none` to let XLA merge as it likes.
     """
 
     name: ClassVar[str] = "barriers"
@@ -56,43 +67,125 @@ class Barriers(Pass):
     def _dissolved(self, graph: Graph, is_in_loop: bool) -> Graph:
         equations: list[Equation] = []
         env: dict[Value, Value] = {}
-        self._dissolve(graph.equations, equations, env, is_in_loop)
+        self._dissolve(graph.equations, equations, env, _Place(frozenset(graph.params), is_in_loop))
         results = tuple([env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(equations), results)
 
     def _dissolve(
-        self, equations: Sequence[Equation], into: list[Equation], env: dict[Value, Value], is_in_loop: bool
+        self, equations: Sequence[Equation], into: list[Equation], env: dict[Value, Value], place: _Place
     ) -> None:
         for eqn in equations:
             operands = tuple([env.get(value, value) for value in eqn.operands])
             match eqn.op:
+                case Checkpoint(is_differentiated=True) as op if any(pins := place.pins(op, operands)):
+                    self._keep(op, Equation(op, operands, eqn.results, eqn.loc), pins, into, env, place)
                 case Checkpoint() as op:
-                    pins = op.pinned_in_loop if is_in_loop else op.pinned
-                    inputs = self._pin(pins, operands, eqn, into) if op.is_differentiated else operands
-                    body: list[Equation] = []
-                    results = copy_equations(op.body, inputs, body)
-                    self._dissolve(body, into, env, is_in_loop)
-                    env.update(zip(eqn.results, [env.get(value, value) for value in results], strict=True))
+                    self._inline(op, operands, eqn, into, env, place)
                 case Call() as op:
-                    into.append(Equation(Call(self._dissolved(op.body, is_in_loop)), operands, eqn.results, eqn.loc))
+                    body = self._dissolved(op.body, place.is_in_loop)
+                    into.append(Equation(Call(body), operands, eqn.results, eqn.loc))
                 case op if op.regions():
                     # Between the steps of two loops XLA merges nothing: recomputation in a step needs no barrier.
-                    is_inside = is_in_loop or not (isinstance(op, Scan) and op.is_unrolled)
+                    is_inside = place.is_in_loop or not (isinstance(op, Scan) and op.is_unrolled)
                     inside = RegionRewriter(partial(self._dissolved, is_in_loop=is_inside)).op(op)
                     into.append(Equation(inside, operands, eqn.results, eqn.loc))
                 case op:
                     into.append(eqn if operands == eqn.operands else Equation(op, operands, eqn.results, eqn.loc))
 
-    def _pin(
-        self, pins: Sequence[bool], operands: tuple[Value, ...], eqn: Equation, into: list[Equation]
-    ) -> tuple[Value, ...]:
-        """The operands as they leave a barrier over those that are pinned, each distinct value once."""
-        if self.strategy == "none":
-            return operands
-        pinned = dict.fromkeys(value for value, is_set in zip(operands, pins, strict=True) if is_set)
-        if not pinned:
-            return operands
-        results = tuple(Value(value.type, value.name) for value in pinned)
-        into.append(Equation(OptimizationBarrier(), tuple(pinned), results, eqn.loc))
-        renamed = dict(zip(pinned, results, strict=True))
-        return tuple([renamed[value] if is_set else value for value, is_set in zip(operands, pins, strict=True)])
+    def _inline(
+        self,
+        op: Checkpoint,
+        operands: tuple[Value, ...],
+        eqn: Equation,
+        into: list[Equation],
+        env: dict[Value, Value],
+        place: _Place,
+    ) -> None:
+        body: list[Equation] = []
+        results = copy_equations(op.body, operands, body)
+        self._dissolve(body, into, env, place)
+        env.update(zip(eqn.results, [env.get(value, value) for value in results], strict=True))
+
+    def _keep(
+        self,
+        op: Checkpoint,
+        eqn: Equation,
+        pins: Sequence[bool],
+        into: list[Equation],
+        env: dict[Value, Value],
+        place: _Place,
+    ) -> None:
+        """Dissolve a differentiated region so that what it recomputes stays where it is."""
+        pinned = tuple(dict.fromkeys(value for value, is_set in zip(eqn.operands, pins, strict=True) if is_set))
+        source = next((value for value in reversed(pinned) if value.type.size), None)
+        if self.strategy == "conditional" and source is not None:
+            into.extend(_as_branch(self._dissolved(op.body, place.is_in_loop), eqn, source))
+            return
+        operands = eqn.operands
+        if self.strategy == "optimization_barrier":
+            results = tuple(Value(value.type, value.name) for value in pinned)
+            into.append(Equation(OptimizationBarrier(), pinned, results, eqn.loc))
+            renamed = dict(zip(pinned, results, strict=True))
+            operands = tuple(
+                [renamed[value] if is_set else value for value, is_set in zip(operands, pins, strict=True)]
+            )
+        self._inline(op, operands, eqn, into, env, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a region stands.
+
+    Attributes:
+        params: the parameters of the graph.
+        is_in_loop: whether that is the body of a loop.
+    """
+
+    params: frozenset[Value]
+    is_in_loop: bool
+
+    def pins(self, op: Checkpoint, operands: Sequence[Value]) -> tuple[bool, ...]:
+        """Which operands of a differentiated region are held behind its barrier."""
+        if self.is_in_loop:
+            return op.pinned_in_loop
+        if op.prevent_cse is not None:
+            return op.pinned
+        return _fewest_pins(op.body, [value in self.params for value in operands])
+
+
+def _fewest_pins(body: Graph, is_free: Sequence[bool]) -> tuple[bool, ...]:
+    """All operands but the free ones, and of these as many small ones as everything in the body needs to depend on one.
+
+    An equation that depends on no operand behind the barrier is the forward evaluation's, to XLA.
+    """
+    pinned = {value for value, is_set in zip(body.params, is_free, strict=True) if not is_set}
+    params = set(body.params)
+    behind = set(pinned)
+    for eqn in body.equations:
+        if behind.isdisjoint(eqn.operands):
+            own = [value for value in eqn.operands if value in params]
+            if not own:
+                continue
+            smallest = min(own, key=lambda value: value.type.bytes)
+            pinned.add(smallest)
+            behind.add(smallest)
+        behind.update(eqn.results)
+    return tuple([value in pinned for value in body.params])
+
+
+def _as_branch(body: Graph, eqn: Equation, source: Value) -> list[Equation]:
+    """A `case` that always takes the body; its index is an odd number out of the bits of `source`."""
+    b = Builder("branch")
+    b.loc = eqn.loc
+    first = b.reshape(b.slice(source, (0,) * source.type.rank, (1,) * source.type.rank), ())
+    if first.type.dtype.is_complex:
+        first = b.emit1(Real(), first)
+    is_float = first.type.dtype.is_float
+    bits = b.emit1(BitcastConvert(I32), b.convert(first, F32)) if is_float else b.convert(first, I32)
+    index = b.emit1(Or(), bits, b.full(bits.type, 1))
+    skip = Builder("skipped")
+    for value in body.params:
+        skip.parameter(value.type, value.name)
+    skipped = skip.build(*[skip.zeros(value.type) for value in body.results])
+    case = Equation(Case((skipped, body)), (index, *eqn.operands), eqn.results, eqn.loc)
+    return [*b.equations, case]

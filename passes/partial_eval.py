@@ -16,7 +16,7 @@ region. So a value crosses two regions only if both policies let it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
@@ -31,6 +31,7 @@ from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Polic
 from rematc.passes.aliases import Aliases, find_aliases
 from rematc.passes.dce import DeadCode, Prunable
 from rematc.passes.inline import copy_equations, inline_for_differentiation
+from rematc.passes.least_residuals import Derivation, least_residuals
 from rematc.passes.locating import located
 
 
@@ -79,10 +80,7 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
     split = _classify(graph, is_unknown, policy)
     staged = _live_staged(split, split.resolve(graph.results))
     plan = _Planner(split, graph, policy)
-    for eqn in staged:
-        for value in eqn.operands:
-            if value not in split.unknown:
-                plan.need(value)
+    plan.need_all(dict.fromkeys(value for eqn in staged for value in eqn.operands if value not in split.unknown))
     results = split.resolve(graph.results)
     staged_results = tuple([value for value in results if value in split.unknown])
     return _assemble(graph, is_unknown, split, plan, (staged, staged_results))
@@ -98,8 +96,7 @@ def rematerialize(graph: Graph, policy: Policy) -> PartialEvaluation:
     split = _classify(graph, is_unknown, policy)
     plan = _Planner(split, graph, policy)
     results = split.resolve(graph.results)
-    for value in results:
-        plan.need(value)
+    plan.need_all(dict.fromkeys(results))
     return _assemble(graph, is_unknown, split, plan, ([], results))
 
 
@@ -240,11 +237,42 @@ class _Planner:
                 self.constant.update(eqn.results)
         self.again = split.again
         self.decisions: dict[Value, Decision] = dict(split.decided)
+        self.given = frozenset(split.decided)
         self.residuals: dict[Value, Residual] = {}
         self.recomputed: dict[int, Equation] = {}
 
-    def need(self, wanted: Value) -> None:
-        """Make a known value available in the staged graph."""
+    def need_all(self, wanted: Iterable[Value]) -> None:
+        """Make known values available in the staged graph."""
+        wanted = list(wanted)
+        if self.policy is not None and self.policy.saves_least:
+            self._decide_all(wanted)
+        for value in wanted:
+            self._need(value)
+
+    def _decide_all(self, wanted: Iterable[Value]) -> None:
+        """Save the fewest bytes from which the wanted values follow by what the policy recomputes."""
+        derivations: dict[Value, Derivation] = {}
+
+        def derive(root: Value) -> Derivation | None:
+            if root in self.params or root in self.constant:
+                return None
+            _, eqn = self.producer[root]
+            sources = (self.again[root],) if root in self.again else eqn.operands
+            is_repeatable = isinstance(self.decide(root), Recompute)
+            # What is saved for another reason costs nothing to use.
+            is_there = not is_repeatable and (root in self.given or eqn.op.is_fusible)
+            operands = [self.aliases.root(value) for value in sources] if is_repeatable else None
+            derivations[root] = Derivation(0 if is_there else root.type.bytes, operands)
+            return derivations[root]
+
+        saved = least_residuals([self.aliases.root(value) for value in wanted], derive)
+        for root in derivations:
+            if root not in saved:
+                self.decisions[root] = RECOMPUTE
+            elif isinstance(self.decisions[root], Recompute):
+                self.decisions[root] = SAVE
+
+    def _need(self, wanted: Value) -> None:
         stack = [wanted]
         while stack:
             value = stack.pop()

@@ -27,6 +27,7 @@ class BuiltinPolicy:
 
     __slots__ = ()
     is_everything = False
+    saves_least = False
 
     @property
     def spec(self) -> str:
@@ -78,10 +79,12 @@ class Dots(BuiltinPolicy):
 class Auto(BuiltinPolicy):
     """Only what XLA computes as a part of its consumers is recomputed: elementwise work, and moves of data.
 
-    Products, convolutions, reductions, sorts, loops and all else that takes time are saved.
+    Of products, convolutions, reductions, sorts, loops and all else that takes time nothing is done twice; what is
+    saved are the fewest bytes from which the rest follows.
     """
 
     spec = "auto"
+    saves_least = True
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
         return _save_if(not op.is_fusible)
@@ -198,6 +201,10 @@ class Either(BuiltinPolicy):
     @property
     def is_everything(self) -> bool:  # type: ignore[override]  # a property where the family has a constant
         return self.first.is_everything or self.second.is_everything
+
+    @property
+    def saves_least(self) -> bool:  # type: ignore[override]  # a property where the family has a constant
+        return self.first.saves_least or self.second.saves_least
 
     @property
     def spec(self) -> str:

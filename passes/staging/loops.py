@@ -56,7 +56,8 @@ def _staged_step(op: Scan, policy: Policy) -> Graph:
         return as_region(op.body, policy)
     outliner = Outliner(op.body, found.repeated, found.last_use)
     regions = [
-        outliner.region(begin, end, policy)
+        # XLA merges nothing between steps, but it may begin with all segments of one at once.
+        outliner.region(begin, end, policy, prevent_cse=True)
         for begin, end in zip((0, *cuts), (*cuts, len(op.body.equations)), strict=True)
     ]
     loose = outliner.loose([value for value in op.body.results if value in found.repeated])

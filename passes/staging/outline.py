@@ -37,7 +37,7 @@ class Outliner:
             value: index for index, eqn in enumerate(graph.equations) for value in eqn.results if value in repeated
         }
 
-    def region(self, begin: int, end: int, policy: Policy) -> Equation | None:
+    def region(self, begin: int, end: int, policy: Policy, prevent_cse: bool | None = None) -> Equation | None:
         """The region of equations[begin:end]; None where nothing after them uses a result of theirs."""
         inside = [
             eqn for eqn in self._graph.equations[begin:end] if any(value not in self._repeated for value in eqn.results)
@@ -58,7 +58,7 @@ class Outliner:
         crosses = [self._last_use.get(value, -1) >= end for value in outputs]
         body = _closed(self._graph.name, inputs, equations, outputs, crosses)
         first = next((eqn.loc for eqn in inside if eqn.loc is not None), None)
-        return Equation(Checkpoint(body, with_crossing(policy)), inputs, outputs, first)
+        return Equation(Checkpoint(body, with_crossing(policy), prevent_cse), inputs, outputs, first)
 
     def loose(self, values: Sequence[Value]) -> tuple[Equation, ...]:
         """The equations of repeated values that stay outside of regions: those that `values` need."""
