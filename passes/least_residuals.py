@@ -51,7 +51,7 @@ def least_residuals(needed: Iterable[Value], derive: Callable[[Value], Derivatio
         if derivation.operands is None:
             network.edge(_SOURCE, node, None)
         else:
-            for operand in derivation.operands:
+            for operand in dict.fromkeys(derivation.operands):
                 if operand in derivations:
                     network.edge(network.node(operand) + 1, node, None)
         if value in wanted:

@@ -200,7 +200,9 @@ def test_everything_saveable_leaves_no_barrier() -> None:
 def test_the_strategy_none_leaves_no_barrier() -> None:
     graph = parse(LAYERS.format(""))
     assert not barriers(Barriers("none").run(training_step(vjp(graph, [True, True]))))
-    with pytest.raises(CompileError, match=r"unknown barrier strategy 'nun' \(known: optimization_barrier, conditional, none\)"):
+    with pytest.raises(
+        CompileError, match=r"unknown barrier strategy 'nun' \(known: optimization_barrier, conditional, none\)"
+    ):
         Barriers("nun")
 
 
