@@ -1,0 +1,155 @@
+"""Products are counted as often as they run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rematc.lowering.hlo.parser import parse_hlo
+from rematc.lowering.hlo.products import Executed, Times, executed_products
+
+X = np.ones((8, 16), np.float32)
+W = np.ones((16, 16), np.float32)
+
+
+def both(function: Callable[..., Any], *args: Any) -> list[Executed]:
+    """What a function executes, counted before and after XLA's passes."""
+    lowered = jax.jit(function).lower(*args)
+    after = lowered.compile().as_text()
+    assert after is not None
+    return [executed_products(parse_hlo(text)) for text in (lowered.as_text(dialect="hlo"), after)]
+
+
+def test_a_loop_counts_its_steps() -> None:
+    def loop(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), None), x, None, 7)[0]
+
+    for executed in both(loop, W, X):
+        assert executed.total == Times(7, 7)
+        assert executed.multiplications == 7 * 8 * 16 * 16
+        assert executed.unknown_loops == 0
+
+
+def test_loops_in_loops_multiply() -> None:
+    def inner(c: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y @ w), c)
+
+    def loop(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (inner(c, w), None), x, None, 5)[0]
+
+    for executed in both(loop, W, X):
+        assert executed.total == Times(15, 15)
+
+
+def test_a_counter_may_begin_anywhere_and_end_at_an_entry_of_the_state() -> None:
+    def loop(w: Any, x: Any) -> Any:
+        def body(state: Any) -> Any:
+            index, end, y = state
+            return index + 2, end, jnp.sin(y @ w)
+
+        return jax.lax.while_loop(lambda state: state[0] < state[1], body, (3, 10, x))[2]
+
+    before, _ = both(loop, W, X)
+    assert before.total == Times(4, 4)  # 3, 5, 7, 9
+    assert before.unknown_loops == 0
+
+
+def test_a_loop_of_unknown_length_counts_once_and_is_noted() -> None:
+    def loop(w: Any, x: Any) -> Any:
+        return jax.lax.while_loop(lambda y: y.sum() < 1000, lambda y: y @ w, x)
+
+    for executed in both(loop, W, X):
+        assert executed.total == Times(1, 1)
+        assert executed.unknown_loops == 1
+
+
+def test_a_conditional_is_a_range() -> None:
+    def choose(w: Any, x: Any, index: Any) -> Any:
+        branches = [jnp.sin, lambda y: y @ w, lambda y: jnp.sin(y @ w) @ w]
+        return jax.lax.switch(index, branches, x)
+
+    for executed in both(choose, W, X, 1):
+        assert executed.total == Times(0, 2)
+        assert str(executed.total) == "0 to 2"
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_convolutions_take_one_multiplication_a_tap(groups: int) -> None:
+    images, kernel = np.ones((2, 8, 8, 4), np.float32), np.ones((3, 3, 4 // groups, 8), np.float32)
+
+    def convolve(x: Any, k: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=groups)
+
+    before, _ = both(convolve, images, kernel)
+    assert before.multiplications == 2 * 8 * 8 * 8 * 3 * 3 * (4 // groups)
+
+
+def test_batches_and_several_dimensions() -> None:
+    def product(x: Any, y: Any) -> Any:
+        return jnp.einsum("bhqd,bhkd->bhqk", x, y)
+
+    for executed in both(product, np.ones((2, 3, 5, 7), np.float32), np.ones((2, 3, 11, 7), np.float32)):
+        assert executed.total == Times(1, 1)
+        assert executed.multiplications == 2 * 3 * 5 * 11 * 7
+
+
+# What GPUs run, written from XLA's sources; there is no GPU to dump it from.
+GPU = """HloModule m, is_scheduled=true
+
+%gemm_fusion_dot_computation (a: bf16[64,32], b: bf16[32,16]) -> bf16[64,16] {
+  %a = bf16[64,32]{1,0} parameter(0)
+  %b = bf16[32,16]{1,0} parameter(1)
+  ROOT %dot = bf16[64,16]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (x: f32[64,32], w: f32[32,16], i: f32[2,4,10,10], k: f32[8,4,3,3]) -> f32[64,16] {
+  %x = f32[64,32]{1,0} parameter(0)
+  %w = f32[32,16]{1,0} parameter(1)
+  %i = f32[2,4,10,10]{3,2,1,0} parameter(2)
+  %k = f32[8,4,3,3]{3,2,1,0} parameter(3)
+  %gemm = (f32[64,16]{1,0}, s8[1024]{0}) custom-call(%x, %w), custom_call_target="__cublas$gemm", \
+backend_config={"gemm_backend_config":{"alpha_real":1,"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],\
+"rhs_contracting_dimensions":["0"],"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}
+  %f = (f32[2,8,8,8]{3,2,1,0}, u8[0]{0}) custom-call(%i, %k), window={size=3x3}, dim_labels=bf01_oi01->bf01, \
+custom_call_target="__cudnn$convForward"
+  %g = f32[2,8,8,8]{3,2,1,0} get-tuple-element(%f), index=0
+  %bi = (f32[2,4,10,10]{3,2,1,0}, u8[0]{0}) custom-call(%g, %k), window={size=3x3}, dim_labels=bf01_oi01->bf01, \
+custom_call_target="__cudnn$convBackwardInput"
+  %bf = (f32[8,4,3,3]{3,2,1,0}, u8[0]{0}) custom-call(%i, %g), window={size=3x3}, dim_labels=bf01_oi01->bf01, \
+custom_call_target="__cudnn$convBackwardFilter"
+  %solve = f32[64,16]{1,0} custom-call(%x, %w), custom_call_target="__cublas$triangularSolve"
+  ROOT %t = bf16[64,16]{1,0} fusion(%x, %w), kind=kCustom, calls=%gemm_fusion_dot_computation
+}
+"""
+
+
+def test_libraries_of_gpus() -> None:
+    executed = executed_products(parse_hlo(GPU))
+    convolution, product = 2 * 8 * 8 * 8 * 4 * 9, 64 * 32 * 16
+    assert executed.by_size() == {product: 2, convolution: 3}
+    assert executed.unread == 0
+
+
+def test_a_computation_that_calls_itself_is_noted() -> None:
+    text = "HloModule m\nENTRY %e {\n  %p = f32[2]{0} parameter(0)\n  ROOT %c = f32[2]{0} call(%p), to_apply=%e\n}\n"
+    assert executed_products(parse_hlo(text)).unread == 1
+
+
+def test_time_is_linear_in_the_text() -> None:
+    def seconds(count: int) -> float:
+        dot = "= f32[8,8]{1,0} dot(%dx, %dx), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        rows = "\n".join(f"  %d{index} {dot}" for index in range(count))
+        text = f"HloModule m\nENTRY %e {{\n  %dx = f32[8,8]{{1,0}} parameter(0)\n{rows}\n}}\n"
+        start = time.process_time()
+        assert executed_products(parse_hlo(text)).total.most == count
+        return time.process_time() - start
+
+    small = min(seconds(2_000) for _ in range(3))
+    assert min(seconds(16_000) for _ in range(3)) < 8 * 3 * small
