@@ -127,7 +127,8 @@ def squares(name: str, count: int) -> str:
 
 def modules(forward: int, again: int, found: int) -> tuple[str, str]:
     """A module with `forward` distinct products of one size, `again` of them repeated behind a barrier; and the module
-    that runs, with `found` of them."""
+    that runs, with `found` of them.
+    """
     head = "HloModule m\n\nENTRY %main {\n  %d0 = f32[8,8]{1,0} parameter(0)\n"
     barrier = (
         "  %t = (f32[8,8]{1,0}) tuple(%d0)\n"
