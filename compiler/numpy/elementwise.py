@@ -164,10 +164,10 @@ def absolute(b: Builder, x: Value) -> Value:
 def _sign(b: Builder, x: Value) -> Value:
     if x.type.dtype.kind is Kind.UINT:
         return b.convert(truth(b, x), x.type.dtype)
-    if x.type.dtype.is_complex:
-        # Of zeros of any sign it is the zero without one.
-        return b.select(truth(b, x), b.sign(x), b.zeros(x.type))
-    return b.sign(x)
+    if not x.type.dtype.is_inexact:
+        return b.sign(x)
+    # Of zeros of any sign it is the zero without one.
+    return b.select(truth(b, x), b.sign(x), b.zeros(x.type))
 
 
 def sign_bit(b: Builder, x: Value) -> Value:

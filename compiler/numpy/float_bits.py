@@ -12,12 +12,14 @@ import numpy as np
 from rematc.compiler.numpy.elementwise import bits_of, is_finite, stopped, truth
 from rematc.compiler.numpy.operands import (
     ArrayLike,
+    as_ir_dtype,
     fail,
     here,
     normalize_axis,
     slice_along,
     static_int,
     value_of,
+    view_of,
     wrap,
 )
 from rematc.compiler.tracing.trace import Tracer
@@ -27,7 +29,7 @@ from rematc.ir.ops import logical, rounding
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.while_loop import While
-from rematc.ir.types import I32, U8, DType, TensorType, dtype_named
+from rematc.ir.types import BOOL, I32, U8, DType, TensorType, dtype_named
 
 # -- floats ------------------------------------------------------------------------------------------------------------
 
@@ -92,6 +94,22 @@ def spacing(b: Builder, x: Value) -> Value:
     outwards = b.select(is_below, b.full(x.type, -math.inf), b.full(x.type, math.inf))
     gap = b.subtract(b.emit1(rounding.NextAfter(), x, outwards), x)
     return b.select(is_finite(b, x), gap, b.full(x.type, math.nan))
+
+
+def view(a: Tracer, dtype: object) -> Tracer:
+    """As x.view: the same bits in another dtype of as many bits; they have no derivative."""
+    x = value_of(a)
+    target = x.type.dtype if dtype is None else as_ir_dtype(dtype)
+    if target is x.type.dtype:
+        return view_of(a, x)
+    if (
+        target.bits != x.type.dtype.bits
+        or BOOL in (target, x.type.dtype)
+        or target.is_complex
+        or x.type.dtype.is_complex
+    ):
+        fail(f"x.view of {x.type} as {target.numpy} is not supported; the dtypes must be real and of as many bits")
+    return wrap(here().emit1(BitcastConvert(target), stopped(here(), x)))
 
 
 # -- integers ----------------------------------------------------------------------------------------------------------

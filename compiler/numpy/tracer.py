@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from rematc.compiler.numpy import indexing, joining, selection, shaping
+from rematc.compiler.numpy import float_bits, indexing, joining, selection, shaping
 from rematc.compiler.numpy.dispatch import call_function
 from rematc.compiler.numpy.namespace import MODULE
 from rematc.compiler.numpy.operands import dispatching, enter
@@ -314,7 +314,11 @@ class NumpyTracer(Tracer):
     nonzero = refused("the shape of x.nonzero() depends on data; use rematc.numpy.nonzero(x, size=n) or np.where")
     sort = refused("x.sort sorts the array in place, which a traced function cannot; use x = np.sort(x)")
     partition = refused("x.partition writes into the array, which a traced function cannot; use np.partition(x, kth)")
-    view = refused("x.view is not supported on traced arrays; use x.astype or x.reshape")
+
+    def view(self, dtype: object = None) -> Tracer:
+        """The same bits read as another dtype of as many bits."""
+        enter(self)
+        return float_bits.view(self, dtype)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         """The namespace of the Python array API: rematc.numpy.

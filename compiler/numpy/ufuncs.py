@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from rematc.compiler.numpy import cumulative, float_bits, products, reductions
+from rematc.compiler.numpy import cumulative, float_bits, folds, products, reductions
 from rematc.compiler.numpy.elementwise import RULES as ELEMENTWISE_RULES
 from rematc.compiler.numpy.elementwise import Rule, fmod, reciprocal, truncate
 from rematc.compiler.numpy.operands import (
@@ -297,6 +297,8 @@ _SPECIAL: dict[str, Callable[..., TracerOrPair]] = {
 
 def _reduce(ufunc: np.ufunc, x: ArrayLike, axis: object = 0, **options: object) -> Tracer:
     rule = _REDUCTIONS.get(ufunc.__name__)
+    if rule is None and ufunc.__name__ in folds.ASSOCIATIVE:
+        rule = folds.reduction(ufunc, RULES[ufunc.__name__])
     if rule is None:
         fail(f"np.{ufunc.__name__}.reduce on a traced array is not supported; {_GENERAL_ADVICE}")
     return rule(x, axis=axis, **options)
@@ -304,6 +306,8 @@ def _reduce(ufunc: np.ufunc, x: ArrayLike, axis: object = 0, **options: object) 
 
 def _accumulate(ufunc: np.ufunc, x: ArrayLike, axis: object = 0, dtype: object = None) -> Tracer:
     rule = cumulative.ACCUMULATIONS.get(ufunc.__name__)
+    if rule is None and ufunc.__name__ in folds.ASSOCIATIVE:
+        rule = folds.accumulation(ufunc, RULES[ufunc.__name__])
     if rule is None:
         fail(f"np.{ufunc.__name__}.accumulate on a traced array is not supported; {_GENERAL_ADVICE}")
     return rule(x, axis=axis, dtype=dtype)
