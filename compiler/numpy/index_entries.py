@@ -146,8 +146,8 @@ def _traced(item: Tracer) -> Entry:
     if dtype.is_bool:
         fail(
             f"an array is indexed by a traced boolean mask {item.value.type}, so the result's size would depend on "
-            "data; use np.where(mask, x, 0), a reduction with where=mask, a mask that is a concrete NumPy array, or name "
-            "the size: rematc.numpy.compress(mask, x, axis, size=n)"
+            "data; use np.where(mask, x, 0), a reduction with where=mask, a concrete mask, or name the size: "
+            "rematc.numpy.compress(mask, x, axis, size=n)"
         )
     if not dtype.is_integer:
         fail(f"an array is indexed by a traced {item.value.type}; indices are integers: convert with astype(int)")
