@@ -366,15 +366,21 @@ _JAX_NAMES = {
 
 
 def describe_policies() -> list[tuple[str, str, str]]:
-    """(short name, JAX name, what it does) of every built-in policy, for help texts."""
-    rows = []
+    """(short name, name in `rematc.policies`, what it does) of every built-in policy, for help texts.
+
+    The names in `rematc.policies` are JAX's, where JAX has the policy.
+    """
+    rows = [("auto", "auto", _summary(auto))]
     for short, jax_name in ((s, j) for j, s in _JAX_NAMES.items() if not j.startswith("checkpoint_")):
         policy = _PLAIN[short] if short in _PLAIN else _NAMED[short](("a", "b"))
-        summary = " ".join((type(policy).__doc__ or "").split())
-        rows.append((policy.spec, jax_name, summary))
+        rows.append((policy.spec, jax_name, _summary(policy)))
     offload = _NAMED["offload"](("a", "b"))
-    rows.append((offload.spec, "save_and_offload_only_these_names", " ".join((type(offload).__doc__ or "").split())))
+    rows.append((offload.spec, "save_and_offload_only_these_names", _summary(offload)))
     return rows
+
+
+def _summary(policy: Policy) -> str:
+    return " ".join((type(policy).__doc__ or "").split())
 
 
 def parse_policy(text: str) -> Policy:

@@ -2,6 +2,7 @@
 
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy
 from rematc.passes.policies import (
+    auto,
     checkpoint_dots,
     checkpoint_dots_with_no_batch_dims,
     dots_saveable,
@@ -23,6 +24,7 @@ __all__ = [
     "Decision",
     "Offload",
     "Policy",
+    "auto",
     "checkpoint_dots",
     "checkpoint_dots_with_no_batch_dims",
     "dots_saveable",

@@ -42,7 +42,7 @@ def laws_list() -> str:
 def policies_table() -> str:
     """The built-in policies."""
     rows = [(f"`{short}`", f"`{jax}`", what) for short, jax, what in describe_policies()]
-    return "\n" + _table(("as text", "in `rematc.policies` and in JAX", "meaning"), rows) + "\n"
+    return "\n" + _table(("as text", "in `rematc.policies`, JAX's names", "meaning"), rows) + "\n"
 
 
 def names_table() -> str:
