@@ -5,7 +5,8 @@
 
 The tests import `autograd` and get the package in `autograd_shim/`: autograd's interface, written anew on rematc.
 Nothing of autograd itself is imported. `autograd_expected.toml` lists what does not apply, and what is known to fail;
-any other failure, and a listed test that passes, is an error. `--write` brings docs/conformance.md up to date.
+any other failure, and a listed test that passes, is an error. `--write` brings docs/conformance.md up to date, and
+`--check` prints only what differs from the list and from that page.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from suite_report import HERE, ROOT, Section, compare, outcomes_of
+from suite_report import HERE, ROOT, Section, compare, outcomes_of, verify
 
 SECTION = Section("autograd", Path(__file__).name, HERE / "autograd_expected.toml", required_share=0.95)
 
@@ -40,13 +41,18 @@ def run_tests(tree: Path, engine: str, options: Sequence[str]) -> dict[str, str]
 
 def main() -> int:
     """Run, compare, report; 0 where everything is as expected."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0], epilog="What follows -- is passed on to pytest."
+    )
     parser.add_argument("tree", type=Path, help="a source tree of autograd")
     parser.add_argument("--engine", choices=["reference", "xla"], default="reference", help="what runs the graphs")
-    parser.add_argument("--write", action="store_true", help="bring docs/conformance.md up to date")
-    parser.add_argument("options", nargs="*", help="passed on to pytest, after --")
-    given = parser.parse_args()
-    return compare(run_tests(given.tree.resolve(), given.engine, given.options), SECTION, write=given.write)
+    purpose = parser.add_mutually_exclusive_group()
+    purpose.add_argument("--write", action="store_true", help="bring docs/conformance.md up to date")
+    purpose.add_argument("--check", action="store_true", help="print only what differs from the list and the page")
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    given, options = parser.parse_args(sys.argv[1:end]), sys.argv[end + 1 :]
+    outcomes = run_tests(given.tree.resolve(), given.engine, options)
+    return verify(outcomes, SECTION) if given.check else compare(outcomes, SECTION, write=given.write)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def parse_index(index: object, shape: tuple[int, ...]) -> list[Entry]:
 
 def _expanded(items: list[object], rank: int) -> list[object]:
     """The items with full slices in place of the ellipsis, or at the end."""
-    items = [as_operand(item) if isinstance(item, list) else item for item in items]
+    items = [as_operand(list(item)) if isinstance(item, (list, tuple)) else item for item in items]
     used = sum(_rank_taken(item) for item in items)
     if used > rank:
         fail(f"an index of {used} dimensions into an array of {rank}")

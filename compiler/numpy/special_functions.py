@@ -14,6 +14,7 @@ from rematc.compiler.numpy.elementwise import (
     remainder,
     sign_bit,
     stopped,
+    truncate,
 )
 from rematc.ir.builder import Builder
 from rematc.ir.core import Op, Value
@@ -122,11 +123,27 @@ def _normal_cdf(b: Builder, x: Value) -> Value:
     return b.scale(b.emit1(special.Erfc(), b.scale(x, -math.sqrt(0.5))), 0.5)
 
 
+def _by_kind(of_real: Op, of_complex: Op) -> Rule:
+    """A function that is one op of real numbers, another of complex ones."""
+
+    def apply(b: Builder, x: Value) -> Value:
+        return b.emit1(of_complex if x.type.dtype.is_complex else of_real, x)
+
+    return apply
+
+
 def _incomplete_gamma_of(op: Op, operands: Callable[..., tuple[Value, Value]]) -> Rule:
-    """A distribution function that is an incomplete gamma function of what `operands` makes of the arguments."""
+    """A distribution function: an incomplete gamma function of what `operands` makes of the arguments.
+
+    NaN where an argument is negative, as SciPy's.
+    """
 
     def apply(b: Builder, *arguments: Value) -> Value:
-        return b.emit1(op, *operands(b, *arguments))
+        found = b.emit1(op, *operands(b, *arguments))
+        for argument in arguments:
+            is_negative = b.compare(argument, b.zeros(argument.type), "LT")
+            found = b.select(is_negative, b.full(found.type, math.nan), found)
+        return found
 
     return apply
 
@@ -152,6 +169,16 @@ def _bessel(op: Op) -> Rule:
     return apply
 
 
+def _bessel_of_whole_order(op: Op) -> Rule:
+    """Of (order, x), where SciPy cuts the order down to a whole number."""
+
+    def apply(b: Builder, order: Value, x: Value) -> Value:
+        whole = truncate(b, stopped(b, order))
+        return b.emit1(op, b.convert(whole, x.type.dtype), x)
+
+    return apply
+
+
 def _bessel_of_order(order: int, op: Op) -> Rule:
     def apply(b: Builder, x: Value) -> Value:
         return b.emit1(op, b.full(x.type, order), x)
@@ -165,8 +192,8 @@ def _incomplete_beta_complement(b: Builder, one: Value, other: Value, x: Value) 
 
 #: By the ufunc's `__name__`.
 SPECIAL_RULES: dict[str, Rule] = {
-    "erf": op_rule(special.Erf()),
-    "erfc": op_rule(special.Erfc()),
+    "erf": _by_kind(special.Erf(), special.ComplexErf()),
+    "erfc": _by_kind(special.Erfc(), special.ComplexErfc()),
     "erfinv": op_rule(special.ErfInv()),
     "gammaln": op_rule(special.Lgamma()),
     "digamma": op_rule(special.Digamma()),
@@ -198,7 +225,7 @@ SPECIAL_RULES: dict[str, Rule] = {
     "j0": _bessel_of_order(0, bessel.BesselJ()),
     "j1": _bessel_of_order(1, bessel.BesselJ()),
     "yv": _bessel(bessel.BesselY()),
-    "yn": _bessel(bessel.BesselY()),
+    "yn": _bessel_of_whole_order(bessel.BesselY()),
     "y0": _bessel_of_order(0, bessel.BesselY()),
     "y1": _bessel_of_order(1, bessel.BesselY()),
     "iv": _bessel(bessel.BesselI()),
@@ -208,7 +235,7 @@ SPECIAL_RULES: dict[str, Rule] = {
     "i0e": _bessel_of_order(0, bessel.BesselIe()),
     "i1e": op_rule(bessel.BesselI1e()),
     "kv": _bessel(bessel.BesselK()),
-    "kn": _bessel(bessel.BesselK()),
+    "kn": _bessel_of_whole_order(bessel.BesselK()),
     "k0": _bessel_of_order(0, bessel.BesselK()),
     "k1": _bessel_of_order(1, bessel.BesselK()),
     "kve": _bessel(bessel.BesselKe()),

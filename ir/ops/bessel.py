@@ -49,9 +49,13 @@ class Bessel(Binary):
 
 
 def _with_limits(v: Numeric, x: Numeric, found: Numeric) -> Numeric:
-    """`found` with the limits at infinite x, where SciPy has NaN; NaN for infinite orders."""
-    with_limit = np.where(np.isinf(x) & ((x > 0) | ((v == np.floor(v)) & ~np.isnan(found))), 0.0, found)
-    return np.where(np.isfinite(v), with_limit, np.nan)
+    """`found` with the limit 0 at infinite x, where SciPy has NaN; NaN for infinite orders."""
+    return np.where(np.isfinite(v), np.where(np.isposinf(x), 0.0, found), np.nan)
+
+
+def _with_both_limits(v: Numeric, x: Numeric, found: Numeric) -> Numeric:
+    """As `_with_limits`, of a function that is even or odd where the order is whole."""
+    return _with_limits(v, x, np.where(np.isneginf(x) & (v == np.floor(v)), 0.0, found))
 
 
 def _below_order_zero(v: Numeric) -> Numeric:
@@ -70,7 +74,7 @@ class BesselJ(Bessel):
     def evaluate(self, *operands: Numeric) -> Any:
         v, x = in_double(operands)
         at_zero = (x == 0) & (v < 0)
-        return _with_limits(v, x, np.where(at_zero, _below_order_zero(v), scipy_special.jv(v, x)))
+        return _with_both_limits(v, x, np.where(at_zero, _below_order_zero(v), scipy_special.jv(v, x)))
 
 
 @register
@@ -115,7 +119,7 @@ class BesselIe(Bessel):
     def evaluate(self, *operands: Numeric) -> Any:
         v, x = in_double(operands)
         at_zero = (x == 0) & (v < 0)
-        return _with_limits(v, x, np.where(at_zero, _below_order_zero(v), scipy_special.ive(v, x)))
+        return _with_both_limits(v, x, np.where(at_zero, _below_order_zero(v), scipy_special.ive(v, x)))
 
     def slope(self, b: Emitter, order: Value, x: Value, z: Value) -> Value:
         away = b.select(b.compare(x, b.zeros(x.type), "GE"), z, b.negate(z))
@@ -132,7 +136,7 @@ class BesselK(Bessel):
 
     def evaluate(self, *operands: Numeric) -> Any:
         v, x = in_double(operands)
-        return _with_limits(v, x, np.where(np.isneginf(x), np.nan, scipy_special.kv(v, x)))
+        return _with_limits(v, x, scipy_special.kv(v, x))
 
 
 @register
@@ -145,7 +149,7 @@ class BesselKe(Bessel):
 
     def evaluate(self, *operands: Numeric) -> Any:
         v, x = in_double(operands)
-        return _with_limits(v, x, np.where(np.isneginf(x), np.nan, scipy_special.kve(v, x)))
+        return _with_limits(v, x, scipy_special.kve(v, x))
 
     def slope(self, b: Emitter, order: Value, x: Value, z: Value) -> Value:
         return b.add(Bessel.slope(self, b, order, x, z), z)

@@ -11,7 +11,7 @@ from scipy import special
 
 from rematc.ir.core import Derivatives, Emitter, Primals, Tangents, Value, register
 from rematc.ir.errors import MissingRuleError
-from rematc.ir.ops.elementwise import FLOATS, Binary, Numeric, Unary, square
+from rematc.ir.ops.elementwise import COMPLEX, FLOATS, Binary, Numeric, Unary, square
 
 
 def _gauss(b: Emitter, x: Value, factor: float) -> Value:
@@ -41,6 +41,36 @@ class Erfc(Unary):
 
     name = "erfc"
     kinds = FLOATS
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        return special.erfc(operands[0])
+
+    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
+        return _gauss(b, x, -2 / math.sqrt(math.pi))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class ComplexErf(Unary):
+    """The error function of complex numbers, which CHLO's is not defined for; an entire function."""
+
+    name = "complex_erf"
+    kinds = COMPLEX
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        return special.erf(operands[0])
+
+    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
+        return _gauss(b, x, 2 / math.sqrt(math.pi))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class ComplexErfc(Unary):
+    """1 - erf x of complex numbers, accurate where erf x is near 1."""
+
+    name = "complex_erfc"
+    kinds = COMPLEX
 
     def evaluate(self, *operands: Numeric) -> Any:
         return special.erfc(operands[0])

@@ -263,11 +263,12 @@ def slope_of(formula: Formula, operands: Sequence[Number], index: int) -> Number
 
 
 def call_formula(w: Writer, eqn: Equation, formula: Formula) -> None:
-    """Lower an equation of operands of one type as the call of a function that evaluates `formula` in float64."""
+    """Lower an equation of operands of one type as the call of a function: `formula`, in double precision."""
     (result,) = eqn.results
+    wide = C128 if result.type.dtype.is_complex else F64
     b = Builder(eqn.op.name)
     params = [b.parameter(value.type) for value in eqn.operands]
-    found = formula(*[Number(b, b.convert(param, F64)) for param in params])
+    found = formula(*[Number(b, b.convert(param, wide)) for param in params])
     callee = w.function(b.build(b.convert(found.value, result.type.dtype)))
     call = f"func.call @{callee}({w.names(eqn.operands)})"
     w.line(f"{w.define(result)} = {call} : ({w.types(eqn.operands)}) -> {w.type(result.type)}", eqn.loc)

@@ -20,6 +20,7 @@ from rematc.ir.ops.incomplete import (
     IncompleteGammaComplement,
     IncompleteGammaSlope,
 )
+from rematc.ir.ops.special import ComplexErf, ComplexErfc
 from tests.support.samples import graph_of, type_of
 
 #: Both sides of every border between formulas, and far beyond them.
@@ -131,3 +132,11 @@ def test_a_result_does_not_depend_on_its_neighbours() -> None:
     together = by_xla(IncompleteGamma(), a, x)
     alone = [by_xla(IncompleteGamma(), np.full(4, a[i]), np.full(4, x[i]))[i] for i in range(4)]
     np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize(("op", "function"), [(ComplexErf(), special.erf), (ComplexErfc(), special.erfc)])
+def test_the_error_function_keeps_its_digits_over_the_plane(op: Op, function: Callable[..., Numeric]) -> None:
+    magnitude = np.array([0, 1e-8, 1e-3, 0.5, 1.49, 1.51, 2, 3, 5, 10, 20])
+    z = np.outer(magnitude, np.exp(1j * np.linspace(0, 2 * np.pi, 17))).ravel()
+    expected = function(z)
+    np.testing.assert_allclose(np.abs(by_xla(op, z) / expected - 1)[expected != 0], 0, atol=2e-13)

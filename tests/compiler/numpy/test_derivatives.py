@@ -31,6 +31,7 @@ NAMED: list[tuple[Callable[[Any], Any], Any]] = [
     (scipy.special.gamma, np.array([-1.5, -0.3, -2.7])),
     (scipy.special.log_ndtr, np.array([-50.0, -21, -3, 0.1, 4])),
     (scipy.special.erfcinv, np.abs(S)),
+    *[(getattr(scipy.special, name), P) for name in ("j0", "y1", "i0", "i1e", "k1e")],
     (scipy.special.ndtri, np.abs(S)),
     (np.linalg.norm, A),
 ]
@@ -68,6 +69,10 @@ OTHERS: list[tuple[Callable[[Any], Any], Any]] = [
     (lambda x: np.average(x, axis=1, weights=np.abs(x)), A),
     (lambda x: np.maximum.accumulate(x, axis=1), A),
     (lambda x: scipy.special.beta(x, x[::-1]) + scipy.special.betaln(x, 2.0), P),
+    (lambda x: scipy.special.gammainc(x, 2.0) * scipy.special.gammaincc(1.5, x), P),
+    (lambda x: scipy.special.betainc(x, 2.0, 0.3) * scipy.special.betainc(1.5, x, 0.8), P),
+    (lambda x: scipy.special.jv(2.5, x) + scipy.special.yn(2, x) * scipy.special.ive(0.5, x), P),
+    (lambda x: scipy.special.chdtr(3, x) + scipy.special.pdtr(2.0, x) + scipy.special.gdtr(2.0, x, 1.5), P),
     (lambda x: np.std(x[:1], axis=0) + x, A),  # sqrt(0)
     (lambda x: np.gradient(x, 0.5, axis=1, edge_order=2) ** 2, A),
     (lambda x: np.gradient(x, np.cumsum(x[0] ** 2 + 1), axis=1), A),

@@ -25,7 +25,7 @@ INDICES = [
     *(I1[:2], (slice(None), I1), (slice(None), I2), (I2[0] % 2, I1[:2]), (slice(None), I1, slice(None), 0)),
     *((0, slice(None), I1), (I1 % 2, slice(None), I1), (slice(None), I1, I1), (slice(None), I1, I1, I1)),
     *((..., I1), (..., I1, 0), (None, slice(None), I1), (slice(None), I1, None, I1), (slice(None), None, I1, I1)),
-    *((slice(None), I1[:, None], I1), ([0, 1], [1, 2]), [1, 0], (slice(None), [[0], [2]], slice(1, 3))),
+    *((slice(None), I1[:, None], I1), ([0, 1], [1, 2]), ((0, 1), (1, 2)), [1, 0], (slice(None), [[0], [2]], slice(1, 3))),
     *((slice(None), MASK), (slice(None), MASK, [0, 1]), X > 60, (0, X[0] > 30), (..., X[0, 0, 0] > 2)),
     *((slice(None), np.arange(2)), (slice(None), np.arange(2, -1, -1)), (slice(None), np.array([0, 2]))),
     *((slice(None), np.zeros(0, int)), (slice(None), np.zeros(3, bool)), (slice(1, 1), I1)),

@@ -158,6 +158,8 @@ _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
 
 #: Ops that JAX has no public function for.
 INEXPRESSIBLE: dict[type[Op], str] = {
+    special.ComplexErf: "JAX has none",
+    special.ComplexErfc: "JAX has none",
     special.Zeta: "JAX has no derivative of it",
     structural.ToMemory: "no fuzzed program has it",
     window.SelectAndGather: "JAX has it only inside the derivative of reduce_window",

@@ -13,8 +13,25 @@ from tests.support.samples import Sample, Tolerance, literal, uniform
 RECURRENCES = Tolerance(1e-12, 1e-13, "XLA goes up and down in orders, SciPy has another way for each region")
 ORDERS = [0.0, 1.0, 2.0, 5.0, 0.5, 2.25, 7.5, -1.0, -2.0, -0.5, -1.75, 12.0]
 OPS = (BesselJ(), BesselY(), BesselI(), BesselIe(), BesselK(), BesselKe())
-EDGES_V = [0.0, 1.0, 0.5, -1.0, 0.0, 1.0, 0.5, 0.0, 3.0, 0.5, math.inf, math.nan, 1.0]
-EDGES_X = [0.0, 0.0, 0.0, 0.0, math.inf, math.inf, math.inf, -1.5, -1.5, -1.5, 1.0, 1.0, math.nan]
+EDGES_V = [0.0, 1.0, 0.0, 1.0, 0.5, 0.5, -1.0, 0.0, 1.0, 0.5, 0.0, 3.0, 0.5, math.inf, math.nan, 1.0]
+EDGES_X = [
+    0.0,
+    0.0,
+    -math.inf,
+    -math.inf,
+    -math.inf,
+    0.0,
+    0.0,
+    math.inf,
+    math.inf,
+    math.inf,
+    -1.5,
+    -1.5,
+    -1.5,
+    1.0,
+    1.0,
+    math.nan,
+]
 
 SAMPLES = (
     *(

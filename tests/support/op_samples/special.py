@@ -6,11 +6,12 @@ import math
 
 from jax import lax
 
-from rematc.ir.ops.special import Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma, Zeta
-from rematc.ir.types import BF16, F16, F32, F64
+from rematc.ir.ops.special import ComplexErf, ComplexErfc, Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma, Zeta
+from rematc.ir.types import BF16, C64, C128, F16, F32, F64
 from tests.support.samples import Sample, Tolerance, literal, normal, uniform
 
 AT_ROOT = Tolerance(1e-6, 1e-6, "XLA's sum of terms of size 1 leaves a unit of 1 at the root 1")
+EXPANDED = Tolerance(1e-13, 1e-13, "another expansion than SciPy's")
 EDGES = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan]
 POLES = [0.0, -0.0, -1.0, -2.0, 1.0, 2.0, math.inf, math.nan]
 
@@ -39,6 +40,18 @@ SAMPLES = (
         for dtype in (F32, F64)
     ),
     Sample(Zeta(), (literal(F32, [2.0, 1.0, 0.5, math.nan]), literal(F32, [2.0, 2.0, 2.0, 1.0])), label="edges"),
+    *(
+        Sample(
+            op,
+            (normal(dtype, 3, 4, scale=scale),),
+            (0,),
+            tolerance=EXPANDED if dtype is C128 else None,
+            label=str(scale),
+        )
+        for op in (ComplexErf(), ComplexErfc())
+        for dtype in (C64, C128)
+        for scale in (0.5, 2.0)
+    ),
     Sample(Erf(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
     Sample(Erfc(), (literal(F32, EDGES),), label="edges"),
     Sample(ErfInv(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),

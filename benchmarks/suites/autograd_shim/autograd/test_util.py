@@ -78,7 +78,7 @@ def _check_again(fun: Function, x: Any, mode: str, *, modes: Sequence[str], orde
 check_grads = unary_to_nary(_check)
 
 
-def combo_check(fun: Function, argnum: Sequence[int], **check_options: Any) -> Function:
+def combo_check(fun: Function, argnum: int | Sequence[int] = 0, **check_options: Any) -> Function:
     """`check_grads` for every combination of the arguments and options given as lists."""
 
     def check(*choices: Any, **option_choices: Any) -> None:

@@ -27,7 +27,7 @@ def multigammaln(a: Any, d: int) -> Any:
 
 
 def polygamma(n: int, x: Any) -> Any:
-    """The derivatives of digamma; here of order 0 only."""
-    if n != 0:
-        raise NotImplementedError("polygamma of order above 0")
-    return scipy.special.digamma(x)
+    """The derivative of order n of digamma, by Hurwitz's zeta function."""
+    if n == 0:
+        return scipy.special.digamma(x)
+    return (-1) ** (n + 1) * scipy.special.gamma(n + 1) * scipy.special.zeta(n + 1, x)
