@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, ParamSpec, TypeVar, cast
 
 import jax.tree_util
@@ -35,7 +35,7 @@ from rematc.compiler.transforms.custom_rules import (
 )
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.bodies import chosen
+from rematc.ir.ops.bodies import chosen, others
 from rematc.ir.ops.custom_derivatives import CustomJvp, CustomVjp
 from rematc.ir.types import TensorType
 
@@ -93,7 +93,17 @@ class CustomJvpFunction(Generic[P, R]):
         self.nondiff_argnums = nondiff_argnums
         self._rule: Function | None = None
         self._symbolic_zeros = False
+        self._adjoint: Adjoint | None = None
         functools.update_wrapper(self, fun, updated=())
+
+    def defadjoint(self, adjoint: Callable[..., object], argnum: int) -> None:
+        """Say that the function is linear in one argument, and what its transpose is.
+
+        Args:
+            adjoint: `(*other_args, cotangents of the outputs) -> cotangent of the argument`.
+            argnum: the position of the argument.
+        """
+        self._adjoint = Adjoint(adjoint, argnum)
 
     def defjvp(self, jvp: Rule, symbolic_zeros: bool = False) -> Rule:
         """Set the rule.
@@ -150,18 +160,26 @@ class CustomJvpFunction(Generic[P, R]):
         with of_order(0):
             body = trace_call(self.fun, application.call)
         count = len(application.call.arrays)
-        if order == 0:
-            closure = Closure([body])
-            wrt, of = application.is_inexact, _inexact(body.graph.result_types)
-            op = CustomJvp(closure.graph(body, count), None, _closed(wrt, closure), of, len(closure))
-        else:
-            wrt = application.perturbed() if self._symbolic_zeros else application.is_inexact
+        rule, wrt, of = None, application.is_inexact, _inexact(body.graph.result_types)
+        if order:
+            wrt = application.perturbed() if self._symbolic_zeros else wrt
             with of_order(order - 1):
                 rule, of = self._traced(application, body, wrt)
-            closure = Closure([body, rule])
-            types = (*body.graph.result_types, *chosen(body.graph.result_types, of))
-            graph = with_types(closure.graph(rule, count), types)
-            op = CustomJvp(closure.graph(body, count), graph, _closed(wrt, closure), of, len(closure))
+        adjoint = None if self._adjoint is None else self._adjoint.traced(application, body, of)
+        closure = Closure([one for one in (body, rule, adjoint) if one is not None])
+        types = (*body.graph.result_types, *chosen(body.graph.result_types, of))
+        op = CustomJvp(
+            closure.graph(body, count),
+            None if rule is None else with_types(closure.graph(rule, count), types),
+            _closed(wrt, closure),
+            of,
+            len(closure),
+        )
+        if adjoint is not None:
+            assert self._adjoint is not None
+            linear = self._adjoint.is_linear(application)
+            graph = closure.graph(adjoint, count - sum(linear))
+            op = replace(op, adjoint=graph, linear=_closed(linear, closure))
         return _emitted(op, application, body, closure)
 
     def _traced(
@@ -201,6 +219,41 @@ class CustomJvpFunction(Generic[P, R]):
         if self._symbolic_zeros:
             return SymbolicZero(type.shape, type.dtype.numpy)
         return no_tangent(type.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjoint:
+    """The transpose of a function that is linear in one argument.
+
+    Attributes:
+        function: `(*other_args, cotangents of the outputs) -> cotangent of the argument`.
+        argnum: the position of the argument.
+    """
+
+    function: Function
+    argnum: int
+
+    def is_linear(self, application: Application) -> tuple[bool, ...]:
+        """For each array, whether it belongs to the argument."""
+        return tuple([owner == self.argnum for owner in application.call.owners()])
+
+    def traced(self, application: Application, body: TracedFunction, of: tuple[bool, ...]) -> TracedFunction:
+        """The graph from the other arguments' arrays and cotangents. It is differentiated as often as the function."""
+        call, linear, outputs = application.call, self.is_linear(application), body.graph.result_types
+        values = others(call.arrays, linear)
+
+        def flat(*arrays: object) -> object:
+            given, cts = iter(arrays[: len(values)]), iter(arrays[len(values) :])
+            arguments = application.differentiable(
+                [None if is_set else next(given) for is_set in linear],
+            )
+            filled = [next(cts) if is_set else no_tangent(type.shape) for type, is_set in zip(outputs, of, strict=True)]
+            tree = jax.tree_util.tree_unflatten(body.out_tree, filled)
+            return self.function(*[one for place, one in enumerate(arguments) if place != self.argnum], tree)
+
+        types = (*others(call.types, linear), *chosen(outputs, of))
+        names = (*others(call.names, linear), *["ct"] * sum(of))
+        return traced_rule(flat, f"adjoint_of_{application.name}", types, (False,) * len(types), names)
 
 
 class _Outputs:

@@ -21,6 +21,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    known,
     register,
 )
 from rematc.ir.errors import CompileError, InternalError, TypeMismatchError
@@ -65,8 +66,8 @@ class CustomDerivative(Region):
         """Where the function is applied to tangents: the transpose of its body."""
         is_linear = [isinstance(operand, LinearOperand) for operand in operands]
         graph, gets_ct = transpose(self.body, is_linear, [ct is not None for ct in cts])
-        known = [operand for operand in operands if isinstance(operand, Value)]
-        outgoing = spread(b.inline(graph, [*known, *[ct for ct in cts if ct is not None]]), gets_ct)
+        values = [operand for operand in operands if isinstance(operand, Value)]
+        outgoing = spread(b.inline(graph, [*values, *[ct for ct in cts if ct is not None]]), gets_ct)
         pulled = iter(outgoing)
         return tuple([next(pulled) if is_set else None for is_set in is_linear])
 
@@ -77,7 +78,7 @@ class CustomDerivative(Region):
         if not self.has_rule:
             nothing = Graph(self.body.name, (), (), ())
             return SplitRegion(self.body, nothing, (False,) * len(self.body.results))
-        return _known(self, self.body.param_types)
+        return _kept(self, self.body.param_types)
 
     def check_closure(self, tangents: Tangents) -> None:
         """Raise CompileError where the body closes over what has a tangent."""
@@ -113,6 +114,10 @@ class CustomJvp(CustomDerivative):
         wrt: for each operand, whether the rule takes its tangent.
         of: for each result, whether the rule gives its tangent; the others are zero.
         closure: how many of the last operands functions close over.
+        adjoint: of a function that is linear in some operands: (the others, cotangents of the results in `of`) to
+            cotangents of these operands. Without one the body is transposed, where a rule applies the function to
+            tangents.
+        linear: for each operand, whether the function is linear in it; nothing without an adjoint.
     """
 
     name = "custom_jvp"
@@ -121,6 +126,8 @@ class CustomJvp(CustomDerivative):
     wrt: tuple[bool, ...]
     of: tuple[bool, ...]
     closure: int = 0
+    adjoint: Graph | None = None
+    linear: tuple[bool, ...] = ()
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 
@@ -131,8 +138,13 @@ class CustomJvp(CustomDerivative):
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         results = Region.infer(self, operands)
         _check_flags(self)
+        types = self.body.param_types
+        if len(self.linear) != (0 if self.adjoint is None else len(types)):
+            raise TypeMismatchError(f"'{self.name}' of '{self.body.name}' says of other operands that it is linear")
+        if self.adjoint is not None:
+            params = (*others(types, self.linear), *chosen(results, self.of))
+            _check_rule(self, "adjoint", self.adjoint, params, chosen(types, self.linear))
         if self.rule is not None:
-            types = self.body.param_types
             _check_rule(
                 self, "rule", self.rule, (*types, *chosen(types, self.wrt)), (*results, *chosen(results, self.of))
             )
@@ -153,24 +165,45 @@ class CustomJvp(CustomDerivative):
         count = len(self.of)
         return results[:count], spread(results[count:], self.of)
 
+    def transpose_region(
+        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
+    ) -> Derivatives:
+        if self.adjoint is None:
+            return CustomDerivative.transpose_region(self, b, transpose, cts, operands)
+        law = f"'{self.body.name}' is not linear in what its adjoint gives no cotangent of"
+        values = [known(operand, law) for operand in others(operands, self.linear)]
+        rows = chosen(tuple(zip(cts, self.body.results, strict=True)), self.of)
+        given = [b.zeros(value.type) if ct is None else ct for ct, value in rows]
+        outgoing = spread(b.inline(self.adjoint, [*values, *given]), self.linear)
+        return tuple(
+            [ct if isinstance(one, LinearOperand) else None for ct, one in zip(outgoing, operands, strict=True)]
+        )
+
     def vmap_region(
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
     ) -> tuple[Value, ...]:
-        body, wanted = vmap(self.body, is_batched)
-        if self.rule is None:
-            return b.emit(replace(self, body=body), *operands)
-        rule, found = vmap(self.rule, (*is_batched, *chosen(is_batched, self.wrt)))
-        count = len(self.of)
-        of_tangents = spread(found[count:], self.of)
-        wanted = tuple(
-            [any(row) for row in zip(wanted, found[:count], [bool(is_set) for is_set in of_tangents], strict=True)]
-        )
-        body = with_batch(body, size, vmap(self.body, is_batched)[1], wanted)
-        rule = with_batch(rule, size, found, (*wanted, *chosen(wanted, self.of)))
-        return b.emit(replace(self, body=body, rule=rule), *operands)
+        """A result is batched if it, or its tangent, is; all are where each element must have its own cotangents."""
+        body, of_body = vmap(self.body, is_batched)
+        wanted, rule, count = of_body, self.rule, len(self.of)
+        if rule is not None:
+            rule, found = vmap(rule, (*is_batched, *chosen(is_batched, self.wrt)))
+            of_tangents = [bool(is_set) for is_set in spread(found[count:], self.of)]
+            wanted = tuple([any(row) for row in zip(wanted, found[:count], of_tangents, strict=True)])
+        adjoint = self.adjoint
+        if adjoint is not None:
+            wanted = (any(wanted),) * count
+            adjoint, of_cts = vmap(adjoint, (*others(is_batched, self.linear), *chosen(wanted, self.of)))
+            if any(wanted):
+                adjoint = _summed(adjoint, size, of_cts, chosen(is_batched, self.linear))
+        if rule is not None:
+            rule = with_batch(rule, size, found, (*wanted, *chosen(wanted, self.of)))
+        body = with_batch(body, size, of_body, wanted)
+        return b.emit(replace(self, body=body, rule=rule, adjoint=adjoint), *operands)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomJvp, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the operands that body or rule need for them."""
+        if self.adjoint is not None:
+            return self, tuple(range(len(self.wrt))), tuple(range(len(self.of)))
         body = _only(self.body, used)
         live = _read(body)
         of = chosen(self.of, used)
@@ -186,7 +219,7 @@ class CustomJvp(CustomDerivative):
         return CustomJvp(_taking(body, live), rule, chosen(self.wrt, live), of, closure), _places(live), _places(used)
 
     def regions(self) -> tuple[Graph, ...]:
-        return (self.body,) if self.rule is None else (self.body, self.rule)
+        return tuple([graph for graph in (self.body, self.rule, self.adjoint) if graph is not None])
 
 
 @register
@@ -374,7 +407,7 @@ class CustomLinear(Region):
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         if any(is_unknown):
             return _staged(self, self._operand_types, is_unknown, policy)
-        return _known(self, self._operand_types)
+        return _kept(self, self._operand_types)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomLinear, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the residuals that their cotangents need."""
@@ -413,7 +446,7 @@ def _check_rule(op: CustomDerivative, what: str, rule: Graph, params: Types, res
         )
 
 
-def _known(op: Region, types: Types) -> SplitRegion:
+def _kept(op: Region, types: Types) -> SplitRegion:
     """The op kept whole; the policy is asked about its results."""
     whole = graph_of(op, types)
     operands = whole.params
@@ -426,13 +459,13 @@ def _known(op: Region, types: Types) -> SplitRegion:
 def _staged(op: Region, types: Types, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
     """The op for later, with its known operands."""
     whole = graph_of(op, types)
-    known, unknown = others(whole.params, is_unknown), chosen(whole.params, is_unknown)
-    staged = Graph(whole.name, (*known, *unknown), whole.equations, whole.results)
-    forward = Graph(whole.name, known, (), known)
+    now, later = others(whole.params, is_unknown), chosen(whole.params, is_unknown)
+    staged = Graph(whole.name, (*now, *later), whole.equations, whole.results)
+    forward = Graph(whole.name, now, (), now)
     flags = (True,) * len(whole.results)
     if policy is None:
         return SplitRegion(forward, staged, flags)
-    return SplitRegion(forward, staged, flags, Graph(whole.name, known, (), ()), (False,) * len(known))
+    return SplitRegion(forward, staged, flags, Graph(whole.name, now, (), ()), (False,) * len(now))
 
 
 def _only(graph: Graph, used: Sequence[bool]) -> Graph:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from rematc.compiler.transforms.differentiation import value_and_grad as value_and_grad
     from rematc.compiler.transforms.differentiation import vjp as vjp
     from rematc.compiler.transforms.implicit import closure_convert as closure_convert
+    from rematc.compiler.transforms.implicit import custom_linear_solve as custom_linear_solve
     from rematc.compiler.transforms.implicit import custom_root as custom_root
     from rematc.compiler.transforms.jacobians import hessian as hessian
     from rematc.compiler.transforms.jacobians import jacfwd as jacfwd
@@ -104,6 +105,7 @@ _HOMES = {
     "check_jax": "rematc.compiler.check.jax_functions",
     "jit": "rematc.compiler.execution.jit",
     "closure_convert": "rematc.compiler.transforms.implicit",
+    "custom_linear_solve": "rematc.compiler.transforms.implicit",
     "custom_root": "rematc.compiler.transforms.implicit",
     "hessian": "rematc.compiler.transforms.jacobians",
     "jacfwd": "rematc.compiler.transforms.jacobians",

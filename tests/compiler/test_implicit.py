@@ -15,7 +15,9 @@ from jax import lax
 import rematc
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
+from rematc.ir.verifier import verify
 from rematc.passes.linearize import vjp as vjp_of_graph
+from rematc.passes.vmap import vmap as vmap_of_graph
 from tests.support.custom_rules import JAX, REMATC, Library, assert_agree
 
 Function = Callable[..., Any]
@@ -208,6 +210,87 @@ def test_a_root_has_the_types_of_the_guess() -> None:
         rematc.custom_root(lambda x: x, guess, lambda f, x: (x, x), lambda g, y: y)
     with pytest.raises(CompileError, match=r"with has_aux solve returns \(root, aux\)"):
         rematc.custom_root(lambda x: x, guess, lambda f, x: x, lambda g, y: y, has_aux=True)
+
+
+# -- custom_linear_solve -----------------------------------------------------------------------------------------------
+
+MATRIX: Any = np.asarray([[2, 0.3, -0.1], [0.5, 1.8, 0.2], [-0.4, 0.1, 2.2]], np.float32)
+RIGHT: Any = np.asarray([1, -2, 0.5], np.float32)
+
+
+def richardson(lib: Library, is_symmetric: bool) -> Function:
+    """Solutions by an iteration in a while loop, which has no transpose; right-hand sides are trees."""
+    solve_system: Function = rematc.custom_linear_solve if lib is REMATC else lax.custom_linear_solve
+
+    def iterate(matvec: Function, b: Any) -> Any:
+        def step(carry: Any) -> Any:
+            count, x = carry
+            rows = zip(jax.tree.leaves(x), jax.tree.leaves(b), jax.tree.leaves(matvec(x)), strict=True)
+            return count + 1, jax.tree.unflatten(jax.tree.structure(x), [x + 0.3 * (y - z) for x, y, z in rows])
+
+        return lib.control.while_loop(lambda carry: carry[0] < 80, step, (0, jax.tree.map(lib.np.zeros_like, b)))[1]
+
+    def solved(a: Any, b: Any) -> Any:
+        matrix = (a + a.T) / 2 if is_symmetric else a
+        transposed = {"symmetric": True} if is_symmetric else {"transpose_solve": iterate}
+        return solve_system(lambda x: {"x": matrix @ x["x"]}, {"x": b}, iterate, **transposed)["x"]
+
+    return solved
+
+
+SOLVERS: dict[str, Callable[[Library, Function], Function]] = {
+    "value": lambda lib, f: f,
+    "jvp": lambda lib, f: lambda a, b: lib.api.jvp(f, (a, b), (b * a, a @ b)),
+    "gradients": lambda lib, f: lib.api.grad(lambda a, b: lib.np.sum(f(a, b) ** 2), (0, 1)),
+    "checkpoint": lambda lib, f: lib.api.grad(lib.api.checkpoint(lambda a, b: lib.np.sum(f(a, b) ** 2)), (0, 1)),
+    "second": lambda lib, f: lib.api.grad(
+        lambda a, b: lib.np.sum(lib.api.grad(lambda a: lib.np.sum(f(a, b) ** 3))(a) ** 2), (0, 1)
+    ),
+    "batch of right sides": lambda lib, f: lib.api.grad(
+        lambda a, b: lib.np.sum(lib.api.vmap(f, (None, 0))(a, lib.np.stack([b, 2 * b])) ** 3), (0, 1)
+    ),
+    "batch of maps": lambda lib, f: lib.api.grad(
+        lambda a, b: lib.np.sum(lib.api.vmap(f, (0, None))(lib.np.stack([a, a + 0.1]), b) ** 3), (0, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("transform", SOLVERS)
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_solutions_of_linear_systems_agree_with_jax(is_symmetric: bool, transform: str) -> None:
+    how = SOLVERS[transform]
+    ours = how(REMATC, richardson(REMATC, is_symmetric))(MATRIX, RIGHT)
+    theirs = jax.jit(how(LOOPING, richardson(LOOPING, is_symmetric)))(MATRIX, RIGHT)
+    assert_agree(ours, theirs, relative=1e-4)
+
+
+def test_graphs_with_solutions_print_parse_and_obey_the_laws() -> None:
+    graph = rematc.trace(richardson(REMATC, False), MATRIX, RIGHT)
+    verify(graph)
+    assert rematc.parse(print_graph(graph)) == graph
+    verify(vmap_of_graph(graph, [True, False], 2).graph)
+    verify(vjp_of_graph(graph, [True, True]).backward)
+
+
+def test_solutions_have_no_auxiliary_derivatives() -> None:
+    def program(lib: Library, b: Any) -> Any:
+        def solve(matvec: Function, b: Any) -> Any:
+            x = lib.np.linalg.solve(MATRIX, b)
+            return x, lib.np.sum(matvec(x))
+
+        solve_system: Function = rematc.custom_linear_solve if lib is REMATC else lax.custom_linear_solve
+        x, total = solve_system(lambda x: MATRIX @ x, b, solve, has_aux=True)
+        return x * total
+
+    ours, theirs = (lib.api.jvp(functools.partial(program, lib), (RIGHT,), (RIGHT,)) for lib in LIBRARIES)
+    assert_agree(ours, theirs, relative=1e-4)
+
+
+def test_a_linear_map_has_the_types_of_the_right_side() -> None:
+    with pytest.raises(CompileError, match=r"the matvec of custom_linear_solve, is f32\[2\]; expected f32\[3\]"):
+        rematc.custom_linear_solve(lambda x: x[:2], RIGHT, lambda f, b: b)
+    with pytest.raises(CompileError, match=r"the b of custom_linear_solve is i64\[\], expected floating-point values"):
+        rematc.custom_linear_solve(lambda x: x, np.int64(1), lambda f, b: b)
 
 
 # -- closure_convert ---------------------------------------------------------------------------------------------------
