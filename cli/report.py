@@ -31,6 +31,8 @@ def report_tables(heading: str, policy: str, report: Report, run: Run | None, *,
 def _derivative_tables(one: DerivativeReport, is_complete: bool, is_one_of_several: bool) -> list[Table]:
     tables = [_saved_table(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
     tables.append(_work_table(one))
+    if one.effects.all:
+        tables.append(_effects_table(one))
     if is_one_of_several:
         tables.insert(0, Table(f"derivative of {one.function}, policy {one.policy}", (), (), ()))
     return tables
@@ -66,6 +68,13 @@ def _recomputed_table(one: DerivativeReport) -> Table:
     )
     rows = tuple((op, str(work.equations), format_flops(work.flops)) for op, work in one.recomputed.items())
     return Table(title, ("", "", ""), (False, True, True), rows)
+
+
+def _effects_table(one: DerivativeReport) -> Table:
+    title = f"{counted(one.effects.all, 'effect')} (prints and callbacks), in the forward pass alone"
+    if one.effects.in_regions:
+        title += f"; recomputation leaves out the {one.effects.in_regions} in checkpoint regions"
+    return Table(title, (), (), ())
 
 
 def _work_table(one: DerivativeReport) -> Table:

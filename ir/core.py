@@ -7,6 +7,7 @@ parameters and nothing of the graph around it.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
@@ -115,6 +116,17 @@ class Emitter(Protocol):
     ) -> Value: ...
 
 
+class Effect(enum.IntEnum):
+    """What applying an op, or a graph, does besides giving results."""
+
+    #: Nothing: it may be left out, merged with its like, or repeated.
+    NONE = 0
+    #: Something that the user sees: it is applied exactly as often as the program says, in any order.
+    UNORDERED = 1
+    #: The same, in the program's order.
+    ORDERED = 2
+
+
 class Op:
     """A primitive with its parameters: a frozen dataclass whose fields are the parameters and whose methods are
     its rules, in the order infer, reference, jvp, transpose, vmap, flops.
@@ -168,6 +180,11 @@ class Op:
     def regions(self) -> tuple[Graph, ...]:
         """The graphs that this op owns, in field order."""
         return ()
+
+    @property
+    def effect(self) -> Effect:
+        """What applying the op does besides giving results: the most that its regions do."""
+        return max([graph.effect for graph in self.regions()], default=Effect.NONE)
 
 
 def known(operand: Value | LinearOperand, law: str) -> Value:
@@ -234,6 +251,7 @@ class Graph:
     results: tuple[Value, ...]
     _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)
     _hash: list[int] = field(default_factory=list, repr=False)
+    _effect: list[Effect] = field(default_factory=list, repr=False)
 
     @property
     def param_types(self) -> tuple[TensorType, ...]:
@@ -242,6 +260,13 @@ class Graph:
     @property
     def result_types(self) -> tuple[TensorType, ...]:
         return tuple(value.type for value in self.results)
+
+    @property
+    def effect(self) -> Effect:
+        """The most that an equation does besides giving results."""
+        if not self._effect:
+            self._effect.append(max([eqn.op.effect for eqn in self.equations], default=Effect.NONE))
+        return self._effect[0]
 
     def key(self) -> tuple[object, ...]:
         """The graph's structure with values numbered in order of definition: what equality and hashing compare."""

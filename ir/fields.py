@@ -9,6 +9,7 @@ import typing
 from rematc.ir import forms
 from rematc.ir.core import Graph, Op
 from rematc.ir.forms import Field, Form, Record
+from rematc.ir.host_functions import HostFunction
 from rematc.ir.types import DType, TensorType
 
 _FORMS: dict[object, Form] = {
@@ -21,6 +22,7 @@ _FORMS: dict[object, Form] = {
     DType: forms.ElementType(),
     TensorType: forms.Tensor(),
     Graph: forms.Region(),
+    HostFunction: forms.Function(),
 }
 
 

@@ -8,6 +8,7 @@ What a field looks like follows from its annotation alone, so an op is printed a
     None                none                     Graph               graph @body(...) -> (...) {...}
     bytes               the elements of the field `type` beside it: [1.0,2.0], or as they lie in memory: 0x0000803f
     a policy            "dots", its `spec`
+    a Python function   "module:function"
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NoReturn, Protocol
 
 from rematc.ir.core import Graph
+from rematc.ir.host_functions import HostFunction, host_function
 from rematc.ir.literals import FLOAT, HEX, INTEGER, components, decimal, encode, is_element, number, quoted, unquoted
 from rematc.ir.types import DTYPES, DType, TensorType
 
@@ -277,6 +279,30 @@ class BySpec(Form):
         if spec is None:
             r.fail(self.expected)
         return r.policy(spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Function(Form):
+    """A Python function by the name of its module and its own; others are named, but cannot be read back."""
+
+    expected = 'the name of a Python function, as in "module:function", of a module that is loaded'
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, HostFunction)
+
+    def starts(self, token: str) -> bool:
+        return token.startswith('"')
+
+    def write(self, value: HostFunction, owner: object, w: Writer) -> str:
+        return quoted(value.text)
+
+    def read(self, r: Reader, known: Known) -> HostFunction:
+        text = unquoted(r.peek())
+        function = None if text is None else host_function(text)
+        if function is None:
+            r.fail(self.expected)
+        r.take()
+        return function
 
 
 @dataclass(frozen=True, slots=True)

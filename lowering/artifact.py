@@ -61,10 +61,16 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     """Write a compiled function to a file, whole or not at all.
 
     Raises:
-        CompileError: where the file cannot be written, or for arguments or results in containers that a file cannot
-            name: tuples, lists, dicts with string or integer keys, and None it can.
+        CompileError: for a program that calls Python functions, where the file cannot be written, or for arguments
+            or results in containers that a file cannot name: tuples, lists, dicts with string or integer keys, and
+            None it can.
     """
     program = artifact.program
+    if program.callbacks:
+        raise CompileError(
+            f"'{program.name}' calls Python functions (debug.print, debug.callback, pure_callback), which a file "
+            "cannot hold; compile it without them to save it"
+        )
     meta = {
         "format": FORMAT,
         "version": VERSION,

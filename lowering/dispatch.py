@@ -1,7 +1,7 @@
 """Compiled functions: `jax.jit`, staging a program of ours where JAX would trace its own code.
 
 The C++ dispatch of `jax.jit` is the fastest there is, so a call goes through it: one Python frame, which turns 64-bit
-types on for the thread, is all that comes on top. Two things need more than that, and are found out when a program is
+types on for the thread, is all that comes on top. Three things need more than that, and are found out when a program is
 staged. Tracing then stops with `_RerouteError`, and the call is made again by another route:
 
 - Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
@@ -9,6 +9,8 @@ staged. Tracing then stops with `_RerouteError`, and the call is made again by a
   is part of what `jax.jit` caches by.
 - A program with optimization barriers is compiled with the options that make them hold. JAX takes options at the
   outermost jit only, so these calls must know whether they are inside another.
+- A program that calls functions of the user's is waited for: what it prints has been printed when the call returns,
+  and what a function raises is raised by the call.
 """
 
 from __future__ import annotations
@@ -47,6 +49,19 @@ class Staged:
 
     program: Program
     out_tree: jax.tree_util.PyTreeDef
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What calls of a program need besides `jax.jit`.
+
+    Attributes:
+        options: options of XLA that make barriers hold.
+        settling: to wait for functions of the user's that it calls.
+    """
+
+    options: bool = False
+    settling: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +141,7 @@ class Dispatcher:
         self._options = dict(compiler_options or {})
         self._staged: dict[Hashable, Staged] = {}
         self._route = self._plain_route()
-        self._routes: dict[Hashable, _Route] = {(frozenset(), False): self._route}
+        self._routes: dict[Hashable, _Route] = {(frozenset(), _Needs()): self._route}
         # Filled once signatures turn out to need different routes: to look one up costs a flattening of each call.
         self._route_of: dict[Hashable, _Route] = {}
         # The function to call, where that does not depend on the call.
@@ -182,7 +197,7 @@ class Dispatcher:
         Where it is not the first such program, remember the route for this signature.
         """
         is_first = len(self._routes) == 1
-        key = (frozenset(self._constants.keys(program)), self._is_pinned(program))
+        key = (frozenset(self._constants.keys(program)), self._needs(program))
         route = self._routes.get(key)
         if route is None:
             route = self._routes[key] = self._route_for(program)
@@ -198,7 +213,7 @@ class Dispatcher:
 
         @functools.wraps(self._stage, updated=())
         def entry(*args: Any, **kwargs: Any) -> Any:
-            return self._trace({}, False, args, kwargs)
+            return self._trace({}, _Needs(), args, kwargs)
 
         self._name = entry.__name__
         entry.__signature__ = self._arguments.signature  # type: ignore[attr-defined]  # inspect's
@@ -207,20 +222,21 @@ class Dispatcher:
 
     def _route_for(self, program: Program) -> _Route:
         """For programs with the constants of `program`, and with barriers if it has some."""
-        is_pinned = self._is_pinned(program)
+        needs = self._needs(program)
         hidden = self._constants.hidden(program)
 
         @functools.wraps(self._stage, updated=())
         def entry(offer: _Hidden, /, *args: Any, **kwargs: Any) -> Any:
-            return self._trace(offer, is_pinned, args, kwargs)
+            return self._trace(offer, needs, args, kwargs)
 
         entry.__signature__ = self._arguments.signature_after("_constants")  # type: ignore[attr-defined]  # inspect's
-        options = barrier_options(jax.default_backend(), self._options) if is_pinned else self._options
+        options = barrier_options(jax.default_backend(), self._options) if needs.options else self._options
         static = tuple(number + 1 for number in self._arguments.static_argnums)
         route = self._jitted(entry, options, static, tuple(number + 1 for number in self._donated))
         outermost = functools.partial(route.outermost, hidden)
         is_same = route.inside is route.outermost
-        return _Route(outermost, outermost if is_same else functools.partial(route.inside, hidden))
+        inside = outermost if is_same else functools.partial(route.inside, hidden)
+        return _Route(_settled(outermost) if needs.settling else outermost, inside)
 
     def _jitted(
         self, entry: Callable[..., Any], options: CompilerOptions, static: tuple[int, ...], donated: tuple[int, ...]
@@ -236,20 +252,19 @@ class Dispatcher:
         return _Route(jax.jit(entry, **named, compiler_options=dict(options)), jax.jit(entry, **named))
 
     @staticmethod
-    def _is_pinned(program: Program) -> bool:
-        """Whether it has barriers that need compiler options to hold."""
-        return program.has_barriers and bool(barrier_options(jax.default_backend()))
+    def _needs(program: Program) -> _Needs:
+        return _Needs(program.has_barriers and bool(barrier_options(jax.default_backend())), bool(program.callbacks))
 
     # -- tracing -------------------------------------------------------------------------------------------------
 
-    def _trace(self, offer: _Hidden, is_pinned: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _trace(self, offer: _Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `jax.jit` traces: the program of this signature, if the route is its own."""
         try:
             leaves, staged = self._stage_once(args, kwargs)
         except CompileError as error:
             raise _StagingError(error) from None
         program = staged.program
-        if set(offer) != self._constants.keys(program) or is_pinned != self._is_pinned(program):
+        if set(offer) != self._constants.keys(program) or needs != self._needs(program):
             raise _RerouteError(program)
         hidden = [array for arrays in offer.values() for array in arrays]
         return staged.out_tree.unflatten(jax_adapter.call(program, [*leaves, *hidden]))
@@ -301,6 +316,17 @@ class _DeviceConstants:
         return found
 
 
+def _settled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which returns when everything that it prints and calls has happened, and raises what these raise."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results = function(*args, **kwargs)
+        jax_adapter.settle(results)
+        return results
+
+    return call
+
+
 def _digest(array: Array) -> bytes:
     described = f"{array.dtype.name}{array.shape}".encode()
     return hashlib.sha256(described + np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
@@ -308,6 +334,9 @@ def _digest(array: Array) -> bytes:
 
 def explain_xla(error: Exception, name: str) -> None:
     """Raise XLA's error as a CompileError if the user can act on it."""
+    failure = jax_adapter.take_failure()
+    if failure is not None:
+        raise failure from failure.__cause__
     first = str(error).partition("\n")[0].rstrip(".")
     if "RESOURCE_EXHAUSTED" in first:
         raise CompileError(

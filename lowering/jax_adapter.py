@@ -6,8 +6,9 @@ shards our programs with its own machinery, at its own speed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -16,16 +17,21 @@ import jax.lax.linalg  # registers jaxlib's kernels of linear algebra with XLA
 import jaxlib.lapack
 import jaxlib.version
 import numpy as np
+from jax._src import debugging
+from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
+from rematc.ir.core import Effect
 from rematc.ir.errors import CompileError
+from rematc.ir.host_functions import CallbackError
 from rematc.ir.types import TensorType
 from rematc.lowering.program import Program
 from rematc.lowering.validation import parse
+from rematc.lowering.writer import CALLBACK, Callback
 
 # `jax.enable_x64` as a context manager costs 1.5 us a call, these two methods of it 0.1 us. They are what the context
 # manager itself calls, and set the flag for this thread only.
@@ -73,7 +79,15 @@ def abstract_value(type: TensorType) -> jax.core.ShapedArray:
     return jax.core.ShapedArray(type.shape, type.dtype.numpy)
 
 
-def _abstract_evaluate(*operands: Any, program: Program) -> list[jax.core.ShapedArray]:
+#: JAX's own effects of `jax.debug.print`, so that its loops take our programs, and ordered effects are in one order.
+_EFFECTS: dict[Effect, frozenset[Any]] = {
+    Effect.NONE: frozenset(),
+    Effect.UNORDERED: frozenset({debugging.debug_effect}),
+    Effect.ORDERED: frozenset({debugging.ordered_debug_effect}),
+}
+
+
+def _abstract_evaluate(*operands: Any, program: Program) -> tuple[list[jax.core.ShapedArray], frozenset[Any]]:
     found = [(operand.shape, operand.dtype) for operand in operands]
     expected = [(type.shape, type.dtype.numpy) for type in program.param_types]
     if found != expected:
@@ -82,7 +96,7 @@ def _abstract_evaluate(*operands: Any, program: Program) -> list[jax.core.Shaped
             f"got ({', '.join(operand.str_short(short_dtypes=True) for operand in operands)}); "
             "64-bit values need jax.enable_x64(True)"
         )
-    return [abstract_value(type) for type in program.result_types]
+    return [abstract_value(type) for type in program.result_types], _EFFECTS[program.effect]
 
 
 def _evaluate(*operands: Any, program: Program) -> list[Any]:
@@ -108,13 +122,94 @@ def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> S
     _prepare_kernels(program, ctx.module_context.platforms)
     source = parse(program.text)
     _drop_memory_kinds(source)
+    _emit_callbacks(ctx, source, program)
     symbol = mlir.merge_mlir_modules(
         ctx.module_context.module, program.name, source, dst_symtab=ctx.module_context.symbol_table
     )
     result_types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
-    called = func.CallOp(result_types, ir.FlatSymbolRefAttr.get(symbol), operands)
-    results: Sequence[Any] = called.results
-    return results
+    name = ir.FlatSymbolRefAttr.get(symbol)
+    if program.effect is not Effect.ORDERED:
+        results: Sequence[Any] = func.CallOp(result_types, name, operands).results
+        return results
+    token = ctx.tokens_in.get(debugging.ordered_debug_effect)
+    outcome = func.CallOp([token.type, *result_types], name, [token, *operands]).results
+    following = mlir.TokenSet({debugging.ordered_debug_effect: outcome[0]})
+    ctx.set_tokens_out(ctx.tokens_in.update_tokens(following))
+    return list(outcome)[1:]
+
+
+def _emit_callbacks(ctx: mlir.LoweringRuleContext, module: ir.Module, program: Program) -> None:
+    """Put the platform's own calls of Python in the place of the module's."""
+    if not program.callbacks:
+        return
+    found: list[Any] = []
+
+    def collect(operation: Any) -> Any:
+        if operation.name == "stablehlo.custom_call":
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if target == CALLBACK:
+                found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    for operation in found:
+        number = ir.StringAttr(operation.attributes["backend_config"]).value
+        _emit_callback(ctx, operation, program.callbacks[int(number)])
+        operation.erase()
+
+
+def _emit_callback(ctx: mlir.LoweringRuleContext, operation: Any, callback: Callback) -> None:
+    token, operands = None, list(operation.operands)
+    if callback.is_ordered:
+        token, *operands = operands
+    given, taken = ([abstract_value(type) for type in types] for types in (callback.operands, callback.results))
+    sharding = _callback_op_sharding(ctx.module_context.axis_context, None, taken)
+    with ir.InsertionPoint(operation), operation.location:
+        outcome, following, _ = emit_python_callback(
+            dataclasses.replace(ctx, avals_in=given, avals_out=taken),
+            _remembering(callback.function),
+            token,
+            operands,
+            given,
+            taken,
+            has_side_effect=callback.has_effect,
+            sharding=sharding,
+        )
+    replacements = [following, *outcome] if callback.is_ordered else list(outcome)
+    for old, new in zip(operation.results, replacements, strict=True):
+        old.replace_all_uses_with(new)
+
+
+#: What functions of the user's raised. XLA gives back nothing but a text, so the exceptions are kept aside.
+_failures: list[CallbackError] = []
+
+
+def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose exceptions `take_failure` gives."""
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return function(*[np.asarray(array) for array in arrays])
+        except CallbackError as error:
+            _failures.append(error)
+            raise
+
+    return call
+
+
+def take_failure() -> CallbackError | None:
+    """The first exception of a function of the user's since the last time; later ones follow from it."""
+    if not _failures:
+        return None
+    first = _failures[0]
+    _failures.clear()
+    return first
+
+
+def settle(results: Any) -> None:
+    """Wait until these results are there, and everything that programs print or call has happened."""
+    jax.block_until_ready(results)  # type: ignore[no-untyped-call]  # JAX leaves both without annotations
+    jax.effects_barrier()  # type: ignore[no-untyped-call]
 
 
 def _prepare_kernels(program: Program, platforms: Sequence[str]) -> None:
@@ -160,7 +255,7 @@ def _refuse_batching(operands: object, dimensions: object, *, program: Program) 
     )
 
 
-_call_p.def_abstract_eval(_abstract_evaluate)
+_call_p.def_effectful_abstract_eval(_abstract_evaluate)
 _call_p.def_impl(_evaluate)
 # `inline=False`: equal calls share one copy of the program in a module.
 mlir.register_lowering(_call_p, _lower, inline=False)

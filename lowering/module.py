@@ -16,8 +16,9 @@ under aliases, so that a line is as long as its op.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Effect, Graph, Value
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
@@ -31,6 +32,7 @@ from rematc.lowering.ops import (
     custom_derivatives,
     dot,
     dynamic,
+    effects,
     factorization,
     folding,
     fourier,
@@ -56,7 +58,7 @@ from rematc.lowering.ops import (
     while_loop,
     window,
 )
-from rematc.lowering.writer import UNKNOWN, Writer, quoted
+from rematc.lowering.writer import TOKEN, UNKNOWN, Callback, Writer, quoted
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
@@ -71,6 +73,7 @@ FAMILIES = (
     custom_derivatives,
     dot,
     dynamic,
+    effects,
     factorization,
     folding,
     fourier,
@@ -100,7 +103,25 @@ FAMILIES = (
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 
 
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A StableHLO module.
+
+    Attributes:
+        text: the module.
+        callbacks: the Python functions that it calls, by number.
+    """
+
+    text: str
+    callbacks: tuple[Callback, ...]
+
+
 def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> str:
+    """The text of `stablehlo_module`."""
+    return stablehlo_module(graph, module_name=module_name, platform=platform).text
+
+
+def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> Module:
     """The StableHLO module whose public function `main` is `graph`.
 
     Args:
@@ -118,22 +139,29 @@ def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: st
     for symbol, body in writer.pending_functions():
         _function(writer, body, f"private @{symbol}")
     head = f"module @{_symbol(module_name or graph.name)} {{"
-    return "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
+    text = "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
+    return Module(text, tuple(writer.callbacks))
 
 
 def _function(writer: Writer, graph: Graph, signature: str) -> None:
     """Append `func.func <signature>(...) -> (...) { ... }`."""
     is_entry = signature.startswith("public")
+    has_tokens = graph.effect is Effect.ORDERED
+    writer.token = "%token" if has_tokens else None
     with writer.scope():
-        params = []
+        params = [f"%token: {TOKEN} {UNKNOWN}"] if has_tokens else []
         for index, value in enumerate(graph.params):
             writer.bind(value, f"%arg{index}")
             params.append(f"%arg{index}: {writer.type(value.type)}{_memory(value.type, is_entry)} {_param_loc(value)}")
-        results = [f"{writer.type(value.type)}{_memory(value.type, is_entry)}" for value in graph.results]
+        results = [TOKEN] if has_tokens else []
+        results += [f"{writer.type(value.type)}{_memory(value.type, is_entry)}" for value in graph.results]
         writer.lines.append(f"  func.func {signature}({', '.join(params)}) -> ({', '.join(results)}) {{")
         writer.body(graph)
-        returned = f"{writer.names(graph.results)} : {writer.types(graph.results)}" if graph.results else ""
-        writer.raw(f"func.return {returned} {UNKNOWN}")
+        writer.returned(
+            "func.return",
+            [*writer.tokens(graph.effect), *[writer.name(value) for value in graph.results]],
+            [*writer.token_types(graph.effect), *[writer.type(value.type) for value in graph.results]],
+        )
         writer.lines.append(f"  }} {UNKNOWN}")
 
 

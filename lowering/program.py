@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rematc.ir.core import Array
+from rematc.ir.core import Array, Effect
 from rematc.ir.errors import InternalError
 from rematc.ir.types import TensorType
+from rematc.lowering.writer import Callback
 
 #: The platform of a kernel of jaxlib's, by how the kernel's name begins.
 _PLATFORMS = {"lapack": "cpu", "cusolver": "cuda", "cu": "cuda", "hipsolver": "rocm", "hip": "rocm"}
@@ -24,6 +25,9 @@ class Program:
         result_types: types of main's results.
         name: what errors, profiles and HLO call it.
         constants: arrays for the last parameters, which callers do not pass (large closed-over arrays).
+        callbacks: the Python functions that it calls, by number.
+        effect: what running it does besides giving results. With ordered effects main takes a token before its
+            parameters, and gives one before its results.
     """
 
     text: str
@@ -31,6 +35,8 @@ class Program:
     result_types: tuple[TensorType, ...]
     name: str
     constants: tuple[Array, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
+    effect: Effect = Effect.NONE
 
     def __post_init__(self) -> None:
         hidden = self.param_types[len(self.leaf_types) :]

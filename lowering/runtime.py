@@ -82,11 +82,14 @@ class Executable:
         """Run the program on its leaves.
 
         Raises:
-            CompileError: for arguments of other types than the program's, or when memory runs out.
+            CompileError: for arguments of other types than the program's, when memory runs out, or where a function
+                of the user's raises (`CallbackError`).
         """
         previous = jax_adapter.swap_x64(True)
         try:
             results: list[jax.Array] = self._compiled(*leaves, *self._constants)
+            if self.program.callbacks:
+                jax_adapter.settle(results)
         except jax.errors.JaxRuntimeError as error:
             explain_xla(error, self.program.name)
             raise

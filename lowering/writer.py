@@ -10,18 +10,42 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Array, Effect, Equation, Graph, Op, Value
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """A call of a Python function in a module: a `custom_call` of `CALLBACK` with the index of this as its config.
+
+    Attributes:
+        function: takes the operands as NumPy arrays and gives a sequence of the results.
+        operands: their types.
+        results: their types.
+        is_ordered: whether the call waits for a token, its first operand, and gives one, its first result.
+        has_effect: whether it must not be left out, merged or repeated.
+    """
+
+    function: Callable[..., Sequence[Array]]
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    is_ordered: bool
+    has_effect: bool
+
 
 Rule = Callable[["Writer", Equation], None]
 RULES: dict[type[Op], Rule] = {}
 _R = TypeVar("_R", bound=Rule)
 
 UNKNOWN = "loc(unknown)"
+TOKEN = "!stablehlo.token"
+#: The name under which modules call Python functions, until they are compiled for a platform.
+CALLBACK = "rematc_callback"
 
 
 def lowers(*ops: type[Op]) -> Callable[[_R], _R]:
@@ -72,6 +96,8 @@ class Writer:
     Attributes:
         platform: where the module is to run (cpu, cuda, rocm, tpu), for ops that are calls of a platform's kernels.
         lines: the module's lines so far, without its head and foot.
+        token: what the last op with an ordered effect gave, for the next one to wait for; None where there is none.
+        callbacks: the Python functions that the module calls.
         loc_aliases: the lines that define the aliases of locations.
     """
 
@@ -79,6 +105,8 @@ class Writer:
         self.platform = platform
         self.lines: list[str] = []
         self.loc_aliases: list[str] = []
+        self.token: str | None = None
+        self.callbacks: list[Callback] = []
         self._names: dict[Value, str] = {}
         self._types: dict[TensorType, str] = {}
         self._locs: dict[Location | None, str] = {None: UNKNOWN}
@@ -111,17 +139,21 @@ class Writer:
         name = self._names[value] = self.fresh()
         return name
 
-    def define_all(self, values: Sequence[Value]) -> str:
-        """Name all results of an op: `%0 = ` or `%0:2 = `, or nothing for none; the op must come next."""
-        if not values:
+    def define_all(self, values: Sequence[Value], effect: Effect = Effect.NONE) -> str:
+        """Name all results of an op: `%0 = ` or `%0:2 = `, or nothing for none; the op must come next.
+
+        An op with an ordered effect has one more result in front, the token for the next one.
+        """
+        is_ordered = effect is Effect.ORDERED
+        count = len(values) + is_ordered
+        if not count:
             return ""
         name = self.fresh()
-        if len(values) == 1:
-            self._names[values[0]] = name
-            return f"{name} = "
-        for index, value in enumerate(values):
-            self._names[value] = f"{name}#{index}"
-        return f"{name}:{len(values)} = "
+        parts = [name] if count == 1 else [f"{name}#{index}" for index in range(count)]
+        if is_ordered:
+            self.token = parts[0]
+        self._names.update(zip(values, parts[is_ordered:], strict=True))
+        return f"{name} = " if count == 1 else f"{name}:{count} = "
 
     def bind(self, value: Value, name: str) -> None:
         """Let `value` be known under a name that some line defines already."""
@@ -201,6 +233,21 @@ class Writer:
     def raw(self, text: str) -> None:
         """One line as it stands: braces and the insides of regions."""
         self.lines.append(f"    {text}")
+
+    def returned(self, op: str, names: Sequence[str], types: Sequence[str]) -> None:
+        """The line that ends a region, or a function."""
+        self.raw(f"{op} {', '.join(names)} : {', '.join(types)} {UNKNOWN}" if names else f"{op} {UNKNOWN}")
+
+    def tokens(self, effect: Effect) -> list[str]:
+        """The token for something of this effect to wait for: one if it is ordered, else none."""
+        if effect is not Effect.ORDERED:
+            return []
+        assert self.token is not None, "the function around an ordered effect takes a token"
+        return [self.token]
+
+    def token_types(self, effect: Effect) -> list[str]:
+        """The types of `tokens`."""
+        return [TOKEN] if effect is Effect.ORDERED else []
 
     def equation(self, eqn: Equation) -> None:
         """Lower one equation by its op's rule."""

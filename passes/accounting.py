@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
 
@@ -87,6 +88,37 @@ def flat_equations(graph: Graph, times: int = 1) -> list[Counted]:
 
 def _counted(eqn: Equation, times: int) -> Counted:
     return eqn if times == 1 else Repeated(eqn, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Equations that print, or call functions of the user's for their effect.
+
+    Attributes:
+        all: how many there are.
+        in_regions: how many of them stand in checkpoint regions, where recomputation leaves them out.
+    """
+
+    all: int = 0
+    in_regions: int = 0
+
+
+def count_effects(graph: Graph) -> Effects:
+    """The effects of a graph and its regions: those of a loop or of a function called often count once."""
+    every = in_regions = 0
+    stack = [(graph, False)]
+    while stack:
+        one, is_inside = stack.pop()
+        for eqn in one.equations:
+            if not eqn.op.effect:
+                continue
+            # A rule of the user's takes the place of the function that it is the rule of.
+            regions = (eqn.op.body,) if isinstance(eqn.op, CustomDerivative) else eqn.op.regions()
+            if not regions:
+                every += 1
+                in_regions += is_inside
+            stack.extend((region, is_inside or isinstance(eqn.op, Checkpoint)) for region in regions if region.effect)
+    return Effects(every, in_regions)
 
 
 @dataclass(frozen=True, slots=True)

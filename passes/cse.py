@@ -54,7 +54,7 @@ class _CommonSubexpressions:
                 kept.append(new)
                 continue
             results = first.setdefault(_key(new), new.results)
-            if results is new.results:
+            if results is new.results or new.op.effect:
                 kept.append(new)
             else:
                 merged.update(zip(new.results, results, strict=True))

@@ -1,4 +1,4 @@
-"""Dead code elimination: equations none of whose results is needed are gone, in regions too.
+"""Dead code elimination: equations none of whose results is needed are gone, in regions too; those with effects stay.
 
 Before:  %0: f32[4] = sine %x          After:  %0: f32[4] = cosine %x
          %1: f32[4] = cosine %x                return %0
@@ -31,7 +31,7 @@ class Prunable(Protocol):
 @register_pass
 @dataclass(frozen=True, slots=True)
 class DeadCode(Pass):
-    """Remove equations without used results.
+    """Remove equations without used results and without effects.
 
     An equation with one used result stays whole: an `optimization_barrier` may wait for an operand that nothing uses.
     """
@@ -52,7 +52,7 @@ class _DeadCode:
         kept: list[Equation] = []
         has_changed = False
         for eqn in reversed(graph.equations):
-            if live.isdisjoint(eqn.results):
+            if live.isdisjoint(eqn.results) and not eqn.op.effect:
                 has_changed = True
                 continue
             new = self._pruned(eqn, live) if eqn.op.regions() or len(eqn.results) > 1 else eqn

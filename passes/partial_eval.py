@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import ml_dtypes
 
 from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
@@ -175,7 +176,7 @@ def _recomputed(split: _Split, part: SplitRegion, results: tuple[Value, ...], eq
     residuals = results[count:]
     split.decided.update((value, SAVE) for value, is_set in zip(residuals, part.is_decided, strict=True) if is_set)
     first = len(split.known)
-    again = copy_equations(part.again, residuals, split.known, eqn.loc)
+    again = copy_equations(without_effects(part.again), residuals, split.known, eqn.loc)
     split.decided.update((value, RECOMPUTE) for one in split.known[first:] for value in one.results)
     pairs = zip(results[:count], again[:count], strict=True)
     split.again.update((value, other) for value, other in pairs if value is not other)
@@ -197,12 +198,14 @@ def _as_split(part: PartialEvaluation) -> SplitGraph:
 
 
 def _live_staged(split: _Split, results: Sequence[Value]) -> list[Equation]:
-    """The staged equations that some unknown result needs, in order; regions without their unused results."""
+    """The staged equations that some unknown result needs, or that have effects, in order; regions without their
+    unused results.
+    """
     live = set(results)
     kept: list[Equation] = []
     for eqn in reversed(split.staged):
         used = [value in live for value in eqn.results]
-        if not any(used):
+        if not any(used) and not eqn.op.effect:
             continue
         if isinstance(eqn.op, Prunable) and not all(used):
             op, operands, kept_results = eqn.op.without_unused(used)
@@ -409,7 +412,9 @@ def _assemble(
     values = tuple([residual.value for residual in crossing.residuals])
     taken = set(values)
     equations = list(crossing.reloads)
-    for eqn in (*(plan.recomputed[index] for index in sorted(plan.recomputed)), *staged):
+    # What has an effect has it once, in the known graph; only results are computed again.
+    recomputed = [silent_equation(plan.recomputed[index]) for index in sorted(plan.recomputed)]
+    for eqn in (*recomputed, *staged):
         operands = tuple([crossing.available(plan, value) for value in eqn.operands])
         results = tuple([Value(value.type) if value in taken else value for value in eqn.results])
         equations.append(Equation(eqn.op, operands, results, eqn.loc))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, LinearOperand, Value
+from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Region
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.locating import located
@@ -71,6 +72,12 @@ def _accumulate(b: Builder, cts: dict[Value, Value], value: Value, ct: Value) ->
 def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict[Value, Value]) -> None:
     incoming = [cts.pop(value, None) for value in eqn.results]
     if all(ct is None for ct in incoming):
+        if eqn.op.effect:
+            raise CompileError(
+                f"'{eqn.op.name}' of a tangent cannot happen in a backward pass, which has no tangents but cotangents; "
+                "apply it to the primal value, or to the cotangent in the backward rule of a rematc.custom_vjp",
+                eqn.loc,
+            )
         return
     b.loc = eqn.loc
     operands = [LinearOperand(value.type) if value in linear else value for value in eqn.operands]

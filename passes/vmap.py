@@ -19,6 +19,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Op, Primals, Value
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.collective import Collective
+from rematc.ir.ops.loops import each_element
 from rematc.ir.ops.regions import Region
 from rematc.ir.types import TensorType
 from rematc.passes.locating import located
@@ -139,6 +140,8 @@ class _Walk:
         op, size = eqn.op, self._batch.size
         if isinstance(op, Collective) and op.axis == self._batch.axis:
             return op.resolve(self._b, size, operands, is_batched)
+        if isinstance(op, Region) and op.takes_turns(is_batched) and any(is_batched):
+            return each_element(op, self._b, size, operands, is_batched)
         if isinstance(op, Region):
             return op.vmap_region(self._b, self._batch.region, size, operands, is_batched)
         if not size:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rematc.compiler.execution.calls import TracedFunction
 from rematc.ir.core import Array, Graph
 from rematc.lowering import jax_adapter
-from rematc.lowering.module import stablehlo_text
+from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
@@ -72,12 +72,15 @@ def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | Non
 
 
 def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Program:
+    module = stablehlo_module(graph, platform=platform)
     return Program(
-        text=stablehlo_text(graph, platform=platform),
+        text=module.text,
         param_types=graph.param_types,
         result_types=graph.result_types,
         name=graph.name,
         constants=constants,
+        callbacks=module.callbacks,
+        effect=graph.effect,
     )
 
 

@@ -21,6 +21,7 @@ from rematc.compiler.random.sampling import (
     children,
     fail,
     is_sampled_float,
+    limits,
     random_bits,
     spread,
     type_of,
@@ -239,9 +240,9 @@ def draw_bernoulli(b: Builder, key: Value, p: Value, *, shape: Shape, dtype: DTy
 def _randint(b: Builder, key: Value, minval: Value, maxval: Value, *, shape: Shape, dtype: DType) -> Value:
     if dtype.bits < 32:
         # Too few bits for remainders that are nearly equally likely.
-        info = np.iinfo(dtype.numpy)
+        least, greatest = limits(dtype)
         low, high = (
-            _clipped(b, bound, info.min, info.max + is_above, I32) for bound, is_above in ((minval, 0), (maxval, 1))
+            _clipped(b, bound, least, greatest + is_above, I32) for bound, is_above in ((minval, 0), (maxval, 1))
         )
         return b.convert(_randint(b, key, low, high, shape=shape, dtype=I32), dtype)
     unsigned = TensorType(UNSIGNED[dtype.bits], shape)
@@ -266,20 +267,20 @@ def _randint(b: Builder, key: Value, minval: Value, maxval: Value, *, shape: Sha
 
 def _bounds(b: Builder, minval: Value, maxval: Value, shape: Shape, dtype: DType) -> tuple[Value, Value, Value]:
     """The bounds within the element type, and whether maxval was beyond it."""
-    info = np.iinfo(dtype.numpy)
-    low = _clipped(b, minval, info.min, info.max, dtype)
-    high = _clipped(b, maxval, info.min, info.max, dtype)
-    limit = min(int(info.max), int(np.iinfo(maxval.type.dtype.numpy).max))
+    least, greatest = limits(dtype)
+    low = _clipped(b, minval, least, greatest, dtype)
+    high = _clipped(b, maxval, least, greatest, dtype)
+    limit = min(greatest, limits(maxval.type.dtype)[1])
     is_beyond = b.compare(maxval, b.full(maxval.type, limit), "GT")
     return spread(b, low, shape), spread(b, high, shape), spread(b, is_beyond, shape)
 
 
 def _clipped(b: Builder, x: Value, low: int, high: int, dtype: DType) -> Value:
     """`x` as this integer type, what is outside of [low, high] at its ends."""
-    own = np.iinfo(x.type.dtype.numpy)
-    if low > own.min:
+    least, greatest = limits(x.type.dtype)
+    if low > least:
         x = b.maximum(x, b.full(x.type, low))
-    if high < own.max:
+    if high < greatest:
         x = b.minimum(x, b.full(x.type, high))
     return b.convert(x, dtype)
 

@@ -23,7 +23,7 @@ from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.logical import Or, ShiftLeft, ShiftRightLogical, Xor
 from rematc.ir.ops.random import Threefry2x32
-from rematc.ir.types import F32, U8, U16, U32, U64, DType, TensorType, dtype_of_numpy
+from rematc.ir.types import F32, U8, U16, U32, U64, DType, Kind, TensorType, dtype_of_numpy
 
 Rule = Callable[..., Value]
 Shape = tuple[int, ...]
@@ -42,7 +42,7 @@ def fail(message: str) -> NoReturn:
 
 def checked_key(what: str, key: object) -> object:
     """A key: two words, u32[2]. A typed key of JAX's, of the same generator, gives its words."""
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
         implementation = str(jax.random.key_impl(key))
         if implementation != "threefry2x32":
             fail(f"{what} takes keys of the generator threefry2x32, got a key of '{implementation}'")
@@ -64,7 +64,7 @@ def checked_shape(what: str, shape: object) -> Shape:
         fail(f"the shape of {what} must be known while tracing, got a traced {shape.value.type}; pass Python integers")
     try:
         sizes = shape if isinstance(shape, Sequence) else (shape,)
-        found = tuple([operator.index(size) for size in sizes])
+        found = tuple([operator.index(size) for size in sizes])  # type: ignore[arg-type]  # others raise
     except TypeError:
         fail(f"the shape of {what} is a tuple of integers, got {shape!r}")
     if any(size < 0 for size in found):
@@ -82,6 +82,13 @@ def checked_dtype(what: str, dtype: object, is_allowed: Callable[[DType], bool],
     if found is None or not is_allowed(found):
         fail(f"{what} takes {expected} as dtype, got {numpy}")
     return found
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    if dtype.kind is Kind.UINT:
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
 def is_sampled_float(dtype: DType) -> bool:

@@ -9,7 +9,15 @@ from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import SavedResidual, describe_residuals
 from rematc.ir.core import Graph
-from rematc.passes.accounting import Work, flat_equations, split_backward, total_work, work_by_op
+from rematc.passes.accounting import (
+    Effects,
+    Work,
+    count_effects,
+    flat_equations,
+    split_backward,
+    total_work,
+    work_by_op,
+)
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 
@@ -27,6 +35,7 @@ class DerivativeReport:
         forward: work of the forward graph.
         recompute: work repeated in the backward graph.
         backward: the rest of the backward graph's work.
+        effects: prints and callbacks in the function, which the forward pass has once, and the backward pass not.
     """
 
     function: str
@@ -37,6 +46,7 @@ class DerivativeReport:
     forward: Work
     recompute: Work
     backward: Work
+    effects: Effects
 
     @property
     def saved_bytes(self) -> int:
@@ -99,6 +109,7 @@ def _derivative_as_dict(one: DerivativeReport) -> dict[str, object]:
         "forward": asdict(one.forward),
         "recompute": asdict(one.recompute),
         "backward": asdict(one.backward),
+        "effects": asdict(one.effects),
     }
 
 
@@ -123,6 +134,7 @@ def report_derivative(record: Differentiation) -> DerivativeReport:
         total_work(flat_equations(forward)),
         total_work(parts.recomputed),
         total_work(parts.adjoint),
+        count_effects(record.primal),
     )
 
 

@@ -12,6 +12,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     custom_derivatives,
     dot,
     dynamic,
+    effects,
     factorization,
     folding,
     fourier,

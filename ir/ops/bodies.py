@@ -64,10 +64,10 @@ def spread(values: Iterable[T], flags: Iterable[bool]) -> tuple[T | None, ...]:
 
 
 def live_equations(graph: Graph, live: set[Value]) -> tuple[Equation, ...]:
-    """The equations that the values in `live` need; `live` gains what these read."""
+    """The equations that the values in `live` need, and those with effects; `live` gains what these read."""
     kept = []
     for eqn in reversed(graph.equations):
-        if not live.isdisjoint(eqn.results):
+        if not live.isdisjoint(eqn.results) or eqn.op.effect:
             live.update(eqn.operands)
             kept.append(eqn)
     kept.reverse()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rematc.ir.core import (
     Array,
     Derivatives,
+    Effect,
     Emitter,
     Graph,
     LinearOperand,
@@ -110,6 +111,10 @@ class Case(Region):
         given_cts = [ct for ct in cts if ct is not None]
         outgoing = iter(spread(b.emit(Case(tuple(branches)), *known, *given_cts), gets_ct))
         return (None, *[next(outgoing) if is_set else None for is_set in is_linear])
+
+    def takes_turns(self, is_batched: Sequence[bool]) -> bool:
+        """Where branches have effects: they are not computed for elements that do not choose them."""
+        return is_batched[0] and self.effect is not Effect.NONE
 
     def vmap_region(
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]

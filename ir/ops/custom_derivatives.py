@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from rematc.ir.core import (
     Array,
     Derivatives,
+    Effect,
     Emitter,
     Graph,
     LinearOperand,
@@ -59,6 +60,11 @@ class CustomDerivative(Region):
     def has_rule(self) -> bool:
         """Whether the rule was traced."""
         raise NotImplementedError
+
+    @property
+    def effect(self) -> Effect:
+        """That of the body: rules are not applied where the op is."""
+        return self.body.effect
 
     def transpose_region(
         self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
@@ -353,6 +359,11 @@ class CustomLinear(Region):
     given: tuple[bool, ...]
     no_jvp = "does not exist: a custom_vjp has no forward derivative"
     no_transpose = OF_REGION
+
+    @property
+    def effect(self) -> Effect:
+        """None: what `backward` does is done where the op is transposed."""
+        return Effect.NONE
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         if not 0 <= self.residuals <= len(self.backward.params) or len(self.given) != len(self.backward.results):

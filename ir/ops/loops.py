@@ -14,6 +14,7 @@ from rematc.ir.core import (
     Emitter,
     Graph,
     LinearOperand,
+    Op,
     Operands,
     Primals,
     Tangents,
@@ -35,6 +36,7 @@ from rematc.ir.ops.regions import (
     SplitRegion,
     TransposeOfGraph,
     VmapOfGraph,
+    graph_of,
 )
 from rematc.ir.ops.revolve import Reversal
 from rematc.ir.ops.scan_split import split_scan, split_with_snapshots
@@ -306,6 +308,19 @@ class Scan(Region):
 
     def flops(self, operands: Types, results: Types) -> int:
         return self.length * sum(eqn.flops for eqn in self.body.equations)
+
+
+def each_element(op: Op, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    """The op on each element of a batch, one after another; all results are batched."""
+    rows = list(zip(operands, is_batched, strict=True))
+    types = [x.type.with_shape(x.type.shape[1:]) if is_set else x.type for x, is_set in rows]
+    graph = graph_of(op, types)
+    # A loop takes what all its steps share first.
+    order = sorted(range(len(rows)), key=lambda index: is_batched[index])
+    params = tuple([graph.params[index] for index in order])
+    body = Graph(graph.name, params, graph.equations, graph.results)
+    loop = Scan(body, size, consts=len(rows) - sum(is_batched), carry=0)
+    return b.emit(loop, *[operands[index] for index in order])
 
 
 def stack_of(type: TensorType, length: int) -> TensorType:

@@ -168,6 +168,10 @@ class Region(Op):
             f"transpose of '{self.name}' needs {type(self).__name__}.transpose_region (ir/ops/regions.py)"
         )
 
+    def takes_turns(self, is_batched: Sequence[bool]) -> bool:
+        """Whether the elements of a batch must be taken one after another, instead of all at once."""
+        return False
+
     def vmap_region(
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
     ) -> tuple[Value, ...]:
@@ -290,7 +294,7 @@ class Checkpoint(Region):
         live = {body.results[index] for index in results}
         kept = []
         for eqn in reversed(body.equations):
-            if any(value in live for value in eqn.results):
+            if any(value in live for value in eqn.results) or eqn.op.effect:
                 live.update(eqn.operands)
                 kept.append(eqn)
         operands = tuple(index for index, value in enumerate(body.params) if value in live)

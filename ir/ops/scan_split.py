@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.effects import without_effects
 from rematc.ir.ops.bodies import Equations, chosen, others, spread
 from rematc.ir.ops.regions import PartialEvalOfGraph, SplitGraph, SplitRegion
 from rematc.ir.policy import Policy
@@ -71,7 +72,30 @@ def split_with_snapshots(
 ) -> SplitRegion:
     """`Scan.split` of a loop with snapshots: nothing is stacked, the staged loop takes the known steps again."""
     part, flags = _fixpoint(op, partial_eval, list(is_unknown))
-    name, count = op.body.name, len(part.sources)
+    name = op.body.name
+    # Effects of known steps are had in the forward loop, those of unknown ones in the staged one.
+    taken_now = _joined(op, replace(part, staged=without_effects(part.staged)), flags)
+    taken_again = _joined(op, replace(part, known=without_effects(part.known)), flags)
+
+    operands = tuple([Value(type) for type in op.infer_operands()])
+    result_is_unknown = (*op.parts(flags)[1], *part.is_unknown[op.carry :])
+    outside = Equations()
+    staged_outcome = chosen(outside.emit(taken_again, *operands), result_is_unknown)
+    known = others(operands, is_unknown)
+    staged = Graph(name, (*known, *chosen(operands, is_unknown)), tuple(outside.all), staged_outcome)
+    loop, taken, _ = taken_now.without_unused([not is_set for is_set in result_is_unknown])
+    outside = Equations()
+    finals = outside.emit(loop, *[operands[index] for index in taken])
+    forward = Graph(name, known, tuple(outside.all), (*finals, *known))
+    if policy is None:
+        return SplitRegion(forward, staged, result_is_unknown)
+    again = Graph(name, known, tuple(outside.all), finals)
+    return SplitRegion(forward, staged, result_is_unknown, again, (False,) * len(known))
+
+
+def _joined(op: Scan, part: SplitGraph, flags: Sequence[bool]) -> Scan:
+    """The loop whose steps are the known and the staged side of a step together."""
+    count = len(part.sources)
     inside = Equations(part.known.equations)
     residuals = part.known.results[len(part.known.results) - count :]
     unknown_params = part.staged.params[count:]
@@ -82,22 +106,7 @@ def split_with_snapshots(
     results = [env[next(staged_results)] if value is None else value for value in _known_results(part)]
     knowns, unknowns = iter(part.known.params), iter(unknown_params)
     params = tuple([next(unknowns) if is_set else next(knowns) for is_set in flags])
-    whole = replace(op, body=Graph(name, params, tuple(inside.all), tuple(results)))
-
-    operands = tuple([Value(type) for type in op.infer_operands()])
-    result_is_unknown = (*op.parts(flags)[1], *part.is_unknown[op.carry :])
-    outside = Equations()
-    staged_outcome = chosen(outside.emit(whole, *operands), result_is_unknown)
-    known = others(operands, is_unknown)
-    staged = Graph(name, (*known, *chosen(operands, is_unknown)), tuple(outside.all), staged_outcome)
-    loop, taken, _ = whole.without_unused([not is_set for is_set in result_is_unknown])
-    outside = Equations()
-    finals = outside.emit(loop, *[operands[index] for index in taken])
-    forward = Graph(name, known, tuple(outside.all), (*finals, *known))
-    if policy is None:
-        return SplitRegion(forward, staged, result_is_unknown)
-    again = Graph(name, known, tuple(outside.all), finals)
-    return SplitRegion(forward, staged, result_is_unknown, again, (False,) * len(known))
+    return replace(op, body=Graph(op.body.name, params, tuple(inside.all), tuple(results)))
 
 
 def _fixpoint(op: Scan, partial_eval: PartialEvalOfGraph, flags: list[bool]) -> tuple[SplitGraph, list[bool]]:
@@ -246,6 +255,8 @@ class _KnownLoop:
         """Compute what crosses, and follows from consts alone, before the loop."""
         fixed, literal = set(self.constant), set[Value]()
         for eqn in self.equations:
+            if eqn.op.effect:
+                continue  # it belongs to each step
             if literal.issuperset(eqn.operands):
                 literal.update(eqn.results)
             elif all(value in fixed or value in literal for value in eqn.operands):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rematc.ir.core import (
     Array,
     Derivatives,
+    Effect,
     Emitter,
     Equation,
     Graph,
@@ -19,6 +20,7 @@ from rematc.ir.core import (
     Value,
     register,
 )
+from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import chosen, live_equations, others, spread, types_text, with_tangents
@@ -144,6 +146,10 @@ class While(Region):
             "forward-mode derivatives"
         )
 
+    def takes_turns(self, is_batched: Sequence[bool]) -> bool:
+        """Where steps have effects: an element that is done has no more of them, while others go on."""
+        return self.effect is not Effect.NONE
+
     def vmap_region(
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
     ) -> tuple[Value, ...]:
@@ -166,7 +172,9 @@ class While(Region):
         operands = others(whole.params, is_unknown)
         known = self._known(whole, cond, body, is_unknown, flags)
         forward = Graph(known.name, operands, known.equations, (*known.results, *operands))
-        later = _pruned(whole, flags)
+        # What the known carries do is done now.
+        is_split = not all(flags)
+        later = _pruned(self._without_known_effects(whole, is_unknown, flags) if is_split else whole, flags)
         staged = Graph(later.name, (*operands, *chosen(whole.params, is_unknown)), later.equations, later.results)
         if policy is None:
             return SplitRegion(forward, staged, tuple(flags))
@@ -194,6 +202,25 @@ class While(Region):
         operands = (*others(of_cond, cond_consts), *others(of_body, consts), *chosen(first, carries))
         results = chosen(whole.results, carries)
         return Graph(whole.name, whole.params, (Equation(op, operands, results),), results)
+
+    def _without_known_effects(self, whole: Graph, is_unknown: Sequence[bool], flags: Sequence[bool]) -> Graph:
+        """The loop without the effects that condition and body have of known values."""
+        if not self.effect:
+            return whole
+        _, consts, _ = self.parts(is_unknown)
+        reached = set(chosen(self.body.params, (*consts, *flags)))
+        kept = []
+        for eqn in self.body.equations:
+            is_known = reached.isdisjoint(eqn.operands)
+            if is_known and eqn.op.effect and not eqn.results:
+                continue
+            kept.append(silent_equation(eqn) if is_known else eqn)
+            if not is_known:
+                reached.update(eqn.results)
+        body = Graph(self.body.name, self.body.params, tuple(kept), self.body.results)
+        op = replace(self, cond=without_effects(self.cond), body=body)
+        (eqn,) = whole.equations
+        return Graph(whole.name, whole.params, (Equation(op, eqn.operands, eqn.results),), whole.results)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[While, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the carries that these and the condition need."""

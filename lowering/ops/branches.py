@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.ops.branches import Case
-from rematc.lowering.writer import UNKNOWN, Writer, lowers
+from rematc.lowering.writer import Writer, lowers
 
 
 @lowers(Case)
 def case(w: Writer, eqn: Equation) -> None:
     """`%r:2 = "stablehlo.case"(%index) ({ ... }, { ... }) : (tensor<i32>) -> (tensor<...>, tensor<...>)`."""
     assert isinstance(eqn.op, Case)
-    if not eqn.results:
+    effect = eqn.op.effect
+    if not eqn.results and not effect:
         return
     index, *operands = [w.name(value) for value in eqn.operands]
-    count = len(eqn.results)
-    name = w.fresh()
-    w.raw(f'{name}{f":{count}" if count > 1 else ""} = "stablehlo.case"({index}) ({{')
+    before = w.token
+    types = [*w.token_types(effect), *[w.type(value.type) for value in eqn.results]]
+    w.raw(f'{w.define_all(eqn.results, effect)}"stablehlo.case"({index}) ({{')
+    after = w.token
     for number, branch in enumerate(eqn.op.branches):
         if number:
             w.raw("}, {")
         with w.scope():
             for param, operand in zip(branch.params, operands, strict=True):
                 w.bind(param, operand)
+            w.token = before
             w.body(branch)
-            w.raw(f"stablehlo.return {w.names(branch.results)} : {w.types(branch.results)} {UNKNOWN}")
-    w.raw(f"}}) : ({w.type(eqn.operands[0].type)}) -> ({w.types(eqn.results)}) {w.loc(eqn.loc)}")
-    for position, value in enumerate(eqn.results):
-        w.bind(value, f"{name}#{position}" if count > 1 else name)
+            w.returned("stablehlo.return", [*w.tokens(effect), *[w.name(value) for value in branch.results]], types)
+    w.raw(f"}}) : ({w.type(eqn.operands[0].type)}) -> ({', '.join(types)}) {w.loc(eqn.loc)}")
+    w.token = after

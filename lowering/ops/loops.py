@@ -53,27 +53,36 @@ class _Loop:
         """The loop of whole rounds; carries and stacks after it."""
         w, unroll = self.w, self.op.unroll
         zero, limit, stride = self.integer(0), self.integer(rounds * unroll), self.integer(unroll)
-        values = [zero, *carry, *stacks]
-        types = ", ".join([w.type(self.index), *[w.type(type) for type in self.types]])
+        effect = self.op.effect
+        tokens = w.tokens(effect)
+        values = [zero, *carry, *stacks, *tokens]
+        types = ", ".join([w.type(self.index), *[w.type(type) for type in self.types], *w.token_types(effect)])
         args = [w.fresh() for _ in values]
         result = w.fresh()
         heads = ", ".join([f"{arg} = {value}" for arg, value in zip(args, values, strict=True)])
-        w.raw(f"{result}:{len(values)} = stablehlo.while({heads}) : {types}")
+        count = f":{len(values)}" if len(values) > 1 else ""
+        w.raw(f"{result}{count} = stablehlo.while({heads}) : {types}")
         w.raw("cond {")
         less = w.fresh()
         signature = f"({w.type(self.index)}, {w.type(self.index)}) -> tensor<i1>"
         w.line(f"{less} = stablehlo.compare LT, {args[0]}, {limit}, SIGNED : {signature}", self.loc)
         w.raw(f"stablehlo.return {less} : tensor<i1> {UNKNOWN}")
         w.raw("} do {")
-        inner_carry, inner_stacks = args[1 : 1 + len(carry)], args[1 + len(carry) :]
+        inner_carry = args[1 : 1 + len(carry)]
+        inner_stacks = args[1 + len(carry) : 1 + len(carry) + len(stacks)]
+        if tokens:
+            w.token = args[-1]
         for offset in range(unroll):
             step = args[0] if offset == 0 else self._binary("add", args[0], self.integer(offset))
             inner_carry, inner_stacks = self.step(step, inner_carry, inner_stacks)
         following = self._binary("add", args[0], stride)
-        w.raw(f"stablehlo.return {', '.join([following, *inner_carry, *inner_stacks])} : {types} {UNKNOWN}")
+        returned = ", ".join([following, *inner_carry, *inner_stacks, *w.tokens(effect)])
+        w.raw(f"stablehlo.return {returned} : {types} {UNKNOWN}")
         w.raw(f"}} {w.loc(self.loc)}")
+        if tokens:
+            w.token = f"{result}#{len(values) - 1}"
         names = [f"{result}#{index}" for index in range(1, len(values))]
-        return names[: len(carry)], names[len(carry) :]
+        return names[: len(carry)], names[len(carry) : len(carry) + len(stacks)]
 
     def step(self, step: str, carry: Sequence[str], stacks: Sequence[str]) -> tuple[list[str], list[str]]:
         """One step; carries and stacks after it."""

@@ -12,9 +12,12 @@ from rematc.lowering.writer import Writer, lowers
 def call(w: Writer, eqn: Equation) -> None:
     """`%r:2 = func.call @f(%x) : (tensor<...>) -> (tensor<...>, tensor<...>)`."""
     assert isinstance(eqn.op, Call)
-    callee = f"func.call @{w.function(eqn.op.body)}({w.names(eqn.operands)})"
-    signature = f"({w.types(eqn.operands)}) -> ({w.types(eqn.results)})"
-    w.line(f"{w.define_all(eqn.results)}{callee} : {signature}", eqn.loc)
+    tokens, types = w.tokens(eqn.op.effect), w.token_types(eqn.op.effect)
+    given = ", ".join([*tokens, *[w.name(value) for value in eqn.operands]])
+    taken = ", ".join([*types, *[w.type(value.type) for value in eqn.operands]])
+    returned = ", ".join([*types, *[w.type(value.type) for value in eqn.results]])
+    defined = w.define_all(eqn.results, eqn.op.effect)
+    w.line(f"{defined}func.call @{w.function(eqn.op.body)}({given}) : ({taken}) -> ({returned})", eqn.loc)
 
 
 @lowers(Checkpoint)

@@ -38,9 +38,11 @@ class Outliner:
         }
 
     def region(self, begin: int, end: int, policy: Policy, prevent_cse: bool | None = None) -> Equation | None:
-        """The region of equations[begin:end]; None where nothing after them uses a result of theirs."""
+        """The region of equations[begin:end]; None where nothing after them uses a result, and none has an effect."""
         inside = [
-            eqn for eqn in self._graph.equations[begin:end] if any(value not in self._repeated for value in eqn.results)
+            eqn
+            for eqn in self._graph.equations[begin:end]
+            if eqn.op.effect or any(value not in self._repeated for value in eqn.results)
         ]
         outputs = tuple(
             [
@@ -50,7 +52,7 @@ class Outliner:
                 if value in self._results or self._last_use.get(value, -1) >= end
             ]
         )
-        if not outputs:
+        if not outputs and not any(eqn.op.effect for eqn in inside):
             return None
         equations = (*self._again(value for eqn in inside for value in eqn.operands), *inside)
         known = {value for eqn in equations for value in eqn.results}

@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import rematc.debug
     import rematc.numpy
     import rematc.policies
     import rematc.random  # noqa: F401  # makes the submodules known to type checkers
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rematc.compiler.control_flow.loops import map as map
     from rematc.compiler.control_flow.loops import while_loop as while_loop
     from rematc.compiler.control_flow.scan import scan as scan
+    from rematc.compiler.debugging.calling import pure_callback as pure_callback
     from rematc.compiler.driver import Compiled as Compiled
     from rematc.compiler.driver import CompiledFunction as CompiledFunction
     from rematc.compiler.driver import Lowered as Lowered
@@ -95,6 +97,7 @@ _HOMES = {
     "linearize": "rematc.compiler.transforms.differentiation",
     "value_and_grad": "rematc.compiler.transforms.differentiation",
     "vjp": "rematc.compiler.transforms.differentiation",
+    "pure_callback": "rematc.compiler.debugging.calling",
     "Compiled": "rematc.compiler.driver",
     "CompiledFunction": "rematc.compiler.driver",
     "Lowered": "rematc.compiler.driver",
@@ -118,7 +121,7 @@ _HOMES = {
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",
 }
-_SUBMODULES = ("numpy", "policies", "random")
+_SUBMODULES = ("debug", "numpy", "policies", "random")
 
 __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gathered from the table
 

@@ -51,6 +51,7 @@ from tests.support.graph_rows import (
     linear_algebra,
     loops,
     products,
+    random,
     random_bits,
     reductions,
     shape,
@@ -96,6 +97,9 @@ EXEMPT = {
     "axis_max": "has a meaning inside vmap alone: tests/passes",
     "axis_min": "has a meaning inside vmap alone: tests/passes",
     "axis_sum": "has a meaning inside vmap alone: tests/passes",
+    "debug_callback": "shows itself outside of the graph: tests/compiler/debugging",
+    "debug_print": "shows itself outside of the graph: tests/compiler/debugging",
+    "pure_callback": "calls Python, which StableHLO alone cannot: tests/compiler/debugging",
     "to_memory": "its operand or result lies in the host's memory, which CPUs do not have: tests/passes",
 }
 
@@ -209,6 +213,7 @@ FLAT_ROWS: tuple[Row, ...] = (
     *shape.ROWS,
     *reductions.ROWS,
     *products.ROWS,
+    *random.ROWS,
     *random_bits.ROWS,
     *indexing.ROWS,
     *linear_algebra.ROWS,

@@ -21,8 +21,9 @@ def words(*shape: int) -> Factory:
 def hashed(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
     missing = high.ndim - key.ndim + 1
     first, second = (jnp.expand_dims(key[..., word], tuple(range(-missing, 0))) for word in (0, 1))
-    result: tuple[Any, Any] = threefry2x32_p.bind(first, second, high, low)
-    return result
+    bind: Any = threefry2x32_p.bind
+    words: tuple[Any, Any] = bind(first, second, high, low)
+    return words
 
 
 SAMPLES = (

@@ -1,0 +1,1 @@
+"""Printing and calling Python from traced functions: `rematc.debug`, `rematc.pure_callback`."""

@@ -1,0 +1,166 @@
+"""Python functions of the user's: `debug_print` and `debug_callback`, which are there for their effect alone, and
+`pure_callback`, which computes.
+
+An effect is had exactly as often as the program says. No pass leaves it out, merges it with its like or repeats it:
+dead code with effects stays, and what is computed again in a backward pass is computed without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rematc.ir.core import Array, Effect, Emitter, Op, Primals, Types, Value, register
+from rematc.ir.errors import TypeMismatchError
+from rematc.ir.host_functions import CallbackError, HostFunction
+from rematc.ir.ops.batching import all_repeated
+from rematc.ir.ops.loops import each_element
+from rematc.ir.types import TensorType
+
+WITHOUT_RESULTS = "does not exist: the op has no results"
+VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")
+
+
+class DebugEffect(Op):
+    """Family base: ops without results, there for what they show of their operands."""
+
+    __slots__ = ()
+    is_ordered: bool
+    no_jvp = WITHOUT_RESULTS
+    no_transpose = WITHOUT_RESULTS
+
+    @property
+    def effect(self) -> Effect:
+        return Effect.ORDERED if self.is_ordered else Effect.UNORDERED
+
+    def host_function(self) -> HostFunction:
+        """What is called."""
+        raise NotImplementedError
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        return ()
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        self.host_function()(*operands)
+        return ()
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return each_element(self, b, size, operands, is_batched)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class DebugPrint(DebugEffect):
+    """Print the operands as `str.format` writes them.
+
+    Attributes:
+        format: the text, with a place for each operand.
+        keywords: names of the last operands; those before are numbered.
+        is_ordered: whether such ops happen in the order of the program.
+    """
+
+    name = "debug_print"
+    format: str
+    keywords: tuple[str, ...] = ()
+    is_ordered: bool = False
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        if len(operands) < len(self.keywords):
+            raise TypeMismatchError(f"'{self.name}' of {len(operands)} operands names {len(self.keywords)} of them")
+        return ()
+
+    def host_function(self) -> HostFunction:
+        return HostFunction(self._print, f"debug.print of {self.format!r}")
+
+    def _print(self, *arrays: Array) -> tuple[()]:
+        count = len(arrays) - len(self.keywords)
+        named = dict(zip(self.keywords, arrays[count:], strict=True))
+        print(self.format.format(*arrays[:count], **named))
+        return ()
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class DebugCallback(DebugEffect):
+    """Call a Python function with the operands; what it returns is let go.
+
+    Attributes:
+        function: what is called.
+        is_ordered: whether such ops happen in the order of the program.
+    """
+
+    name = "debug_callback"
+    function: HostFunction
+    is_ordered: bool = False
+
+    def host_function(self) -> HostFunction:
+        return self.function
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class PureCallback(Op):
+    """What a Python function gives for the operands. It has no effect: it may be called more often, or not at all.
+
+    Attributes:
+        function: what is called; it gives an array for each result.
+        types: of the results.
+        vmap_method: how a batch is computed: "sequential" by a call for each element; "expand_dims" and
+            "broadcast_all" by one call, in which operands that are not batched have a first dimension of 1, or the
+            batch's.
+    """
+
+    name = "pure_callback"
+    function: HostFunction
+    types: tuple[TensorType, ...]
+    vmap_method: str = "sequential"
+    no_jvp: ClassVar[str] = (
+        "does not exist: nothing is known of the derivative of a Python function; say it with rematc.custom_jvp or "
+        "rematc.custom_vjp around the call, or hide the operands with stop_gradient"
+    )
+    no_transpose: ClassVar[str] = "does not exist: the op has no tangents"
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        if self.vmap_method not in VMAP_METHODS:
+            raise TypeMismatchError(
+                f"'{self.name}' has no vmap_method {self.vmap_method!r} (there is {', '.join(VMAP_METHODS)})"
+            )
+        return self.types
+
+    def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return self.results(operands)
+
+    def results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """What the function gives. Raises CallbackError where that is not what was announced."""
+        given = self.function(*arrays)
+        if len(given) != len(self.types):
+            raise CallbackError(
+                f"{self.function.name} gave {len(given)} results, announced were {len(self.types)}", self.function.loc
+            )
+        return tuple([self._checked(index, one) for index, one in enumerate(given)])
+
+    def _checked(self, index: int, given: object) -> Array:
+        array, type = np.asarray(given), self.types[index]
+        if array.shape == type.shape and array.dtype == type.dtype.numpy:
+            return array
+        # Numbers of Python's take the announced type, as they do everywhere.
+        if array.shape == type.shape and isinstance(given, (bool, int, float, complex)):
+            return array.astype(type.dtype.numpy)
+        raise CallbackError(
+            f"{self.function.name} gave {array.dtype}{list(array.shape)} as result {index}, announced was {type}",
+            self.function.loc,
+        )
+
+    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        if self.vmap_method == "sequential":
+            return each_element(self, b, size, operands, is_batched)
+        if self.vmap_method == "expand_dims":
+            rows = zip(operands, is_batched, strict=True)
+            given = [x if is_set else b.reshape(x, (1, *x.type.shape)) for x, is_set in rows]
+        else:
+            given = all_repeated(b, size, operands, is_batched)
+        types = tuple([type.with_shape((size, *type.shape)) for type in self.types])
+        return b.emit(PureCallback(self.function, types, self.vmap_method), *given)
