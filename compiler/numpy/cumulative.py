@@ -12,6 +12,7 @@ from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
     converted,
+    dispatching,
     fail,
     here,
     normalize_axis,
@@ -101,6 +102,9 @@ def _cumulative(function: Callable[..., Tracer], start: int) -> Callable[..., Tr
 
     def apply(x: ArrayLike, /, *, axis: object = None, dtype: object = None, include_initial: bool = False) -> Tracer:
         value = value_of(x)
+        if not value.type.rank:
+            value = here().reshape(value, (1,))
+            x = wrap(value)
         if axis is None and value.type.rank > 1:
             fail(f"the array has shape {value.type.shape}: name the axis to accumulate over")
         along = 0 if axis is None else normalize_axis(axis, value.type.rank, "a cumulative function")
@@ -136,7 +140,7 @@ def diff(a: ArrayLike, n: int = 1, axis: object = -1, prepend: ArrayLike = None,
         x = b.convert(b.concatenate(whole, along), dtype)
     for _ in range(static_int(n, "n of np.diff")):
         size = x.type.shape[along]
-        x = _difference(b, slice_along(x, along, 1, size), slice_along(x, along, 0, max(size - 1, 0)))
+        x = _difference(b, slice_along(x, along, min(1, size), size), slice_along(x, along, 0, max(size - 1, 0)))
     return wrap(x)
 
 
@@ -155,18 +159,19 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike = None, to_begin: ArrayLike = None
 
 def trapezoid(y: ArrayLike, x: ArrayLike = None, dx: ArrayLike = 1.0, axis: object = -1) -> Tracer:
     """As np.trapezoid."""
-    b = here()
-    (heights, steps), _ = promote(y, dx if x is None else x)
+    heights = value_of(y)
     along = normalize_axis(axis, heights.type.rank, "np.trapezoid")
     size = heights.type.shape[along]
-    pairs = b.add(slice_along(heights, along, 1, size), slice_along(heights, along, 0, size - 1))
-    if x is None:
-        widths = b.broadcast_in_dim(steps, pairs.type.shape, ())
-    elif steps.type.rank == 1:
-        widths = b.broadcast_in_dim(diff(wrap(steps)).value, pairs.type.shape, (along,))
-    else:
-        widths = diff(wrap(steps), axis=along).value
-    return wrap(b.reduce_sum(b.scale(b.multiply(pairs, widths), 0.5), (along,)))
+    widths: ArrayLike = dx
+    if x is not None:
+        places = wrap(value_of(x))
+        line = [-1 if d == along else 1 for d in range(heights.type.rank)]
+        widths = dispatching.reshape(diff(places), line) if places.ndim == 1 else diff(places, axis=along)
+    sides = [
+        wrap(slice_along(heights, along, first, last)) for first, last in ((min(1, size), size), (0, max(size - 1, 0)))
+    ]
+    strips = dispatching.multiply(widths, dispatching.add(*sides))
+    return dispatching.sum(dispatching.divide(strips, 2.0), axis=along)  # type: ignore[no-any-return]  # a tracer
 
 
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {

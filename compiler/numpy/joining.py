@@ -242,8 +242,14 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tracer:  # noqa: N803  # NumPy's name
     """As np.vander: the powers of a vector as columns."""
     b, value = here(), value_of(x)
+    if value.type.rank != 1:
+        fail(f"np.vander takes a vector, got shape {value.type.shape}")
+    value = b.convert(value, as_ir_dtype(np.promote_types(value.type.dtype.numpy, int)))
     columns = [b.full(value.type, 1)]
-    for _ in range((value.type.shape[0] if N is None else N) - 1):
+    count = value.type.shape[0] if N is None else static_int(N, "number of columns of np.vander")
+    if not count:
+        return wrap(b.zeros(value.type.with_shape((value.type.shape[0], 0))))
+    for _ in range(count - 1):
         columns.append(b.multiply(columns[-1], value))
     ordered: Sequence[Value] = columns if increasing else columns[::-1]
     return moveaxis(stack([wrap(column) for column in ordered]), 0, -1)

@@ -220,8 +220,9 @@ def _wrapped(x: Value, axis: int, before: int, after: int) -> Value:
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> Tracer:
     """As np.convolve: windows of the padded signal times the reversed kernel."""
     (x, kernel), _ = promote(a, v)
-    if x.type.rank != 1 or kernel.type.rank != 1:
-        fail(f"np.convolve takes vectors, got shapes {x.type.shape} and {kernel.type.shape}")
+    x, kernel = [here().reshape(side, side.type.shape or (1,)) for side in (x, kernel)]
+    if x.type.rank != 1 or kernel.type.rank != 1 or not x.type.size or not kernel.type.size:
+        fail(f"np.convolve takes vectors of at least one element, got shapes {x.type.shape} and {kernel.type.shape}")
     if kernel.type.size > x.type.size:
         x, kernel = kernel, x
     return wrap(_windowed_product(x, here().reverse(kernel, (0,)), mode, "np.convolve"))

@@ -89,12 +89,15 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike = None) -> Traced:
 
 
 def poly(seq_of_zeros: ArrayLike) -> Traced:
-    """As np.poly, of a vector of zeros."""
-    zeros = _coefficients(seq_of_zeros)
+    """As np.poly, of a vector of zeros, or of a matrix: its eigenvalues. Of complex zeros the result stays complex."""
+    given: Traced = wrap(value_of(seq_of_zeros))
+    is_matrix = given.ndim == 2 and given.shape[0] == given.shape[1] != 0
+    zeros = np.linalg.eigvals(given) if is_matrix else _coefficients(given)
+    zeros = zeros.astype(np.mintypecode(zeros.dtype.char))
     result: Traced = np.ones(1, zeros.dtype)
     for place in range(zeros.size):
-        result = np.append(result, 0) - np.append(0, zeros[place] * result)
-    return result
+        result = np.pad(result, (0, 1)) - np.pad(zeros[place] * result, (1, 0))
+    return result if zeros.size else 1.0
 
 
 def polyfit(

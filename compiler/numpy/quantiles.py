@@ -17,7 +17,7 @@ from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import rounding
 from rematc.ir.ops.sorting import take_along
-from rematc.ir.types import F32, F64, I64, DType
+from rematc.ir.types import F32, F64, I64, DType, TensorType
 
 #: The alpha and beta of each method in the article of Hyndman and Fan (1996), which NumPy follows.
 _CONTINUOUS = {
@@ -36,7 +36,7 @@ _OF_ANY_LENGTH = ("linear", "lower", "higher", "midpoint", "nearest")
 def _lines(a: ArrayLike, axis: Axis, what: str) -> tuple[Value, tuple[int, ...]]:
     """The sorted elements along the axes, in the last dimension; the shape of the result with the axes kept."""
     x, b = value_of(a), here()
-    if (x.type.dtype.is_complex and what != "np.median") or x.type.dtype.is_bool:
+    if what != "np.median" and (x.type.dtype.is_complex or x.type.dtype.is_bool):
         fail(f"{what} takes real numbers, got {x.type}")
     axes = normalize_axes(axis, x.type.rank, what)
     rest = [d for d in range(x.type.rank) if d not in axes]
@@ -213,6 +213,8 @@ def _nan_quantile(what: str, scale: float) -> Callable[..., Tracer]:
 def _of_numbers(lines: Value, quantiles: Any, method: str, dtype: DType) -> Value:
     """[*lines, *quantiles]: quantiles of the numbers at the front of each sorted line; NaN where there are none."""
     b, kept = here(), lines.type.shape[:-1]
+    if not lines.type.shape[-1]:
+        return b.full(TensorType(dtype, (*kept, *quantiles.shape)), np.nan)
     numbers = b.reduce_sum(b.convert(b.logical_not(is_nan(b, lines)), I64), (len(kept),))
     shape = (*kept, quantiles.size)
     count = b.broadcast_in_dim(numbers, shape, range(len(kept)))

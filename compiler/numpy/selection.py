@@ -18,6 +18,7 @@ from rematc.compiler.numpy.operands import (
     as_operand,
     broadcast_operand,
     broadcast_shape,
+    dispatching,
     fail,
     here,
     shape_of,
@@ -31,7 +32,7 @@ from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction, rounding
 from rematc.ir.ops.inverse import Atan2
-from rematc.ir.types import BOOL, F64, DType
+from rematc.ir.types import BOOL, F16, F64, DType
 
 
 def _together(what: str, *operands: ArrayLike) -> tuple[list[Value], DType, tuple[int, ...]]:
@@ -93,7 +94,9 @@ def round_(a: ArrayLike, decimals: object = 0) -> Tracer:
     """As np.round: halves go to the even neighbour."""
     x, b, places = value_of(a), here(), static_int(decimals, "decimals of np.round")
     if x.type.dtype.is_bool:
-        fail("np.round of booleans is not supported; convert with astype first")
+        if places:
+            fail(f"np.round of booleans to {places} places is not defined in NumPy either; convert with astype first")
+        return wrap(b.convert(x, F16))
     if x.type.dtype.is_complex:
         return _of_parts(x, lambda part: round_(part, places))
     if not x.type.dtype.is_float:
@@ -237,9 +240,9 @@ def imag(val: ArrayLike) -> Tracer:
 def angle(z: ArrayLike, deg: bool = False) -> Tracer:
     """As np.angle."""
     x, b = value_of(z), here()
-    if not x.type.dtype.is_inexact:
-        x = b.convert(x, F64)
-    found = b.emit1(Atan2(), imag(wrap(x)).value, real(wrap(x)).value)
+    # Real numbers have NumPy's promotion: the angle of small integers is a small float.
+    is_complex = x.type.dtype.is_complex
+    found = b.emit1(Atan2(), b.imag(x), b.real(x)) if is_complex else dispatching.arctan2(0, wrap(x)).value
     return wrap(b.scale(found, 180 / np.pi) if deg else found)
 
 

@@ -25,7 +25,7 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.numpy.updates import at_add
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.types import F64
+from rematc.ir.types import F64, I64
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any
@@ -39,7 +39,7 @@ def bincount(x: ArrayLike, weights: ArrayLike = None, minlength: object = 0) -> 
     places: Traced = wrap(value_of(x))
     if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer):
         fail(f"np.bincount takes a vector of integers, got {places.value.type}")
-    if weights is None:
+    if weights is None or not places.size:
         return _counted(places, np.ones(places.shape, np.int64), length)
     heights: Traced = wrap(value_of(weights, F64))
     if heights.shape != places.shape:
@@ -145,7 +145,7 @@ def histogram2d(
 def unravel_index(indices: ArrayLike, shape: object, order: str = "C") -> tuple[Traced, ...]:
     """As np.unravel_index; indices outside are not noticed."""
     sizes = static_shape(shape, "np.unravel_index")
-    rest: Traced = wrap(value_of(indices))
+    rest: Traced = wrap(value_of(indices, I64))
     places = []
     for size in sizes if order == "F" else sizes[::-1]:
         places.append(rest % size)
@@ -160,7 +160,7 @@ def ravel_multi_index(
     sizes = static_shape(dims, "np.ravel_multi_index")
     modes = (mode,) * len(sizes) if isinstance(mode, str) else tuple(mode)
     result: Traced = 0
-    own: list[Traced] = [as_operand(index) for index in multi_index]
+    own: list[Traced] = [wrap(value_of(index, I64)) for index in multi_index]
     triples = list(zip(own, sizes, modes, strict=True))
     for index, size, how in triples if order == "C" else triples[::-1]:
         place = index % size if how == "wrap" else np.clip(index, 0, size - 1) if how == "clip" else index
@@ -212,7 +212,7 @@ def _variables(m: ArrayLike, rowvar: bool, dtype: Any) -> Traced:
     if x.ndim > 2:
         fail(f"np.cov takes a vector or a matrix, got shape {x.shape}")
     x = x.astype(np.result_type(x.dtype, np.float64) if dtype is None else dtype)
-    return x[None] if x.ndim < 2 else x if rowvar or x.shape[0] == 1 else x.T
+    return np.reshape(x, (1, -1)) if x.ndim < 2 else x if rowvar or x.shape[0] == 1 else x.T
 
 
 def corrcoef(x: ArrayLike, y: ArrayLike = None, rowvar: bool = True, *, dtype: Any = None) -> Traced:

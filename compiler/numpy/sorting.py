@@ -26,7 +26,7 @@ from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.sorting import Sort, index_dtype, take_along
-from rematc.ir.types import C128, I64, TensorType
+from rematc.ir.types import C64, C128, I64, TensorType
 
 #: So many elements are compared with one after the other rather than sorted.
 _FEW = 16
@@ -73,7 +73,10 @@ def argsort(
 ) -> Tracer:
     """As np.argsort; every kind is stable."""
     _refuse_fields(order, "np.argsort")
-    return wrap(here().convert(order_along(*_along(a, axis, "np.argsort")), I64))
+    x, b = value_of(a), here()
+    # A number is ordered as the vector that holds it.
+    line = a if x.type.rank else wrap(b.reshape(x, (1,)))
+    return wrap(b.convert(order_along(*_along(line, axis, "np.argsort")), I64))
 
 
 def partition(a: ArrayLike, kth: object, axis: object = -1, kind: object = None, order: object = None) -> Tracer:
@@ -110,7 +113,8 @@ def value_rows(x: ArrayLike) -> list[Tracer]:
 def sort_complex(a: ArrayLike) -> Tracer:
     """As np.sort_complex: by the real part, then by the imaginary one."""
     x = value_of(a)
-    return wrap(sorted_along(x if x.type.dtype.is_complex else here().convert(x, C128), x.type.rank - 1))
+    dtype = C64 if x.type.dtype.is_integer and x.type.dtype.bits <= 16 else C128
+    return wrap(sorted_along(x if x.type.dtype.is_complex else here().convert(x, dtype), x.type.rank - 1))
 
 
 # -- places in a sorted array ------------------------------------------------------------------------------------------

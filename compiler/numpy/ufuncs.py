@@ -30,7 +30,7 @@ from rematc.compiler.numpy.special_functions import SPECIAL_RULES
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
-from rematc.ir.types import I64, U64, DType
+from rematc.ir.types import F64, I64, U64, DType
 
 #: Rules on the bits of numbers.
 _BIT_RULES: dict[str, Rule] = {"spacing": float_bits.spacing, "gcd": float_bits.gcd, "lcm": float_bits.lcm}
@@ -190,8 +190,11 @@ def _is_known(ufunc: np.ufunc) -> bool:
 
 
 def _special_ufunc(name: str) -> object:
-    """scipy.special's ufunc; with SCIPY_ARRAY_API=1 it is wrapped in a function that looks for a namespace's own."""
-    found = getattr(scipy.special, name, None)
+    """scipy.special's ufunc; with SCIPY_ARRAY_API=1 it is wrapped in a function that looks for a namespace's own.
+
+    The ufunc of `zeta`, which is a function, has no public name.
+    """
+    found = getattr(scipy.special, name, None) or getattr(scipy.special._ufuncs, name, None)
     return getattr(found, "__wrapped__", found)
 
 
@@ -338,8 +341,10 @@ SUPPORTED_UFUNCS = frozenset(RULES) | frozenset(_SPECIAL)
 
 
 def i0(x: ArrayLike) -> Tracer:
-    """As np.i0: the modified Bessel function of order 0, of floats of 64 bits for integers."""
-    return _single(scipy.special.i0, x)
+    """As np.i0: the modified Bessel function of order 0, in the dtype of floats, and in float64 of others."""
+    dtype = value_of(x).type.dtype
+    found = _single(scipy.special.i0, x if dtype.is_float else wrap(value_of(x, F64)))
+    return wrap(here().convert(found.value, dtype if dtype.is_float else F64))
 
 
 #: Functions of NumPy that are ufuncs of SciPy.

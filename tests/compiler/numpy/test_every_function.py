@@ -284,6 +284,29 @@ def test_gives_numpy_s_value(name: str) -> None:
     assert_as_numpy(function, *arguments, tolerance=1e-9 if name in LOOSE else None)
 
 
+def _as_float32(x: Any) -> Any:
+    return x.astype(np.float32) if x.dtype.kind == "f" else x
+
+
+def _as_integers(x: Any) -> Any:
+    return np.round(np.nan_to_num(x) * 3).astype(np.int32) if x.dtype.kind == "f" else x
+
+
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")
+@pytest.mark.parametrize("name", CALLS)
+def test_gives_numpy_s_dtype_of_other_numbers(name: str) -> None:
+    function, arguments = CALLS[name]
+    assert_as_numpy(function, *[_as_float32(x) for x in arguments], tolerance=3e-4)
+    integers = [_as_integers(x) for x in arguments]
+    try:
+        with np.errstate(all="ignore"):
+            function(*integers)
+    except (TypeError, ValueError, np.linalg.LinAlgError):
+        return
+    if name != "np.reciprocal":  # integers divided by zero
+        assert_as_numpy(function, *integers, tolerance=1e-6)
+
+
 def _float_sum(result: Any, weights: list[Any]) -> Any:
     """The weighted sum of all floats in a result."""
     leaves = list(result) if isinstance(result, (list, tuple)) else [result]
