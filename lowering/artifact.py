@@ -7,14 +7,14 @@ promise does not reach them, and they load wherever the dialect still has the op
 
 from __future__ import annotations
 
-import io
 import json
 import lzma
 import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from rematc.lowering.writer import tensor
 
 FORMAT = "rematc artifact"
 VERSION = 1
+_PIECE = 1 << 24  # bytes that are written at a time
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 #: What reading a file raises that is no artifact: not zip, not JSON, encrypted, nested without end, of other types.
 _DAMAGES = (
@@ -82,13 +83,12 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         "out_tree": _tree_to_json(artifact.out_tree),
         "stablehlo": stablehlo.get_current_version(),
     }
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    module = _serialize(program.text)
+    with _replaced(Path(path)) as partial, zipfile.ZipFile(partial, "w") as archive:
         _add(archive, "meta.json", json.dumps(meta, indent=1).encode(), zipfile.ZIP_DEFLATED)
-        _add(archive, "module.mlirbc", _serialize(program.text), zipfile.ZIP_DEFLATED)
+        _add(archive, "module.mlirbc", module, zipfile.ZIP_DEFLATED)
         for index, array in enumerate(program.constants):
-            _add(archive, f"constants/{index}.bin", array.tobytes(), zipfile.ZIP_STORED)
-    _write(Path(path), buffer.getvalue())
+            _add(archive, f"constants/{index}.bin", _bytes_of(array), zipfile.ZIP_STORED)
 
 
 def load_artifact(path: str | os.PathLike[str]) -> Artifact:
@@ -133,17 +133,28 @@ def _check_format(meta: Any, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _add(archive: zipfile.ZipFile, name: str, data: bytes, compression: int) -> None:
+def _add(archive: zipfile.ZipFile, name: str, data: bytes | memoryview, compression: int) -> None:
     info = zipfile.ZipInfo(name, _EPOCH)  # the same bytes for the same program
     info.compress_type = compression
-    archive.writestr(info, data)
+    info.file_size = len(data)  # so that it is known whether 32 bits suffice for it
+    with archive.open(info, "w") as member:
+        for start in range(0, len(data), _PIECE):
+            member.write(data[start : start + _PIECE])
 
 
-def _write(path: Path, data: bytes) -> None:
+def _bytes_of(array: Array) -> memoryview:
+    """The elements in row-major order, not copied where they lie so; element types of ml_dtypes have no buffers."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return memoryview(flat.view(np.uint8))
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to, which then takes its place, or is gone."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         try:
-            partial.write_bytes(data)
+            yield partial
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from rematc.ir.types import TensorType, dtype_of_numpy
 CONSTANT = "<constant>"
 #: Arrays of at most this many elements are written into the graph; larger ones become hidden parameters.
 LITERAL_LIMIT = 64
+_PIECE = 1 << 22  # elements that are compared at a time
 
 _innermost: ContextVar[Trace | None] = ContextVar("innermost_open_trace", default=None)
 
@@ -281,8 +282,11 @@ def is_splat(array: Array) -> bool:
     """Whether all elements have the same bits."""
     if array.size == 0:
         return False
-    bits = _bits(array)
-    return bool((bits[:64] == bits[0]).all() and (bits == bits[0]).all())
+    words = _element_words(array)
+    pieces = range(0, len(words), _PIECE)
+    return bool((words[:64] == words[0]).all()) and all(
+        bool((words[start : start + _PIECE] == words[0]).all()) for start in pieces
+    )
 
 
 def _has_same_bits(x: Array, y: Array) -> bool:
@@ -293,6 +297,13 @@ def _words(array: Array) -> Array:
     """The elements' bytes, eight at a time where they come out even: comparing them is as fast as memory."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(np.uint8 if flat.nbytes % 8 else np.uint64)
+
+
+def _element_words(array: Array) -> Array:
+    """The elements' bits, each as one integer, or as a row of bytes where there is none of its size."""
+    size = array.dtype.itemsize
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(f"u{size}") if size in (1, 2, 4, 8) else flat.view(np.uint8).reshape(array.size, size)
 
 
 def _bits(array: Array) -> Array:
