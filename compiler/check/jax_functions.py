@@ -14,7 +14,7 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering import jax_adapter
-from rematc.lowering.runtime import barrier_options, compile_program
+from rematc.lowering.runtime import CompilerOptions, barrier_options, compile_program
 from rematc.lowering.stripping import without_barriers
 
 #: Recomputation that leaves more than this part of the memory is said to save nothing.
@@ -104,7 +104,8 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     options = barrier_options(jax_adapter.default_platform()) if barriers else {}
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)
-    verdict, message, way_out = _judge(comparison, barriers, temp, None if without is None else without[0], held)
+    cure = "" if held is None else _cure(options, held, temp)
+    verdict, message, way_out = _judge(comparison, barriers, temp, None if without is None else without[0], cure)
     return JaxCheck(
         verdict,
         message,
@@ -136,20 +137,19 @@ def _flops(compiled: Any) -> float:
     return float((compiled.cost_analysis() or {}).get("flops", 0.0))
 
 
-def _judge(
-    comparison: Comparison, barriers: int, temp: int, without: int | None, held: int | None
-) -> tuple[str, str, str]:
-    """Verdict, sentence and way out. Products that run are not enough: memory must be saved too."""
+def _judge(comparison: Comparison, barriers: int, temp: int, without: int | None, cure: str) -> tuple[str, str, str]:
+    """Verdict, sentence and way out. Products that run are not enough: memory must be saved too.
+
+    `cure` is what to do about barriers that XLA drops, "" where it drops none or they would change nothing.
+    """
     verdict, message, way_out = judge(comparison)
     if verdict == UNKNOWN:
         return verdict, message, way_out
     if not comparison.recomputed:
         return _without_products(message, barriers)
-    is_cured = held is not None and held < _NO_GAIN * temp
-    cure = _cure(held, temp) if held is not None and is_cured else _WRAP
     if verdict == UNDONE:
-        return verdict, message, cure
-    if is_cured:
+        return verdict, message, cure or _WRAP
+    if cure:
         message = (
             f"jaxlib {jaxlib.version.__version__} deletes barriers before it schedules: {comparison.recomputed} "
             "products are recomputed, and what that was to save is not saved"
@@ -167,10 +167,12 @@ _WRAP = (
 )
 
 
-def _cure(held: int, temp: int) -> str:
-    option = '{"xla_disable_hlo_passes": "cse_barrier_expander"}'
+def _cure(options: CompilerOptions, held: int, temp: int) -> str:
+    """The options that make barriers hold, if they help; else ""."""
+    if held >= _NO_GAIN * temp:
+        return ""
     effect = f"{format_bytes(held)} instead of {format_bytes(temp)}"
-    return f"pass compiler_options={option} to jax.jit ({effect}), or upgrade to jaxlib 0.12"
+    return f"pass compiler_options={dict(options)} to jax.jit ({effect}), or upgrade to jaxlib 0.12"
 
 
 def _without_products(message: str, barriers: int) -> tuple[str, str, str]:

@@ -90,7 +90,7 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
         return UNKNOWN, f"could not read what XLA made of the program: {comparison.unread}", way_out
     if wanted and not comparison.recomputed:
         message = f"{wanted} recomputed {_products(wanted)} merged with the forward pass: nothing keeps them apart"
-        return UNDONE, message, "let barriers stand: --barrier auto, the default"
+        return UNDONE, message, "take the pass barriers with its default strategy: leave out --passes"
     if comparison.merged:
         message = (
             f"XLA merged {comparison.merged} of {comparison.recomputed} recomputed {_products(comparison.recomputed)}"
@@ -110,8 +110,8 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
 
 
 _WAY_OUT = (
-    "compile with barriers that hold: --barrier optimization_barrier with the compile option "
-    "xla_disable_hlo_passes=cse_barrier_expander on CPU before jaxlib 0.12, or --barrier conditional"
+    "XLA undoes here what the strategy of the pass barriers counts on: try another one "
+    "(--passes 'barriers{strategy=conditional},simplify,cse,dce') or another jaxlib, and report it"
 )
 
 

@@ -93,7 +93,7 @@ def test_a_plan_without_barriers_is_an_alarm() -> None:
     check = lowered.compile().check()
     assert check.verdict == UNDONE
     assert check.message == f"{2 * LAYERS} recomputed products merged with the forward pass: nothing keeps them apart"
-    assert "--barrier" in check.way_out
+    assert "strategy" in check.way_out
 
 
 @pytest.mark.parametrize(("example", "policy"), [("mlp", "nothing"), ("convnet", "dots"), ("transformer", "nothing")])
