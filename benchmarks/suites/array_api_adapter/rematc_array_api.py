@@ -60,8 +60,10 @@ class Array:
             raise ValueError(f"no device {device!r}")
         return self
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        return self._array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()
