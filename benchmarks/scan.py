@@ -3,10 +3,10 @@
     python benchmarks/scan.py [--rounds N] [--growth] [--blocks]
 
 The gradient of a recurrence of 1,000 steps: XLA's temporary memory, the shortest time of a call as a ratio to that of
-JAX's plain scan (all are called in turns in one process), and the seconds to trace, lower and compile. Equinox's checkpointed loop has a
-row where equinox is installed. `--growth` compiles loops of 100, 1,000 and 10,000 steps. `--blocks` measures loops of
-checkpointed steps in checkpoints, one block after another: the shape of jax#27748, where such blocks need more memory
-than one of them should.
+JAX's plain scan (all are called in turns in one process), and the seconds to trace, lower and compile. Equinox's
+checkpointed loop has a row where equinox is installed. `--growth` compiles loops of 100, 1,000 and 10,000 steps.
+`--blocks` measures loops of checkpointed steps in checkpoints, one block after another: the shape of jax#27748, where
+such blocks need more memory than one of them should.
 """
 
 from __future__ import annotations

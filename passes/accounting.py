@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.ops.branches import Case
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.loops import Scan
-from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.while_loop import While, known_integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,62 @@ def work_by_op(equations: Iterable[Counted]) -> dict[str, Work]:
 
 
 def flat_equations(graph: Graph, times: int = 1) -> list[Counted]:
-    """The equations of a graph, of its checkpoint regions and its loops, in program order.
+    """The equations of a graph, and of the graphs that its equations evaluate, in program order.
 
-    Calls and branches count as one equation. `times` is how often the graph is evaluated.
+    Those of a loop count as often as it has steps, once where that is not known; of branches those of the dearest one
+    count. `times` is how often the graph is evaluated.
     """
     found: list[Counted] = []
+    known = known_integers(graph, (None,) * len(graph.params))
     for eqn in graph.equations:
-        match eqn.op:
-            case Checkpoint(body=body):
-                found.extend(flat_equations(body, times))
-            case Scan(body=body, length=length):
-                found.extend(flat_equations(body, times * length))
-            case _:
-                found.append(_counted(eqn, times))
+        parts = _evaluated(eqn, known)
+        if not parts:
+            found.append(_counted(eqn, times))
+        for part in parts:
+            found.extend(flat_equations(part.graph, times * part.times))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """A graph that an equation evaluates.
+
+    Attributes:
+        graph: the graph.
+        operands: for each of its parameters the index of the equation's operand.
+        times: how often.
+    """
+
+    graph: Graph
+    operands: Sequence[int]
+    times: int = 1
+
+
+def _evaluated(eqn: Equation, known: dict[Value, int]) -> list[_Evaluated]:
+    """What an equation evaluates; nothing for one that is work itself. `known` are integers of the graph around it."""
+    places = range(len(eqn.operands))
+    match eqn.op:
+        case Scan(body=body, length=length):
+            return [_Evaluated(body, places, length)]
+        case While() as loop:
+            return _of_while(loop, loop.trip_count([known.get(value) for value in eqn.operands]))
+        case Case(branches=branches):
+            return [_Evaluated(max(branches, key=_dearness), places[1:])]
+        case Checkpoint(body=body) | Call(body=body) | CustomDerivative(body=body):
+            return [_Evaluated(body, places)]
+    return []
+
+
+def _of_while(loop: While, steps: int | None) -> list[_Evaluated]:
+    of_cond, of_body, carry = loop.parts(range(len(loop.cond.params) + loop.body_consts))
+    tests = 1 if steps is None else steps + 1
+    body = _Evaluated(loop.body, (*of_body, *carry), 1 if steps is None else steps)
+    return [_Evaluated(loop.cond, (*of_cond, *carry), tests), body]
+
+
+def _dearness(branch: Graph) -> tuple[int, int]:
+    work = total_work(flat_equations(branch))
+    return work.flops, work.equations
 
 
 def _counted(eqn: Equation, times: int) -> Counted:
@@ -152,6 +196,7 @@ class _Parts:
     def split(self, graph: Graph, is_ct: Sequence[bool], is_variable: Sequence[bool], times: int) -> None:
         reached: set[Value] = {value for value, is_set in zip(graph.params, is_ct, strict=True) if is_set}
         variable: set[Value] = {value for value, is_set in zip(graph.params, is_variable, strict=True) if is_set}
+        known = known_integers(graph, (None,) * len(graph.params))
         for eqn in graph.equations:
             cts = [value in reached for value in eqn.operands]
             variables = [value in variable for value in eqn.operands]
@@ -159,32 +204,41 @@ class _Parts:
                 reached.update(eqn.results)
             if any(variables):
                 variable.update(eqn.results)
-            match eqn.op:
-                case Checkpoint(body=body):
-                    self.split(body, cts, variables, times)
-                case Scan() as loop:
-                    self._split_loop(loop, cts, variables, times)
-                case _ if any(cts):
-                    self.adjoint.append(_counted(eqn, times))
-                case _ if any(variables):
-                    self.recomputed.append(_counted(eqn, times))
+            parts = _evaluated(eqn, known)
+            if parts:
+                self._split_inside(eqn.op, parts, cts, variables, times)
+            elif any(cts):
+                self.adjoint.append(_counted(eqn, times))
+            elif any(variables):
+                self.recomputed.append(_counted(eqn, times))
 
-    def _split_loop(self, loop: Scan, cts: list[bool], variables: list[bool], times: int) -> None:
+    def _split_inside(
+        self, op: Op, parts: Sequence[_Evaluated], cts: list[bool], variables: list[bool], times: int
+    ) -> None:
         for flags in (cts, variables):
-            _close_over_steps(loop, flags)
-        self.split(loop.body, cts, variables, times * loop.length)
+            if isinstance(op, Scan):
+                _close_over_steps(op.body, flags, range(len(flags)), range(op.consts, op.consts + op.carry))
+            elif isinstance(op, While):
+                _, of_body, carry = op.parts(range(len(flags)))
+                _close_over_steps(op.body, flags, (*of_body, *carry), carry)
+        for part in parts:
+            of_cts = [cts[index] for index in part.operands]
+            of_variables = [variables[index] for index in part.operands]
+            self.split(part.graph, of_cts, of_variables, times * part.times)
 
 
-def _close_over_steps(loop: Scan, flags: list[bool]) -> None:
-    """Flag the carries that a flagged operand reaches in some step."""
-    begin, end = loop.consts, loop.consts + loop.carry
+def _close_over_steps(body: Graph, flags: list[bool], operands: Sequence[int], carry: Sequence[int]) -> None:
+    """Flag the carries that a flagged operand reaches in some step.
+
+    `operands` are the places of the body's parameters in `flags`, `carry` those of the carries, its first results.
+    """
     while True:
-        reached = {value for value, is_set in zip(loop.body.params, flags, strict=True) if is_set}
-        for eqn in loop.body.equations:
+        reached = {value for value, index in zip(body.params, operands, strict=True) if flags[index]}
+        for eqn in body.equations:
             if not reached.isdisjoint(eqn.operands):
                 reached.update(eqn.results)
-        pairs = zip(flags[begin:end], loop.body.results, strict=False)
-        grown = [is_set or value in reached for is_set, value in pairs]
-        if grown == flags[begin:end]:
+        grown = [index for index, value in zip(carry, body.results, strict=False) if value in reached]
+        if all(flags[index] for index in grown):
             return
-        flags[begin:end] = grown
+        for index in grown:
+            flags[index] = True

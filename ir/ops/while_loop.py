@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+
 from rematc.ir.core import (
     Array,
     Derivatives,
@@ -23,7 +25,10 @@ from rematc.ir.core import (
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.arithmetic import Add, Subtract
 from rematc.ir.ops.bodies import chosen, live_equations, others, spread, types_text, with_tangents
+from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.loop_batching import vmap_while
 from rematc.ir.ops.regions import (
     OF_REGION,
@@ -36,6 +41,7 @@ from rematc.ir.ops.regions import (
     VmapOfGraph,
     graph_of,
 )
+from rematc.ir.ops.structural import Constant
 from rematc.ir.policy import Policy
 from rematc.ir.types import BOOL, TensorType
 
@@ -251,12 +257,83 @@ class While(Region):
         results = tuple(index for index, is_set in enumerate(carries) if is_set)
         return While(cond, body, sum(cond_flags), sum(body_flags)), operands, results
 
+    def trip_count(self, values: Sequence[int | None]) -> int | None:
+        """How many steps there are, where a counter is compared with a limit; None where that does not follow.
+
+        `values` are those of the operands that are integers and known.
+        """
+        of_cond, of_body, first = self.parts(values)
+        params, results = self.body.params[self.body_consts :], self.body.results
+        fixed = [value if old is new else None for value, old, new in zip(first, params, results, strict=True)]
+        limits = known_integers(self.cond, (*of_cond, *fixed))
+        strides = known_integers(self.body, (*of_body, *fixed))
+        test = next((eqn for eqn in self.cond.equations if self.cond.results[0] in eqn.results), None)
+        if test is None or not isinstance(test.op, Compare):
+            return None
+        counters = self.cond.params[self.cond_consts :]
+        for (counter, limit), direction in zip(
+            (test.operands, reversed(test.operands)), (test.op.direction, _REVERSED[test.op.direction]), strict=True
+        ):
+            if counter not in counters or limit not in limits:
+                continue
+            place = counters.index(counter)
+            stride = _stride(self.body, params[place], results[place], strides)
+            start = first[place]
+            if start is not None and stride is not None:
+                return _count(start, limits[limit], stride, direction)
+        return None
+
     def flops(self, operands: Types, results: Types) -> int:
         """Those of one step: how many there are is not known."""
         return sum(eqn.flops for graph in self.regions() for eqn in graph.equations)
 
     def regions(self) -> tuple[Graph, ...]:
         return (self.cond, self.body)
+
+
+#: What a comparison is with its sides exchanged.
+_REVERSED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+
+
+def known_integers(graph: Graph, params: Sequence[int | None]) -> dict[Value, int]:
+    """The values of a graph that are integer scalars and known: constants, and what they are converted to."""
+    found = {value: known for value, known in zip(graph.params, params, strict=True) if known is not None}
+    for eqn in graph.equations:
+        match eqn.op:
+            case Constant(type=type, data=data) if type.dtype.is_integer and not type.shape:
+                found[eqn.results[0]] = int(np.frombuffer(data, type.dtype.numpy)[0])
+            case Convert(dtype=dtype) if dtype.is_integer and eqn.operands[0] in found:
+                found[eqn.results[0]] = found[eqn.operands[0]]
+    return found
+
+
+def _stride(body: Graph, before: Value, after: Value, known: dict[Value, int]) -> int | None:
+    """What a step adds to a carry."""
+    for eqn in body.equations:
+        if after not in eqn.results:
+            continue
+        x, y = eqn.operands if len(eqn.operands) == 2 else (None, None)
+        if isinstance(eqn.op, Add) and x is before and y in known:
+            return known[y]
+        if isinstance(eqn.op, Add) and y is before and x in known:
+            return known[x]
+        if isinstance(eqn.op, Subtract) and x is before and y in known:
+            return -known[y]
+    return None
+
+
+def _count(start: int, limit: int, stride: int, direction: str) -> int | None:
+    """How many of start, start + stride, ... there are while they are `direction` limit; None if there is no end."""
+    if direction in ("GT", "GE"):
+        start, limit, stride = -start, -limit, -stride
+        direction = {"GT": "LT", "GE": "LE"}[direction]
+    if direction == "LE":
+        limit += 1
+    if direction not in ("LT", "LE"):
+        return None
+    if start >= limit:
+        return 0
+    return -((start - limit) // stride) if stride > 0 else None
 
 
 def _pruned(whole: Graph, used: Sequence[bool]) -> Graph:
