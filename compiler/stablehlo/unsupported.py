@@ -18,6 +18,7 @@ REASONS.update(
         f"stablehlo.{name}": _DEVICES
         for name in (
             *("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute"),
+            "collective_reduce",
             *("cross-replica-sum", "partition_id", "reduce_scatter", "replica_id"),
         )
     }
