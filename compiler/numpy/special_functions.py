@@ -88,12 +88,8 @@ def _beta(b: Builder, x: Value, y: Value) -> Value:
     return b.multiply(sign, b.exponential(_log_beta(b, x, y)))
 
 
-def _erfc_inverse(b: Builder, x: Value) -> Value:
-    return b.emit1(special.ErfInv(), b.subtract(b.full(x.type, 1), x))
-
-
 def _normal_quantile(b: Builder, x: Value) -> Value:
-    return b.scale(b.emit1(special.ErfInv(), b.subtract(b.scale(x, 2), b.full(x.type, 1))), math.sqrt(2))
+    return b.scale(b.emit1(special.ErfcInv(), b.scale(x, 2)), -math.sqrt(2))
 
 
 def _log_normal_cdf(b: Builder, x: Value) -> Value:
@@ -212,7 +208,7 @@ SPECIAL_RULES: dict[str, Rule] = {
     "gammasgn": _gamma_sign,
     "beta": _beta,
     "betaln": _log_beta,
-    "erfcinv": _erfc_inverse,
+    "erfcinv": op_rule(special.ErfcInv()),
     "gammainc": op_rule(incomplete.IncompleteGamma()),
     "gammaincc": op_rule(incomplete.IncompleteGammaComplement()),
     "chdtr": _incomplete_gamma_of(incomplete.IncompleteGamma(), _of_chi_square),
@@ -241,6 +237,7 @@ SPECIAL_RULES: dict[str, Rule] = {
     "kve": _bessel(bessel.BesselKe()),
     "k0e": _bessel_of_order(0, bessel.BesselKe()),
     "k1e": _bessel_of_order(1, bessel.BesselKe()),
+    "_zeta": op_rule(special.Zeta()),
     "betainc": op_rule(incomplete.IncompleteBeta()),
     "betaincc": _incomplete_beta_complement,
 }

@@ -97,6 +97,21 @@ class ErfInv(Unary):
 
 @register
 @dataclass(frozen=True, slots=True)
+class ErfcInv(Unary):
+    """The inverse of erfc, accurate where that is small, with derivative -sqrt(pi) / 2 e^(y^2)."""
+
+    name = "erfc_inv"
+    kinds = FLOATS
+
+    def evaluate(self, *operands: Numeric) -> Any:
+        return special.erfcinv(operands[0].astype(np.float64))
+
+    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
+        return b.scale(b.exponential(square(b, y)), -math.sqrt(math.pi) / 2)
+
+
+@register
+@dataclass(frozen=True, slots=True)
 class Lgamma(Unary):
     """log |gamma(x)|, with derivative digamma(x)."""
 

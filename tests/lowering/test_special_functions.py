@@ -20,7 +20,7 @@ from rematc.ir.ops.incomplete import (
     IncompleteGammaComplement,
     IncompleteGammaSlope,
 )
-from rematc.ir.ops.special import ComplexErf, ComplexErfc
+from rematc.ir.ops.special import ComplexErf, ComplexErfc, ErfcInv
 from tests.support.samples import graph_of, type_of
 
 #: Both sides of every border between formulas, and far beyond them.
@@ -140,3 +140,8 @@ def test_the_error_function_keeps_its_digits_over_the_plane(op: Op, function: Ca
     z = np.outer(magnitude, np.exp(1j * np.linspace(0, 2 * np.pi, 17))).ravel()
     expected = function(z)
     np.testing.assert_allclose(np.abs(by_xla(op, z) / expected - 1)[expected != 0], 0, atol=2e-13)
+
+
+def test_the_inverse_of_the_complement_reaches_the_smallest_numbers() -> None:
+    x = np.concatenate([10.0 ** np.linspace(-295, 0, 200), 2 - 10.0 ** np.linspace(-15, -1, 30)])
+    assert_relative(by_xla(ErfcInv(), x), special.erfcinv(x), 2e-15)

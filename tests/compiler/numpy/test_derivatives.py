@@ -71,6 +71,7 @@ OTHERS: list[tuple[Callable[[Any], Any], Any]] = [
     (lambda x: scipy.special.beta(x, x[::-1]) + scipy.special.betaln(x, 2.0), P),
     (lambda x: scipy.special.gammainc(x, 2.0) * scipy.special.gammaincc(1.5, x), P),
     (lambda x: scipy.special.betainc(x, 2.0, 0.3) * scipy.special.betainc(1.5, x, 0.8), P),
+    (lambda x: scipy.special.zeta(2.5, x) + scipy.special.ndtri(x / 100), P),
     (lambda x: scipy.special.jv(2.5, x) + scipy.special.yn(2, x) * scipy.special.ive(0.5, x), P),
     (lambda x: scipy.special.chdtr(3, x) + scipy.special.pdtr(2.0, x) + scipy.special.gdtr(2.0, x, 1.5), P),
     (lambda x: np.std(x[:1], axis=0) + x, A),  # sqrt(0)

@@ -158,6 +158,7 @@ _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
 
 #: Ops that JAX has no public function for.
 INEXPRESSIBLE: dict[type[Op], str] = {
+    special.ErfcInv: "JAX has none",
     special.ComplexErf: "JAX has none",
     special.ComplexErfc: "JAX has none",
     special.Zeta: "JAX has no derivative of it",

@@ -15,7 +15,7 @@ from rematc.ir.ops.inverse import Acos, Acosh, Asin, Atanh
 from rematc.ir.ops.logical import Compare, Not, Select
 from rematc.ir.ops.rounding import IsFinite
 from rematc.ir.ops.shape import BroadcastInDim, Reverse, Transpose
-from rematc.ir.ops.special import ComplexErf, ComplexErfc, Digamma, ErfInv, Lgamma, Polygamma, Zeta
+from rematc.ir.ops.special import ComplexErf, ComplexErfc, Digamma, ErfcInv, ErfInv, Lgamma, Polygamma, Zeta
 from rematc.ir.ops.transcendental import Exponential, Log, Logistic, LogPlusOne, Rsqrt, Sine, Sqrt, Tanh
 from rematc.ir.types import BOOL
 from tests.support.drawing import Drawing, Row
@@ -37,7 +37,10 @@ def without_fields() -> tuple[type[Elementwise], ...]:
 
 def _is_drawn_elsewhere(cls: type[Op]) -> bool:
     """By a row of its own, or not at all (`EXEMPT` in tests/support/random_graphs.py)."""
-    return cls in (Polygamma, Zeta, ComplexErf, ComplexErfc) or cls.__module__ in (bessel.__name__, incomplete.__name__)
+    return cls in (Polygamma, Zeta, ErfcInv, ComplexErf, ComplexErfc) or cls.__module__ in (
+        bessel.__name__,
+        incomplete.__name__,
+    )
 
 
 def _elementwise(d: Drawing) -> tuple[Value, ...]:

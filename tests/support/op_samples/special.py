@@ -6,7 +6,7 @@ import math
 
 from jax import lax
 
-from rematc.ir.ops.special import ComplexErf, ComplexErfc, Digamma, Erf, Erfc, ErfInv, Lgamma, Polygamma, Zeta
+from rematc.ir.ops.special import ComplexErf, ComplexErfc, Digamma, Erf, Erfc, ErfcInv, ErfInv, Lgamma, Polygamma, Zeta
 from rematc.ir.types import BF16, C64, C128, F16, F32, F64
 from tests.support.samples import Sample, Tolerance, literal, normal, uniform
 
@@ -19,6 +19,7 @@ SAMPLES = (
     *(Sample(Erf(), (normal(dtype, 3, 4),), (0,), lax.erf) for dtype in (F32, F64, BF16, F16)),
     *(Sample(Erfc(), (normal(dtype, 3, 4),), (0,), lax.erfc) for dtype in (F32, F64, BF16, F16)),
     *(Sample(ErfInv(), (uniform(dtype, -0.9, 0.9, 3, 4),), (0,), lax.erf_inv) for dtype in (F32, F64, BF16, F16)),
+    *(Sample(ErfcInv(), (uniform(dtype, 0.02, 1.98, 3, 4),), (0,), step=1e-6) for dtype in (F32, F64, BF16, F16)),
     *(Sample(Lgamma(), (uniform(dtype, 0.5, 8, 3, 4),), (0,), lax.lgamma) for dtype in (F32, F64, BF16, F16)),
     *(Sample(Digamma(), (uniform(dtype, 0.5, 8, 3, 4),), (0,), lax.digamma) for dtype in (F32, F64, BF16, F16)),
     *(
@@ -55,6 +56,7 @@ SAMPLES = (
     Sample(Erf(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
     Sample(Erfc(), (literal(F32, EDGES),), label="edges"),
     Sample(ErfInv(), (literal(F32, EDGES),), signed_zeros=True, label="edges"),
+    Sample(ErfcInv(), (literal(F64, [0.0, 2.0, 1.0, -1.0, 3.0, math.nan, 1e-290, 1e-17, 0.1]),), label="edges"),
     Sample(Lgamma(), (literal(F32, [*POLES, -math.inf]),), tolerance=AT_ROOT, label="edges"),
     # Not at 0, where jaxlib 0.10 has NaN and 0.12 -inf.
     Sample(Digamma(), (literal(F32, POLES[2:]),), label="edges"),
