@@ -6,9 +6,10 @@ import dataclasses
 import types
 import typing
 
-from rematc.ir import forms
+from rematc.ir import compound_forms, forms
+from rematc.ir.compound_forms import Field, Record
 from rematc.ir.core import Graph, Op
-from rematc.ir.forms import Field, Form, Record
+from rematc.ir.forms import Form
 from rematc.ir.host_functions import HostFunction
 from rematc.ir.types import DType, TensorType
 
@@ -17,7 +18,7 @@ _FORMS: dict[object, Form] = {
     bool: forms.Boolean(),
     float: forms.Float(),
     str: forms.String(),
-    bytes: forms.Data(),
+    bytes: compound_forms.Data(),
     types.NoneType: forms.Nothing(),
     DType: forms.ElementType(),
     TensorType: forms.Tensor(),
@@ -61,11 +62,11 @@ def _form(annotation: typing.Any, where: str) -> Form:
         return found
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return forms.Either(tuple(_form(argument, where) for argument in arguments))
+        return compound_forms.Either(tuple(_form(argument, where) for argument in arguments))
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return forms.Sequential(_form(arguments[0], where))
+        return compound_forms.Sequential(_form(arguments[0], where))
     if origin is tuple:
-        return forms.Product(tuple(_form(argument, where) for argument in arguments))
+        return compound_forms.Product(tuple(_form(argument, where) for argument in arguments))
     if hasattr(annotation, "spec"):
         return forms.BySpec()
     if dataclasses.is_dataclass(annotation):

@@ -204,10 +204,10 @@ def test_regions_nest_up_to_a_limit() -> None:
     ],
 )
 def test_hostile_text_is_refused_quickly(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ParseError):
         parse_graph(text)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 PIECES = ["", "-1", "%0", "[", "]", "{", "}", "loc", '"', "f32[2]", "f32", "return", "nan", "1.5", "0x", "none", "\\"]
@@ -312,10 +312,10 @@ def test_a_hundred_thousand_equations_are_printed_and_parsed_in_seconds() -> Non
         b.loc = Location("model.py", line % 1000 + 1, 8, "layer")
         x = b.reverse(b.emit1(Negate(), x), [0])
     graph = b.build(x)
-    start = time.perf_counter()
+    start = time.process_time()
     text = print_graph(graph)
-    printed = time.perf_counter()
+    printed = time.process_time()
     assert parse_graph(text) == graph
-    parsed = time.perf_counter()
+    parsed = time.process_time()
     assert printed - start < 5  # 0.4 s on an idle core
     assert parsed - printed < 15  # 2 s on an idle core
