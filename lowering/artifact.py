@@ -145,7 +145,7 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes | memoryview, compress
 def _bytes_of(array: Array) -> memoryview:
     """The elements in row-major order, not copied where they lie so; element types of ml_dtypes have no buffers."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return memoryview(flat.view(np.uint8))
+    return flat.view(np.uint8).data
 
 
 @contextmanager

@@ -92,6 +92,7 @@ class Counting:
 
     spec: str
     is_everything = False
+    saves_least = False
 
     def decide(self, op: object, operands: object, names: object) -> tuple[()]:
         return ()

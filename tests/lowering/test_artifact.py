@@ -146,7 +146,20 @@ def _rewrite(path: Path, member: str, data: bytes) -> None:
             archive.writestr(name, data if name == member else old)
 
 
-JUNK = [None, True, 0, -1, 10**30, 1.5, "x", [], {}, [[]], [["f32", [-1], "device"]], [["f32", [3], "device"]] * 9]
+JUNK: list[object] = [
+    None,
+    True,
+    0,
+    -1,
+    10**30,
+    1.5,
+    "x",
+    [],
+    {},
+    [[]],
+    [["f32", [-1], "device"]],
+    [["f32", [3], "device"]] * 9,
+]
 
 
 def test_every_entry_of_another_kind_is_refused_or_does_not_matter(saved: Path) -> None:
