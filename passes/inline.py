@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.locations import Location
+from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
@@ -22,12 +23,12 @@ from rematc.passes.regions import RegionRewriter
 @register_pass
 @dataclass(frozen=True, slots=True)
 class Inline(Pass):
-    """Replace every `call` by its body, in regions too."""
+    """Replace every `call` by its body, in regions too; and functions with rules of the user's, which have served."""
 
     name = "inline"
 
     def run(self, graph: Graph) -> Graph:
-        return _Inliner(_is_call).graph(graph)
+        return _Inliner(_is_function).graph(graph)
 
 
 def inline_for_differentiation(graph: Graph) -> Graph:
@@ -53,8 +54,8 @@ def copy_equations(
     return tuple([env[value] for value in graph.results])
 
 
-def _is_call(op: Op) -> bool:
-    return isinstance(op, Call)
+def _is_function(op: Op) -> bool:
+    return isinstance(op, (Call, CustomDerivative))
 
 
 def _is_transparent(op: Op) -> bool:
@@ -77,7 +78,7 @@ class _Inliner:
         has_changed = False
         for eqn in graph.equations:
             operands = tuple([env.get(value, value) for value in eqn.operands])
-            if isinstance(eqn.op, (Call, Checkpoint)) and self._is_inlined(eqn.op):
+            if isinstance(eqn.op, (Call, Checkpoint, CustomDerivative)) and self._is_inlined(eqn.op):
                 # The body is inlined before it is copied: a function is gone through once, however often it is called.
                 results = copy_equations(self._regions.graph(eqn.op.body), operands, equations)
                 env.update(zip(eqn.results, results, strict=True))

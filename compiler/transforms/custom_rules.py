@@ -11,16 +11,17 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.control_flow.leaves import line_of
-from rematc.compiler.execution.calls import TracedFunction, trace_function
+from rematc.compiler.execution.calls import TracedFunction, emit_op, trace_function
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order
-from rematc.compiler.tracing.trace import Tracer
+from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.bodies import Equations
 from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.types import TensorType
 
 
@@ -311,3 +312,35 @@ def check_primal_outputs(
                 f"{place_of(expected, body.graph)}",
                 location_of(found, traced.graph, rule),
             )
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def positions_of(given: int | Sequence[int]) -> tuple[int, ...]:
+    """`nondiff_argnums` as a tuple."""
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def inexact(types: Sequence[TensorType]) -> tuple[bool, ...]:
+    """For each type, whether it has derivatives."""
+    return tuple([type.dtype.is_inexact for type in types])
+
+
+def with_closure(wrt: tuple[bool, ...], closure: Closure) -> tuple[bool, ...]:
+    """The flags of the arguments, then those of what is closed over: it has no derivative."""
+    return (*wrt, *(False,) * len(closure))
+
+
+def structure_of(given: object) -> str:
+    """The structure of what a rule returned."""
+    return str(jax.tree_util.tree_structure(given))
+
+
+def emitted(op: CustomDerivative, application: Application, body: TracedFunction, closure: Closure) -> object:
+    """Record the op; the function\'s outputs."""
+    require_trace().records.extend(body.records)
+    results = emit_op(op, *application.call.arrays, *closure.tracers.values())
+    for tracer, is_weak in zip(results, body.out_weak, strict=True):
+        tracer.weak = is_weak
+    return jax.tree_util.tree_unflatten(body.out_tree, results)

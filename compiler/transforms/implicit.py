@@ -18,7 +18,7 @@ from rematc.compiler.execution.calls import TracedFunction, apply_graph, trace_c
 from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.custom_derivatives import custom_jvp
+from rematc.compiler.transforms.custom_jvp import custom_jvp
 from rematc.compiler.transforms.differentiation import jvp, linearize, vjp
 from rematc.ir.core import Value
 from rematc.ir.errors import CompileError

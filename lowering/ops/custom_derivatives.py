@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rematc.ir.core import Equation
-from rematc.ir.ops.custom_derivatives import CustomJvp, CustomLinear, CustomVjp
+from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
 from rematc.lowering.ops.regions import in_place
 from rematc.lowering.writer import Writer, lowers
 

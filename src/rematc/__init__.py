@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from rematc.compiler.transforms.checkpointing import checkpoint as checkpoint
     from rematc.compiler.transforms.checkpointing import checkpoint_name as checkpoint_name
     from rematc.compiler.transforms.checkpointing import remat as remat
-    from rematc.compiler.transforms.custom_derivatives import custom_jvp as custom_jvp
-    from rematc.compiler.transforms.custom_derivatives import custom_vjp as custom_vjp
+    from rematc.compiler.transforms.custom_jvp import custom_jvp as custom_jvp
     from rematc.compiler.transforms.custom_rules import SymbolicZero as SymbolicZero
+    from rematc.compiler.transforms.custom_vjp import custom_vjp as custom_vjp
     from rematc.compiler.transforms.differentiation import grad as grad
     from rematc.compiler.transforms.differentiation import jvp as jvp
     from rematc.compiler.transforms.differentiation import linearize as linearize
@@ -81,8 +81,8 @@ _HOMES = {
     "checkpoint": "rematc.compiler.transforms.checkpointing",
     "remat": "rematc.compiler.transforms.checkpointing",
     "checkpoint_name": "rematc.compiler.transforms.checkpointing",
-    "custom_jvp": "rematc.compiler.transforms.custom_derivatives",
-    "custom_vjp": "rematc.compiler.transforms.custom_derivatives",
+    "custom_jvp": "rematc.compiler.transforms.custom_jvp",
+    "custom_vjp": "rematc.compiler.transforms.custom_vjp",
     "SymbolicZero": "rematc.compiler.transforms.custom_rules",
     "cond": "rematc.compiler.control_flow.branching",
     "switch": "rematc.compiler.control_flow.branching",
