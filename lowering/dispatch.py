@@ -335,7 +335,7 @@ def _digest(array: Array) -> bytes:
 def explain_xla(error: Exception, name: str) -> None:
     """Raise XLA's error as a CompileError if the user can act on it."""
     failure = jax_adapter.take_failure()
-    if failure is not None:
+    if failure is not None and "callback" in str(error).lower():
         raise failure from failure.__cause__
     first = str(error).partition("\n")[0].rstrip(".")
     if "RESOURCE_EXHAUSTED" in first:

@@ -87,6 +87,12 @@ def pure_callback(
     return jax.tree_util.tree_unflatten(tree, results)
 
 
+def is_operand(leaf: object) -> bool:
+    """Whether an argument is passed by the program: arrays are, and what is traced. Python's own numbers stay."""
+    is_number = isinstance(leaf, (int, float, complex)) and not isinstance(leaf, np.generic)
+    return is_array_like(leaf) and not is_number
+
+
 def call_for_effect(
     function: Callable[..., object], name: str, args: tuple[object, ...], kwargs: dict[str, object], ordered: bool
 ) -> None:
@@ -128,9 +134,9 @@ class _Arguments:
 
 def _taken_apart(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[list[object], _Arguments]:
     leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-    places = tuple([index for index, leaf in enumerate(leaves) if is_array_like(leaf)])
+    places = tuple([index for index, leaf in enumerate(leaves) if is_operand(leaf)])
     arrays = [leaves[index] for index in places]
-    kept = tuple([None if is_array_like(leaf) else leaf for leaf in leaves])
+    kept = tuple([None if is_operand(leaf) else leaf for leaf in leaves])
     return arrays, _Arguments(kept, tree, places)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rematc.compiler.debugging.calling import call_for_effect
+from rematc.compiler.debugging.calling import call_for_effect, is_operand
 from rematc.compiler.execution.calls import emit_op
-from rematc.compiler.tracing.arguments import is_array_like, leaf_type
+from rematc.compiler.tracing.arguments import leaf_type
 from rematc.compiler.tracing.trace import current_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
@@ -42,7 +42,7 @@ def print(fmt: str, *args: object, ordered: bool = False, **kwargs: object) -> N
     _check(fmt, args, kwargs)
     if current_trace() is None:
         builtins.print(fmt.format(*args, **kwargs))
-    elif all(is_array_like(value) for value in (*args, *kwargs.values())):
+    elif all(is_operand(value) for value in (*args, *kwargs.values())):
         emit_op(DebugPrint(fmt, tuple(kwargs), ordered), *args, *kwargs.values())
     else:
         call_for_effect(
@@ -76,7 +76,7 @@ def _check(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]) -> No
 
 def _stand_in(value: object) -> object:
     """Zeros of the type of an array, which take no memory."""
-    if not is_array_like(value):
+    if not is_operand(value):
         return value
     type = leaf_type(value)[0]
     return np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape)

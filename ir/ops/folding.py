@@ -127,6 +127,11 @@ class Folding(Op):
                 f"'{self.name}' takes a function ({listed}, {listed}) -> ({listed}), got '{self.body.name}' of "
                 f"({', '.join(map(str, self.body.param_types))}) -> ({', '.join(map(str, self.body.result_types))})"
             )
+        if self.body.effect:
+            raise TypeMismatchError(
+                f"'{self.name}' applies '{self.body.name}' in any order, and may repeat it, but '{self.body.name}' "
+                "prints or calls back; take debug.print and debug.callback out of it"
+            )
         return first
 
     def fold(self, rows: Sequence[Array], initial: Sequence[Array]) -> list[Array]:

@@ -402,6 +402,23 @@ def test_what_a_callback_raises_is_raised_by_the_call() -> None:
     np.testing.assert_allclose(rematc.jit(lambda x: rematc.pure_callback(np.sin, x, x))(X), np.sin(X))
 
 
+def test_numbers_of_python_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    rematc.jit(lambda x: debug.print("{} {!r} {}", x.shape, 2.5, x[1]))(X)
+    assert printed(capsys) == ["(3,) 2.5 1.0"]
+
+
+def test_a_failure_that_was_seen_elsewhere_is_not_raised_again() -> None:
+    def fails(x: Any) -> None:
+        raise ValueError("seen elsewhere")
+
+    program = rematc.jit(lambda x: debug.callback(fails, x))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="seen elsewhere"):
+        jax.block_until_ready(jax.jit(lambda x: (program(x), x)[1])(X))  # type: ignore[no-untyped-call]
+        jax.effects_barrier()  # type: ignore[no-untyped-call]
+    with pytest.raises(rematc.CompileError, match="out of memory"):
+        rematc.jit(lambda x: np.broadcast_to(x[0], (2**24, 2**24)))(X)
+
+
 def test_printing_and_calling_outside_of_traces(capsys: pytest.CaptureFixture[str]) -> None:
     debug.print("{} {y}", X, y=1)
     debug.callback(lambda x: print("called", x), 3)
@@ -428,6 +445,36 @@ def test_errors_name_the_users_line(call: Callable[[Any], object], message: str)
     assert re.search(message, caught.value.message)
     assert caught.value.loc is not None
     assert (caught.value.loc.file, caught.value.loc.line) == (__file__, call.__code__.co_firstlineno)
+
+
+def test_functions_of_reductions_have_no_effects() -> None:
+    text = """
+    graph @sum(%x: f32[3], %zero: f32[]) -> (f32[]) {
+      %0: f32[] = reduce %x, %zero {dimensions=[0], body=graph @add(%a: f32[], %b: f32[]) -> (f32[]) {
+        debug_print %a {format="{}"}
+        %0: f32[] = add %a, %b
+        return %0
+      }}
+      return %0
+    }
+    """
+    with pytest.raises(rematc.CompileError, match=r"'reduce' applies 'add' in any order, .* but 'add' prints"):
+        rematc.parse(text)
+
+
+def test_segments_of_a_staged_program_keep_their_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    def network(x: Any) -> Any:
+        for layer in range(8):
+            x = np.sin(np.tanh(x @ x) @ x)
+            debug.print("layer {}", layer, ordered=True)
+            debug.print("{0.shape}", x, ordered=True)
+        return np.sum(x)
+
+    wide = np.full((192, 192), 0.01, np.float32)
+    graph = rematc.trace(rematc.grad(network, policy="auto"), wide)
+    assert any(eqn.op.name == "checkpoint" for eqn in graph.equations)
+    evaluate(graph, [wide])
+    assert printed(capsys) == [line for layer in range(8) for line in (f"layer {layer}", "(192, 192)")]
 
 
 def test_programs_that_call_python_are_not_saved(tmp_path: Any) -> None:
