@@ -99,11 +99,14 @@ class Block:
         return found
 
     def result_types(self, operation: Any) -> list[TensorType]:
-        loc = self.location(operation)
-        return [tensor_type(result.type, loc) for result in operation.results]
+        return [tensor_type(result.type, None) for result in operation.results]
 
     def location(self, operation: Any) -> Location | None:
         return self.module.source.location(operation.location)
+
+    def place(self, operation: Any) -> Location:
+        """The operation's location for an error: where it has none, the first operation of its name in the text."""
+        return self.location(operation) or self.module.source.place_of(operation.name)
 
     def constant_of(self, value: Value, operation: Any, what: str) -> Array:
         """The array of an operand that must be a constant."""
@@ -114,7 +117,7 @@ class Block:
 
     def fail(self, operation: Any, what: str) -> NoReturn:
         """Raise CompileError at the operation: `'stablehlo.sort' <what>`."""
-        raise CompileError(f"'{operation.name}' {what}", self.location(operation))
+        raise CompileError(f"'{operation.name}' {what}", self.place(operation))
 
     def defined_by(self, value: Value, op: type[Op]) -> Equation | None:
         """The equation of this op that gives a value."""
@@ -156,27 +159,31 @@ class Block:
         return found
 
     def _equation(self, operation: Any) -> None:
-        name = operation.name
-        rule = RULES.get(name)
-        loc = self.location(operation)
+        rule = RULES.get(operation.name)
         if rule is None:
-            reason = REASONS.get(name) or "the IR has no such op; express it by ops that it has (docs/conformance.md)"
-            raise CompileError(f"'{name}' cannot be imported: {reason}", loc)
-        with self.b.at(loc):
+            reason = REASONS.get(operation.name) or (
+                "the IR has no such op; express it by ops that it has (docs/stablehlo.md)"
+            )
+            self.fail(operation, f"cannot be imported: {reason}")
+        with self.b.at(self.location(operation)):
             try:
-                results = rule(self, operation)
+                self._define(operation, rule(self, operation))
             except CompileError as error:
+                # Looking for the place in the text takes its length, so it is done for errors alone.
                 if error.loc is None:
-                    error.loc = loc
+                    error.loc = self.place(operation)
                 raise
-        if name in ("stablehlo.tuple", "stablehlo.get_tuple_element"):
+
+    def _define(self, operation: Any, results: Sequence[Value]) -> None:
+        """Let the results of an operation be known."""
+        if operation.name in ("stablehlo.tuple", "stablehlo.get_tuple_element"):
             is_tuple = "tuple<" in str(operation.results[0].type)
             self.env[operation.results[0]] = tuple(results) if is_tuple else results[0]
             return
         for result, value in zip(operation.results, results, strict=True):
-            expected = tensor_type(result.type, loc)
+            expected = tensor_type(result.type, None)
             if value.type != expected:
-                raise CompileError(f"'{name}' gives {expected} in the text, and {value.type} as an op of the IR", loc)
+                raise CompileError(f"'{operation.name}' gives {expected} in the text, and {value.type} in the IR")
             self.env[result] = value
 
     # -- regions -------------------------------------------------------------------------------------------------
@@ -198,7 +205,7 @@ class Block:
         for value in outer:
             inner.env[value] = inner.b.parameter(self.value(value, operation).type)
         for argument in block.arguments:
-            inner.env[argument] = inner.b.parameter(tensor_type(argument.type, self.location(operation)))
+            inner.env[argument] = inner.b.parameter(tensor_type(argument.type, None))
         for value in read:
             if value not in inner.env:
                 inner.env[value] = inner.literal(self.constants[self.value(value, operation)])

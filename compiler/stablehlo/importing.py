@@ -115,12 +115,12 @@ class _Module:
     def _fail_recursive(self, symbol: str) -> None:
         raise CompileError(
             f"function '{symbol}' calls itself; write the recursion as a while",
-            self.source.location(self._functions[symbol].location),
+            self.source.location(self._functions[symbol].location) or self.source.place_of(f"@{symbol}"),
         )
 
     def _imported(self, symbol: str) -> Graph:
         function = self._functions[symbol]
-        loc = self.source.location(function.location)
+        loc = self.source.location(function.location) or self.source.place_of(f"@{symbol}")
         if not function.regions[0].blocks:
             raise CompileError(f"function '{symbol}' has no body in the module; link it in", loc)
         blocks = list(function.regions[0].blocks)

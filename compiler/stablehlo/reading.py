@@ -84,6 +84,11 @@ class Source:
                 return Location(self.file if file == _THE_TEXT else file, int(printed[2]), int(printed[3]), function)
         return None
 
+    def place_of(self, word: str) -> Location:
+        """Where a word first stands in the text: for operations whose location is unknown. The start if nowhere."""
+        at = max(self.text.find(word), 0)
+        return Location(self.file, self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
+
     @staticmethod
     def name_in(loc: Any) -> str | None:
         """The name that a location of a parameter gives it, where there is nothing else in it."""

@@ -386,6 +386,10 @@ ERRORS = {
         "func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {\nreturn %x : tensor<?xf32>\n}",
         r"<stablehlo>:1:1: error: a value of type tensor<\?xf32>, whose sizes are not known",
     ),
+    "an operation whose location is unknown": (
+        module("%0 = stablehlo.create_token : !stablehlo.token loc(unknown)\nreturn %x : tensor<2xf32>"),
+        r"<stablehlo>:2:6: error: 'stablehlo.create_token' cannot be imported",
+    ),
     "elements that are not known": (
         module("return %x : tensor<2xf6E2M3FN>", "%x: tensor<2xf6E2M3FN>", "tensor<2xf6E2M3FN>"),
         r"<stablehlo>:1:1: error: elements of type f6E2M3FN; expected one of bf16",
