@@ -9,6 +9,7 @@ import click
 from rematc.cli.arguments import parse_type
 from rematc.cli.comparison import split_policies
 from rematc.cli.options import Options
+from rematc.compiler.execution.programs import default_pipeline
 from rematc.ir.errors import CompileError
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.policies import parse_policy
@@ -29,9 +30,14 @@ def checked(options: Options) -> Options:
             parse_pipeline(options.passes)
         except CompileError as error:
             raise _bad_value("--passes", error.message) from None
+    passes = options.passes
+    if options.barrier != "auto":
+        if passes is not None:
+            raise _usage("--barrier is about the default passes; leave out --passes, or write 'barriers{strategy=...}'")
+        passes = default_pipeline(options.barrier)
     for text in options.args:
         parse_type(text)
-    return dataclasses.replace(options, compare=policies)
+    return dataclasses.replace(options, compare=policies, passes=passes)
 
 
 def _check_combination(options: Options) -> None:

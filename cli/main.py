@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 import rematc
-from rematc.cli.options import EMITTED, PLATFORMS, Options
+from rematc.cli.options import BARRIERS, EMITTED, PLATFORMS, Options
 
 HELP = """Differentiate a NumPy function, rematerialize under a policy, compile with XLA, and report.
 
@@ -69,6 +69,12 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
 )
 @click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
 @click.option("--platform", type=click.Choice(PLATFORMS), help="Where to compile; default: what jax takes.")
+@click.option(
+    "--barrier",
+    type=click.Choice(BARRIERS),
+    default="auto",
+    help="How to keep XLA from undoing recomputation; conditional holds in any XLA.",
+)
 @click.option("--passes", metavar="PIPELINE", help="Passes instead of the default ones, as 'simplify,cse,dce'.")
 @click.option("--print-between-passes", is_flag=True, help="Print the IR after each pass, on standard error.")
 @click.option("--time-passes", is_flag=True, help="Print what each pass took, on standard error.")

@@ -8,6 +8,8 @@ from pathlib import Path
 #: What `--emit` prints, in the order in which the compiler makes it.
 EMITTED = ("ir", "linear", "forward", "backward", "stablehlo", "hlo", "hlo-optimized")
 PLATFORMS = ("cpu", "cuda", "tpu")
+#: How recomputation is kept where it is: `rematc.passes.barriers.STRATEGIES`, and what the platform needs.
+BARRIERS = ("auto", "optimization_barrier", "conditional", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Options:
         output: the file to write.
         run: whether to run the training step.
         platform: where to compile; None is what jax takes.
+        barrier: the strategy of barriers in the default pipeline.
         passes: a pipeline instead of the default one.
         print_between_passes: whether to print the graph after each pass.
         time_passes: whether to print what each pass took.
@@ -47,6 +50,7 @@ class Options:
     output: Path | None
     run: bool
     platform: str | None
+    barrier: str
     passes: str | None
     print_between_passes: bool
     time_passes: bool

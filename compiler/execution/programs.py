@@ -19,6 +19,11 @@ from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 DEFAULT_PIPELINE = "barriers,simplify,cse,dce"
 
 
+def default_pipeline(strategy: str) -> str:
+    """The default passes with another strategy of `barriers`."""
+    return DEFAULT_PIPELINE.replace("barriers", f"barriers{{strategy={strategy}}}", 1)
+
+
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """Keep Python's cycle collector from running meanwhile.

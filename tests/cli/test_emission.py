@@ -107,6 +107,15 @@ def test_passes_replace_the_default_ones(command: Command) -> None:
     assert "optimization_barrier" not in emitted(command, *args, "barriers{strategy=none},cse,dce")
 
 
+def test_barrier_says_how_recomputation_is_kept(command: Command) -> None:
+    def lines(strategy: str) -> str:
+        return emitted(command, "stablehlo", "--policy", "nothing", "--barrier", strategy)
+
+    assert "optimization_barrier" in lines("auto") == lines("optimization_barrier")
+    assert "stablehlo.case" in lines("conditional") and "optimization_barrier" not in lines("conditional")
+    assert "optimization_barrier" not in lines("none") and "stablehlo.case" not in lines("none")
+
+
 def test_print_between_passes_prints_graphs_that_parse(command: Command) -> None:
     args = ("--passes", "barriers,cse,dce", "--print-between-passes", "--policy", "nothing")
     result = command(SIN_CHAIN, "--emit", "stablehlo", *args)

@@ -34,6 +34,8 @@ def untouched(write_model: WriteModel) -> Path:
         (["--emit", "ir", "--compare", "none"], "leave out --emit or --compare"),
         (["--compare", "none", "--policy", "dots"], "leave out --policy, or add it to the list"),
         (["--compare", "none", "-o", "x"], "-o writes one; leave out one of them"),
+        (["--barrier", "none", "--passes", "cse"], "leave out --passes, or write 'barriers{strategy=...}'"),
+        (["--barrier", "wall"], "'wall' is not one of 'auto', 'optimization_barrier', 'conditional', 'none'"),
         (["-q", "-v"], "-q and -v exclude each other"),
         (["--frobnicate"], "No such option"),
     ],
@@ -93,7 +95,7 @@ def test_help_names_every_option(command: Command) -> None:
     text = command("--help").stdout
     for option in (
         *("--entry", "--arg", "--argnums", "--policy", "--compare", "--emit", "--output", "--run", "--platform"),
-        *("--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies", "--traceback"),
+        *("--barrier", "--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies", "--traceback"),
         *("--has-aux", "--quiet", "--verbose", "--version"),
     ):
         assert option in text
