@@ -209,7 +209,7 @@ def _cylinder_functions(v: Number, x: Number, is_active: Number) -> tuple[Number
 
     first_j = where(is_near, near_j, far_j)
     y = _upwards(start, x, where(is_near, near_y, far_y), where(is_near, near_next, far_next), -1.0, steps, is_stepped)
-    hankel_j, hankel_y = _hankel(where(is_far, v, 0.0), where(is_far, x, FAR))
+    hankel_j, hankel_y = _hankel(where(is_far, v, 0.0), where(is_far, x, FAR), is_active & is_far)
     return where(is_far, hankel_j, first_j * (scale / not_zero(j))), where(is_far, hankel_y, y[0])
 
 
@@ -287,14 +287,18 @@ def _steed(v: Number, x: Number, is_active: Number) -> tuple[Number, Number]:
     return -0.5 / x - imag(found) / x, 1 + real(found) / x
 
 
-def _hankel(v: Number, x: Number) -> tuple[Number, Number]:
+def _hankel(v: Number, x: Number, is_active: Number) -> tuple[Number, Number]:
     """J and Y for large x by DLMF 10.17.3 and 10.17.4."""
-    even, odd = x.like(1.0), x.like(0.0)
-    term = x.like(1.0)
-    for k in range(1, HANKEL_TERMS):
-        term = term * (4 * v * v - (2 * k - 1) ** 2) / (8 * k * x)
-        sign = -1.0 if k % 4 in (2, 3) else 1.0
-        even, odd = (even, odd + sign * term) if k % 2 else (even + sign * term, odd)
+
+    def step(k: Number, consts: Sequence[Number], carry: Sequence[Number]) -> tuple[list[Number], Number]:
+        (v, x), (term, cosine, sine, even, odd) = consts, carry
+        term = _next_term(v, x, k, term)
+        # cos and sin of k pi/2 sort the terms and give them their signs.
+        cosine, sine = -sine, cosine
+        return [term, cosine, sine, even + cosine * term, odd + sine * term], abs(term) > EPSILON * abs(even)
+
+    one, zero = x.like(1.0), x.like(0.0)
+    *_, even, odd = repeat(step, [one, one, zero, one, zero], [v, x], is_active, HANKEL_TERMS)
     # cos and sin of x - (v/2 + 1/4) pi, where the second part is reduced on its own.
     turn = 0.5 * v + 0.25
     shift = 2 * math.pi * (0.5 * turn - floor(0.5 * turn))
@@ -321,7 +325,7 @@ def _modified_functions(v: Number, x: Number, is_active: Number) -> tuple[Number
     k, above = _upwards(start, x, first, following, 1.0, steps, is_stepped)
     ratio = _ratio(v, x, is_stepped)
     i = 1 / (x * (above + ratio * k))
-    hankel_i, hankel_k = _hankel_modified(where(is_far, v, 0.0), where(is_far, x, FAR))
+    hankel_i, hankel_k = _hankel_modified(where(is_far, v, 0.0), where(is_far, x, FAR), is_active & is_far)
     return where(is_far, hankel_i, i), where(is_far, hankel_k, k)
 
 
@@ -366,13 +370,23 @@ def _integrals(v: Number, x: Number, is_active: Number) -> tuple[Number, Number]
     return first * width, following * width
 
 
-def _hankel_modified(v: Number, x: Number) -> tuple[Number, Number]:
+def _hankel_modified(v: Number, x: Number, is_active: Number) -> tuple[Number, Number]:
     """I e^-x and K e^x for large x by DLMF 10.40.1 and 10.40.2."""
-    i, k, term = x.like(1.0), x.like(1.0), x.like(1.0)
-    for index in range(1, HANKEL_TERMS):
-        term = term * (4 * v * v - (2 * index - 1) ** 2) / (8 * index * x)
-        i, k = i - term if index % 2 else i + term, k + term
+
+    def step(k: Number, consts: Sequence[Number], carry: Sequence[Number]) -> tuple[list[Number], Number]:
+        (v, x), (term, sign, i, k_sum) = consts, carry
+        term, sign = _next_term(v, x, k, term), -sign
+        return [term, sign, i + sign * term, k_sum + term], abs(term) > EPSILON * abs(i)
+
+    one = x.like(1.0)
+    *_, i, k = repeat(step, [one, one, one, one], [v, x], is_active, HANKEL_TERMS)
     return i / sqrt(2 * math.pi * x), sqrt(0.5 * math.pi / x) * k
+
+
+def _next_term(v: Number, x: Number, k: Number, term: Number) -> Number:
+    """a_k(v) / x^k from the one before (DLMF 10.17.1)."""
+    odd = 2 * k - 1
+    return term * (4 * v * v - odd * odd) / (8 * k * x)
 
 
 # -- Temme's series ---------------------------------------------------------------------------------------------------
