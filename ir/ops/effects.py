@@ -136,9 +136,12 @@ class PureCallback(Op):
     def results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """What the function gives. Raises CallbackError where that is not what was announced."""
         given = self.function(*arrays)
-        if len(given) != len(self.types):
+        count = len(given) if isinstance(given, (list, tuple)) else None
+        if count != len(self.types):
+            found = f"a {type(given).__name__}" if count is None else f"{count} results"
             raise CallbackError(
-                f"{self.function.name} gave {len(given)} results, announced were {len(self.types)}", self.function.loc
+                f"{self.function.name} gave {found}, announced were {len(self.types)} results in a list",
+                self.function.loc,
             )
         return tuple([self._checked(index, one) for index, one in enumerate(given)])
 
