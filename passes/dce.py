@@ -11,21 +11,12 @@ a region, or a decomposition whose vectors nobody needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.ops.bodies import without_unused
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
-
-
-@runtime_checkable
-class Prunable(Protocol):
-    """An op that can do with fewer operands and results."""
-
-    def without_unused(self, used: Sequence[bool]) -> tuple[Op, tuple[int, ...], tuple[int, ...]]:
-        """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
 
 
 @register_pass
@@ -65,20 +56,11 @@ class _DeadCode:
 
     def _pruned(self, eqn: Equation, live: set[Value]) -> Equation:
         """The equation with clean regions that have no unused results, and then no unused parameters."""
-        pruned = _without_unused(eqn, live)
+        pruned = without_unused(eqn, [value in live for value in eqn.results])
         if not pruned.op.regions():
             return pruned
         op = self._regions.op(pruned.op)
         if op is pruned.op:
             return pruned
-        return _without_unused(Equation(op, pruned.operands, pruned.results, eqn.loc), live)
-
-
-def _without_unused(eqn: Equation, live: set[Value]) -> Equation:
-    if not isinstance(eqn.op, Prunable):
-        return eqn
-    op, operands, results = eqn.op.without_unused([value in live for value in eqn.results])
-    if len(operands) == len(eqn.operands) and len(results) == len(eqn.results):
-        return eqn
-    kept_operands = tuple([eqn.operands[index] for index in operands])
-    return Equation(op, kept_operands, tuple([eqn.results[index] for index in results]), eqn.loc)
+        used = [value in live for value in pruned.results]
+        return without_unused(Equation(op, pruned.operands, pruned.results, eqn.loc), used)

@@ -24,13 +24,14 @@ import ml_dtypes
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.errors import CompileError
+from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
 from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.passes.aliases import Aliases, find_aliases
-from rematc.passes.dce import DeadCode, Prunable
+from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations, inline_for_differentiation
 from rematc.passes.least_residuals import Derivation, least_residuals
 from rematc.passes.locating import located
@@ -207,14 +208,8 @@ def _live_staged(split: _Split, results: Sequence[Value]) -> list[Equation]:
         used = [value in live for value in eqn.results]
         if not any(used) and not eqn.op.effect:
             continue
-        if isinstance(eqn.op, Prunable) and not all(used):
-            op, operands, kept_results = eqn.op.without_unused(used)
-            eqn = Equation(  # noqa: PLW2901  # the pruned region takes the equation's place
-                op,
-                tuple([eqn.operands[index] for index in operands]),
-                tuple([eqn.results[index] for index in kept_results]),
-                eqn.loc,
-            )
+        if not all(used):
+            eqn = without_unused(eqn, used)  # noqa: PLW2901  # the pruned region takes the equation's place
         live.update(eqn.operands)
         kept.append(eqn)
     kept.reverse()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -63,13 +63,37 @@ def spread(values: Iterable[T], flags: Iterable[bool]) -> tuple[T | None, ...]:
     return tuple([next(given) if is_set else None for is_set in flags])
 
 
+@runtime_checkable
+class Prunable(Protocol):
+    """An op that can do with fewer operands and results."""
+
+    def without_unused(self, used: Sequence[bool]) -> tuple[Op, tuple[int, ...], tuple[int, ...]]:
+        """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
+
+
+def without_unused(eqn: Equation, used: Sequence[bool]) -> Equation:
+    """The equation with only the used results, where its op can do with fewer; itself where all are needed."""
+    if not isinstance(eqn.op, Prunable):
+        return eqn
+    op, operands, results = eqn.op.without_unused(used)
+    if len(operands) == len(eqn.operands) and len(results) == len(eqn.results):
+        return eqn
+    kept = tuple([eqn.operands[index] for index in operands])
+    return Equation(op, kept, tuple([eqn.results[index] for index in results]), eqn.loc)
+
+
 def live_equations(graph: Graph, live: set[Value]) -> tuple[Equation, ...]:
-    """The equations that the values in `live` need, and those with effects; `live` gains what these read."""
+    """The equations that the values in `live` need, and those with effects; `live` gains what these read.
+
+    Of a loop in the graph that is what its used results need: carries that only unused ones need are not live.
+    """
     kept = []
     for eqn in reversed(graph.equations):
-        if not live.isdisjoint(eqn.results) or eqn.op.effect:
-            live.update(eqn.operands)
-            kept.append(eqn)
+        used = [value in live for value in eqn.results]
+        if any(used) or eqn.op.effect:
+            needed = eqn if all(used) else without_unused(eqn, used)
+            live.update(needed.operands)
+            kept.append(needed)
     kept.reverse()
     return tuple(kept)
 

@@ -28,6 +28,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.bodies import live_equations
 from rematc.ir.policy import Policy, SaveNothing
 from rematc.ir.types import TensorType
 
@@ -292,16 +293,12 @@ class Checkpoint(Region):
         body = self.body
         results = tuple(index for index, is_used in enumerate(used) if is_used)
         live = {body.results[index] for index in results}
-        kept = []
-        for eqn in reversed(body.equations):
-            if any(value in live for value in eqn.results) or eqn.op.effect:
-                live.update(eqn.operands)
-                kept.append(eqn)
+        kept = live_equations(body, live)
         operands = tuple(index for index, value in enumerate(body.params) if value in live)
         pruned = Graph(
             body.name,
             tuple(body.params[index] for index in operands),
-            tuple(reversed(kept)),
+            kept,
             tuple(body.results[index] for index in results),
         )
         prevent_cse = self.prevent_cse

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import rematc
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.ir.core import Graph
+from rematc.ir.ops.loops import Scan
 
 X = np.linspace(0.1, 0.7, 4)
 
@@ -120,3 +123,153 @@ def test_what_a_stack_begins_with_is_never_seen(carried: str, stacked: str) -> N
 
     xs = np.array([[0, 1], [1, 0], [1, 1]])
     np.testing.assert_array_equal(np.asarray(rematc.jit(loop)(first, xs)), xs.astype(dtype))
+
+
+# -- what is saved -------------------------------------------------------------------------------------------------
+
+STEPS, INNER = 6, 3
+W, XS = np.linspace(0.2, 0.9, 4), np.linspace(-1, 1, STEPS * 4).reshape(STEPS, 4)
+POLICIES = [None, "nothing", "dots", "everything"]
+
+
+def saved(loss: Any, *args: Any, policy: Any = None) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and op of each residual that is no argument."""
+    (record,) = rematc.lower(rematc.value_and_grad(loss, policy=policy), *args).records
+    assert isinstance(record, Differentiation)
+    rows = [row for row in record.vjp.residuals if row.param is None]
+    return [(row.value.type.shape, row.source.op.name) for row in rows if row.source is not None]
+
+
+def nested(step: Any) -> Any:
+    """A loop of three steps in each of six."""
+
+    def loss(w: Any, x: Any) -> Any:
+        def outer(c: Any, s: Any) -> Any:
+            return rematc.scan(lambda d, u: (step(w, s, d) * u, None), c, XS[:INNER])[0], None
+
+        return rematc.scan(outer, x, XS)[0].sum()  # type: ignore[attr-defined]  # an array
+
+    return loss
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_no_loop_changes_is_stacked_by_none(policy: Any) -> None:
+    """exp(w) and its sine follow from what both loops are given: they cross as they are, if they are saved at all."""
+    rows = saved(nested(lambda w, s, d: d * np.sin(np.exp(w))), W, X, policy=policy)
+    assert all(shape == (4,) for shape, name in rows if name in ("exponential", "sine", "cosine"))
+    if policy in (None, "everything"):
+        assert "exponential" in [name for _, name in rows]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_the_inner_loop_does_not_change_is_stacked_by_the_outer_alone(policy: Any) -> None:
+    rows = saved(nested(lambda w, s, d: d * np.exp(w * s)), W, X, policy=policy)
+    assert all(shape == (STEPS, 4) for shape, name in rows if name == "exponential")
+    assert (policy in (None, "everything")) == ("exponential" in [name for _, name in rows])
+
+
+def test_products_of_what_does_not_change_are_saved_once() -> None:
+    square = np.diag(W)
+    rows = saved(nested(lambda w, s, d: np.sin((w @ w) @ d)), square, X, policy="dots")
+    products = [shape for shape, name in rows if name == "dot_general"]
+    assert sorted(products) == [(4, 4), (STEPS, INNER, 4)]
+
+
+def test_constants_and_masks_are_never_saved() -> None:
+    def loss(x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            mask = np.tri(4) @ np.arange(4.0) > 2
+            return np.where(mask, np.sin(c), c * np.float64(3)), None
+
+        return rematc.scan(step, x, None, STEPS)[0].sum()  # type: ignore[attr-defined]  # an array
+
+    for policy in POLICIES:
+        assert {name for _, name in saved(loss, X, policy=policy)} <= {"cosine"}
+
+
+def test_a_stack_that_is_also_a_result_is_kept_once() -> None:
+    """The carries of all steps are results: what the backward pass reads of them is no second stack."""
+
+    def loss(x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            h = np.exp(c)
+            return h, h
+
+        return (rematc.scan(step, x, None, STEPS)[1] ** 2).sum()  # type: ignore[operator]  # an array
+
+    (record,) = rematc.lower(rematc.value_and_grad(loss), X).records
+    assert isinstance(record, Differentiation)
+    stacks = {row.value for row in record.vjp.residuals if row.value.type.shape == (STEPS, 4)}
+    loop = next(eqn for eqn in record.vjp.forward.equations if isinstance(eqn.op, Scan))
+    assert len([value for value in loop.results if value in stacks]) <= 1
+    assert len(loop.results) == 2
+
+
+@pytest.mark.parametrize(("policy", "names"), [("names=k", {"k"}), ("names=h", {"h"}), ("names=k,h", {"k", "h"})])
+@pytest.mark.parametrize("is_on_step", [True, False])
+def test_names_in_a_step_are_saved_by_name(policy: str, names: set[str], is_on_step: bool) -> None:
+    """`k` is the same in all steps and crosses as it is; `h` is stacked."""
+
+    def loss(w: Any, x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            k = rematc.checkpoint_name(np.exp(w), "k")
+            return rematc.checkpoint_name(np.sin(c * k), "h") * k, None
+
+        wrapped = rematc.checkpoint(step, policy=policy) if is_on_step else step
+        return rematc.scan(wrapped, x, None, STEPS)[0].sum()  # type: ignore[attr-defined]  # an array
+
+    (record,) = rematc.lower(rematc.value_and_grad(loss, policy=None if is_on_step else policy), W, X).records
+    assert isinstance(record, Differentiation)
+    labelled = {row.label: row.value.type.shape for row in record.vjp.residuals if row.label}
+    assert labelled == {name: {"k": (4,), "h": (STEPS, 4)}[name] for name in names}
+
+
+# -- what is not used goes -----------------------------------------------------------------------------------------
+
+
+def loops_of(graph: Graph) -> list[Scan]:
+    found = []
+    for eqn in graph.equations:
+        if isinstance(eqn.op, Scan):
+            found.append(eqn.op)
+        for region in eqn.op.regions():
+            found.extend(loops_of(region))
+    return found
+
+
+def test_carries_and_results_that_nothing_uses_go_through_loops_in_loops() -> None:
+    """Of four carries in two loops one reaches the result; the others and all stacks go, with what computes them."""
+
+    def function(x: Any) -> Any:
+        def inner(carry: Any, s: Any) -> Any:
+            a, b, c, d = carry
+            return (np.sin(a), np.cos(b) * a, c + d, d * s), (np.exp(a), b)
+
+        def outer(carry: Any, s: Any) -> Any:
+            carry, ys = rematc.scan(inner, carry, XS[:INNER])
+            return carry, (ys, s)
+
+        carry, _ = rematc.scan(outer, (x, x, x, x), XS)
+        return carry[0]  # type: ignore[index]  # four arrays
+
+    outer, inner = loops_of(rematc.lower(function, X).graph)
+    assert [len(part) for part in (outer.body.params, outer.body.results)] == [1, 1]
+    assert [len(part) for part in (inner.body.params, inner.body.results)] == [1, 1]
+    assert [eqn.op.name for eqn in inner.body.equations] == ["sine"]
+
+
+def test_cotangents_that_nobody_needs_are_not_carried() -> None:
+    """The gradient in one of two independent carries."""
+
+    def loss(x: Any, y: Any) -> Any:
+        def step(carry: Any, s: Any) -> Any:
+            a, b = carry
+            return (np.sin(a) * s, np.cos(b) * s), None
+
+        last: Any = rematc.scan(step, (x, y), XS)[0]
+        return last[0].sum()
+
+    forward, backward = loops_of(rematc.lower(rematc.grad(loss), X, X).graph)
+    assert forward.carry == 1
+    assert backward.carry == 1
+    assert "sine" not in [eqn.op.name for eqn in backward.body.equations]
