@@ -27,6 +27,6 @@ def _names(graph: Graph) -> set[str]:
 
 def test_the_programs_have_nearly_every_op() -> None:
     drawn = set().union(*[_names(seeded_program(seed)) for seed in range(PROGRAMS)])
-    missing = {op.name for row in ROWS for op in row.ops} - drawn
-    assert len(missing) <= 3, sorted(missing)
+    ops = {op.name for row in ROWS for op in row.ops}
+    assert len(ops - drawn) <= len(ops) / 20, sorted(ops - drawn)
     assert {"scan", "while", "case", "checkpoint", "call"} <= drawn
