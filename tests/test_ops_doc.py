@@ -45,6 +45,8 @@ def modules(package: ModuleType) -> dict[str, ast.Module]:
     """The modules of a package, parsed."""
     found = {}
     for module in pkgutil.iter_modules(package.__path__):
+        if module.ispkg:
+            continue  # no passes, lowerings or ops stand in folders within
         path = Path(package.__path__[0]) / f"{module.name}.py"
         found[module.name] = ast.parse(path.read_text(encoding="utf-8"))
     return found

@@ -73,9 +73,9 @@ def test_parameters_get_distinct_readable_names() -> None:
 
 
 def test_names_are_given_in_linear_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     named(*["x"] * 20_000)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_names_of_graphs_and_files_are_quoted_where_needed() -> None:

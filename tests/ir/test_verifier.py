@@ -98,9 +98,9 @@ def test_a_body_shared_by_many_calls_is_checked_once() -> None:
         x, first, second = Value(PAIR), Value(PAIR), Value(PAIR)
         twice = (Equation(Call(body), (x,), (first,)), Equation(Call(body), (first,), (second,)))
         body = Graph("f", (x,), twice, (second,))
-    start = time.perf_counter()
+    start = time.process_time()
     verify(body)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_an_excerpt_shows_few_lines() -> None:
