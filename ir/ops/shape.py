@@ -352,6 +352,7 @@ class Concatenate(Op):
     """The operands one after another along `dimension`; their other sizes agree."""
 
     name = "concatenate"
+    is_fusible = True
     dimension: int
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
