@@ -207,7 +207,8 @@ def test_jax_in_loops() -> None:
         return jax.lax.scan(jax.checkpoint(lambda c, _: (jnp.sin(c @ w), None)), x, None, 6)[0].sum()
 
     weights, x = chain_arguments()
-    check = rematc.check_jax(jax.jit(jax.value_and_grad(loss)), weights[0], jax.ShapeDtypeStruct(x.shape, x.dtype))
+    shape: Any = jax.ShapeDtypeStruct
+    check = rematc.check_jax(jax.jit(jax.value_and_grad(loss)), weights[0], shape(x.shape, x.dtype))
     assert check.verdict == KEPT
     assert check.as_dict()["verdict"] == "kept"
 
