@@ -95,7 +95,7 @@ def test_help_names_every_option(command: Command) -> None:
     text = command("--help").stdout
     for option in (
         *("--entry", "--arg", "--argnums", "--policy", "--compare", "--emit", "--output", "--run", "--platform"),
-        *("--barrier", "--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies", "--traceback"),
-        *("--has-aux", "--quiet", "--verbose", "--version"),
+        *("--barrier", "--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies"),
+        *("--traceback", "--has-aux", "--quiet", "--verbose", "--version"),
     ):
         assert option in text
