@@ -154,22 +154,27 @@ class _Place:
 
 
 def _fewest_pins(body: Graph, is_free: Sequence[bool]) -> tuple[bool, ...]:
-    """All operands but the free ones, and of these as many small ones as everything in the body needs to depend on one.
+    """All operands but the free ones, and of these as many small ones as all work in the body needs to depend on one.
 
-    An equation that depends on no operand behind the barrier is the forward evaluation's, to XLA.
+    An equation that depends on no operand behind the barrier is the forward evaluation's, to XLA. Moves of data are no
+    work: XLA makes them where they are used.
     """
     pinned = {value for value, is_set in zip(body.params, is_free, strict=True) if not is_set}
-    params = set(body.params)
-    behind = set(pinned)
+    # What moves the data of parameters stands for the smallest one.
+    origin = {value: value for value in body.params}
+    behind: set[Value] = set()
     for eqn in body.equations:
-        if behind.isdisjoint(eqn.operands):
-            own = [value for value in eqn.operands if value in params]
-            if not own:
+        sources = [origin[value] for value in eqn.operands if value in origin]
+        is_behind = not behind.isdisjoint(eqn.operands) or not pinned.isdisjoint(sources)
+        if not is_behind and sources:
+            smallest = min(sources, key=lambda value: value.type.bytes)
+            if eqn.op.is_fusible and not eqn.flops:
+                origin.update(dict.fromkeys(eqn.results, smallest))
                 continue
-            smallest = min(own, key=lambda value: value.type.bytes)
             pinned.add(smallest)
-            behind.add(smallest)
-        behind.update(eqn.results)
+            is_behind = True
+        if is_behind:
+            behind.update(eqn.results)
     return tuple([value in pinned for value in body.params])
 
 
