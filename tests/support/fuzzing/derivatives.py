@@ -129,7 +129,7 @@ def has_no_difference(graph: Graph) -> bool:
 def meets_a_bound(graph: Graph, arguments: Sequence[Array]) -> bool:
     """Whether a number that is clamped is equal to a bound, as it is where it is clamped by itself: a kink.
 
-    Of what is clamped in loops and branches nobody knows.
+    So are bounds that meet. Of what is clamped in loops and branches nobody knows.
     """
     flattened = flat(graph)
     if any(_clamps(region) for eqn in flattened.equations for region in eqn.op.regions()):
@@ -139,7 +139,7 @@ def meets_a_bound(graph: Graph, arguments: Sequence[Array]) -> bool:
         return False
     operands = iter(run(replaced_results(flattened, [value for eqn in clamps for value in eqn.operands]), arguments))
     triples = [(next(operands), next(operands), next(operands)) for _ in clamps]
-    return any(np.any((x == low) | (x == high)) for low, x, high in triples)
+    return any(np.any((x == low) | (x == high) | (low >= high)) for low, x, high in triples)
 
 
 def _clamps(graph: Graph) -> bool:

@@ -74,7 +74,12 @@ _PLAIN: dict[type[Op], Function] = {
     logical.ShiftLeft: lax.shift_left,
     logical.ShiftRightArithmetic: lax.shift_right_arithmetic,
     logical.ShiftRightLogical: lax.shift_right_logical,
-    logical.Popcnt: lax.population_count,
+    # XLA counts the bits of 4-bit signed integers in the 8 that it widens them to.
+    logical.Popcnt: lambda x: (
+        lax.population_count(x.astype(x.dtype.name.replace("int4", "uint4"))).astype(x.dtype)
+        if x.dtype.name == "int4"
+        else lax.population_count(x)
+    ),
     logical.CountLeadingZeros: lax.clz,
     rounding.Floor: lax.floor,
     rounding.Ceil: lax.ceil,
