@@ -24,6 +24,7 @@ from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
+from rematc.passes.liveness import predicted_peak
 from rematc.passes.manager import PassRecord
 
 
@@ -53,6 +54,10 @@ class Lowered:
     def derivatives(self) -> tuple[DerivativeReport, ...]:
         """What each differentiation saves and recomputes."""
         return report_derivatives(self.records)
+
+    def predicted_peak(self) -> int:
+        """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
+        return predicted_peak(self.graph)
 
     def ir(self) -> str:
         """The graph after the passes, as IR text."""

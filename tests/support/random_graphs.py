@@ -100,7 +100,7 @@ EXEMPT = {
     "axis_sum": "has a meaning inside vmap alone: tests/passes",
     **dict.fromkeys(
         ("custom_jvp", "custom_linear", "custom_vjp"),
-        "its rules are graphs of its own, which random ones would contradict: tests/compiler/test_custom_derivatives.py",
+        "their rules are graphs, which random ones would contradict: tests/compiler/test_custom_derivatives.py",
     ),
     "debug_callback": "shows itself outside of the graph: tests/compiler/debugging",
     "debug_print": "shows itself outside of the graph: tests/compiler/debugging",

@@ -139,7 +139,7 @@ def meets_a_bound(graph: Graph, arguments: Sequence[Array]) -> bool:
         return False
     operands = iter(run(replaced_results(flattened, [value for eqn in clamps for value in eqn.operands]), arguments))
     triples = [(next(operands), next(operands), next(operands)) for _ in clamps]
-    return any(np.any((x == low) | (x == high) | (low >= high)) for low, x, high in triples)
+    return any(np.any((x == low) | (x == high) | np.greater_equal(low, high)) for low, x, high in triples)
 
 
 def _clamps(graph: Graph) -> bool:
