@@ -622,7 +622,9 @@ def test_wrong_forms_of_prevent_cse(prevent_cse: Any, message: str) -> None:
 def test_the_forward_pass_has_no_barrier() -> None:
     wrapped = checkpoint(product)
     assert barrier_operands(wrapped, *product_arguments()) == []
-    assert barrier_operands(rematc.value_and_grad(wrapped), *product_arguments()) == [2], "of its arguments the smaller one, and the cotangent"
+    assert barrier_operands(rematc.value_and_grad(wrapped), *product_arguments()) == [2], (
+        "of its arguments the smaller one, and the cotangent"
+    )
 
 
 def test_one_barrier_for_each_checkpoint() -> None:
