@@ -216,13 +216,15 @@ class Convolution(Op):
         dimensions, dtype = self.dimensions, ct.type.dtype
         groups = self.feature_group_count * self.batch_group_count
         windows = [window.over_results(n) for window, n in self._windows(x, kernel.type)]
-        turned = _move_groups(b, b.convert(kernel, dtype), groups, *dimensions.kernel[:2])
+        # Turned by an op of its own: XLA on CPUs has no fast kernel for reversed windows.
+        forwards = [d for d, turned in zip(dimensions.kernel[2:], self.window_reversal, strict=True) if not turned]
+        turned = _move_groups(b, b.reverse(b.convert(kernel, dtype), forwards), groups, *dimensions.kernel[:2])
         op = Convolution(
             tuple([window.stride for window in windows]),
             paddings(windows),
             tuple([window.base_dilation for window in windows]),
             self.rhs_dilation,
-            tuple([not is_reversed for is_reversed in self.window_reversal]),
+            (False,) * len(windows),
             ConvolutionDimensions(dimensions.output, _exchanged(dimensions.kernel), dimensions.input),
             feature_group_count=groups,
             precision=self.precision,

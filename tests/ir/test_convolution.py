@@ -126,6 +126,15 @@ def test_both_transposes_cost_what_the_convolution_costs(
             assert [eqn.flops for eqn in products] == [op.flops([x, kernel], results)]
 
 
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_no_window_of_a_derivative_is_reversed(sample: Sample) -> None:
+    """XLA on CPUs takes ten times as long for one."""
+    assert isinstance(sample.op, Convolution)
+    for operand in (0, 1):
+        for eqn in transposed(sample.op, *sample.types, operand).equations:
+            assert not isinstance(eqn.op, Convolution) or not any(eqn.op.window_reversal)
+
+
 def test_flops_of_windows_inside_the_input() -> None:
     x, kernel = TensorType(F32, (2, 6, 5, 3)), TensorType(F32, (3, 2, 3, 4))
     op = replace(PLAIN, dimensions=FEATURES_LAST)
