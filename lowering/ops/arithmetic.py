@@ -58,10 +58,12 @@ def _power_of_integers(type: TensorType) -> Graph:
         step.multiply(square, square),
         step.emit1(ShiftRightLogical(), rest, one),
     )
-    product = b.emit(While(cond_graph, step_graph), ones, x, b.maximum(y, zeros))[0]
     if type.dtype.kind is Kind.UINT:
-        return b.build(product)
-    is_negative = b.compare(y, zeros, "LT")
+        return b.build(b.emit(While(cond_graph, step_graph), ones, x, y)[0])
+    # By its bit: of a square XLA believes that it is not below 0, whether it overflows or not.
+    sign = b.emit1(ShiftRightLogical(), y, b.full(type, type.dtype.bits - 1))
+    is_negative = b.compare(sign, zeros, "NE")
+    product = b.emit(While(cond_graph, step_graph), ones, x, b.select(is_negative, zeros, y))[0]
     is_unit = b.compare(b.abs(x), ones, "EQ")
     parity = b.compare(b.emit1(And(), y, ones), zeros, "NE")
     reciprocal = b.select(is_unit, b.select(parity, x, ones), zeros)

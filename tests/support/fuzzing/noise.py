@@ -16,6 +16,7 @@ import numpy as np
 from rematc.ir.core import Array, Equation, Graph, Op, Value
 from rematc.ir.ops import arithmetic, conversion, dynamic, indexing, logical, rounding, shape, structural, window
 from rematc.ir.ops.elementwise import Numeric
+from rematc.ir.ops.solving import LinearSolve, LuSolve
 from rematc.ir.types import TensorType
 from rematc.passes.barriers import Barriers
 from rematc.passes.inline import Inline
@@ -42,7 +43,7 @@ _EXACT_OPS: frozenset[type[Op]] = frozenset(
 #: padding meet it, and what is picked from a window with a NaN.
 _SPOILED: frozenset[str] = frozenset(
     {
-        *("convolution", "cholesky", "triangular_solve", "linear_solve", "lu", "qr", "eigh", "eig", "svd"),
+        *("convolution", "cholesky", "triangular_solve", "linear_solve", "lu_solve", "lu", "qr", "eigh", "eig", "svd"),
         *("pseudo_inverse", "determinant", "log_determinant", "fft", "select_and_gather", "select_and_scatter"),
     }
 )
@@ -120,11 +121,17 @@ def _disturbed(array: Array, random: np.random.Generator) -> Array:
     return np.asarray(moved).astype(array.dtype)
 
 
+def _is_permutation(array: Array) -> bool:
+    return bool(np.array_equal(np.sort(array, -1), np.broadcast_to(np.arange(array.shape[-1]), array.shape)))
+
+
 def _is_open(op: Op, operands: Sequence[Array]) -> bool:
     """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane.
 
-    So are the bits of a NaN.
+    So are the bits of a NaN, and rows in an order that is none.
     """
+    if isinstance(op, (LinearSolve, LuSolve)) and not _is_permutation(operands[-2]):
+        return True
     if all(map(_is_finite, operands)):
         return False
     is_complex = any(operand.dtype.kind == "c" for operand in operands)
