@@ -32,9 +32,11 @@ from rematc.ir.verifier import verify
 from rematc.lowering.module import stablehlo_text
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp
+from rematc.passes.liveness import predicted_peak
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.partial_eval import partial_eval
 from rematc.passes.policies import nothing_saveable
+from rematc.passes.staging.stage import staged
 from rematc.passes.transpose import transpose
 from rematc.passes.vmap import vmap
 
@@ -122,6 +124,8 @@ STEPS = (
     Step("partial_eval, nothing saved", _tangents, lambda pair: partial_eval(pair[0], pair[1], nothing_saveable)),
     Step("linearize", lambda graph: graph, lambda graph: linearize(graph, [True] * len(graph.params))),
     Step("transpose", _linear, lambda pair: transpose(pair[0], pair[1])),
+    Step("staging", lambda graph: graph, lambda graph: staged(graph, nothing_saveable)),
+    Step("prediction", _gradient, predicted_peak),
     _pass("barriers", _recomputing),
     _pass("inline"),
     _pass("simplify"),
