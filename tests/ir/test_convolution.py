@@ -126,7 +126,7 @@ def test_both_transposes_cost_what_the_convolution_costs(
             assert [eqn.flops for eqn in products] == [op.flops([x, kernel], results)]
 
 
-@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=lambda sample: str(sample.id))
 def test_no_window_of_a_derivative_is_reversed(sample: Sample) -> None:
     """XLA on CPUs takes ten times as long for one."""
     assert isinstance(sample.op, Convolution)
