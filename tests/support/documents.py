@@ -9,7 +9,7 @@
 - `...` stands for anything in a line, alone on a line for any lines. Times are never compared.
 - Comments right before a block: `<!-- not run: why -->`; `<!-- file: path -->`, the block stands in that file;
   `<!-- measured: jaxlib 0.10 -->`, what follows has figures of XLA: they are compared within a tenth where that
-  jaxlib is installed, and not at all elsewhere.
+  jaxlib is installed, and not at all elsewhere; `<!-- printed by: jaxlib 0.10 -->`, another jaxlib says something else.
 - Between `<!-- begin ops -->` and `<!-- end ops -->` stands what `TABLES["ops"]` gives.
 """
 
@@ -210,7 +210,10 @@ def mismatch(example: Example, printed: str) -> str:
     expected = example.expected
     if expected is None:
         return f"prints what no ```text block shows:\n{printed}" if printed else ""
-    measured = expected.directives.get("measured")
+    alone = expected.directives.get("printed by")
+    if alone is not None and not _is_installed(alone):
+        return ""
+    measured = expected.directives.get("measured", alone)
     pattern = re.compile(_pattern(expected.text, is_measured=measured is not None))
     match = pattern.fullmatch(_normal(printed))
     if match is None:
