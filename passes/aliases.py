@@ -27,6 +27,11 @@ class Aliases:
     def root(self, value: Value) -> Value:
         return self.roots.get(value, value)
 
+    def labels(self, root: Value) -> tuple[str, ...]:
+        """The labels of a root's class, each once, in program order."""
+        names = self.names.get(root, ())
+        return tuple(dict.fromkeys(eqn.op.label for eqn in names if isinstance(eqn.op, Name)))
+
     def representative(self, root: Value) -> Value:
         """The member that stands for the class as a residual: its first named one, so that reports can say the name."""
         named = self.names.get(root)

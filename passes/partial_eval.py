@@ -328,7 +328,7 @@ class _Planner:
         return [*self.aliases.names.get(root, ()), *self.aliases.names.get(self._origin(root), ())]
 
     def _labels(self, root: Value) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(eqn.op.label for eqn in self._names(root) if isinstance(eqn.op, Name)))
+        return tuple(dict.fromkeys((*self.aliases.labels(root), *self.aliases.labels(self._origin(root)))))
 
     def _computed(self, root: Value) -> Residual:
         labels = tuple([label for label in self._labels(root) if label != CROSSING])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,10 +87,7 @@ def _repeated(graph: Graph) -> frozenset[Value]:
 
 def _stored(equations: Sequence[Equation], repeated: frozenset[Value]) -> set[Value]:
     """Values that XLA writes to memory: what ops that do not fuse take and give, and ends of long fusions."""
-    uses: dict[Value, int] = {}
-    for eqn in equations:
-        for value in eqn.operands:
-            uses[value] = uses.get(value, 0) + 1
+    uses = Counter(value for eqn in equations for value in eqn.operands)
     stored: set[Value] = set()
     fused: dict[Value, int] = {}
     for eqn in equations:
@@ -101,7 +99,7 @@ def _stored(equations: Sequence[Equation], repeated: frozenset[Value]) -> set[Va
         count += eqn.flops > 0
         for value in eqn.results:
             fused[value] = count
-            if count >= _FUSED and uses.get(value, 0) > 1:
+            if count >= _FUSED and uses[value] > 1:
                 stored.add(value)
                 fused[value] = 0
     return stored
@@ -113,9 +111,7 @@ def _saved(eqn: Equation, policy: Policy, aliases: Aliases) -> tuple[bool, ...]:
         return (False,) * len(eqn.results)
     flags = []
     for index, value in enumerate(eqn.results):
-        named = aliases.names.get(aliases.root(value), ())
-        labels = tuple(dict.fromkeys(one.op.label for one in named if isinstance(one.op, Name)))
-        answers = policy.decide(eqn.op, eqn.operand_types, labels)
+        answers = policy.decide(eqn.op, eqn.operand_types, aliases.labels(aliases.root(value)))
         answer = answers[index] if len(answers) == len(eqn.results) else answers[0]
         flags.append(not isinstance(answer, Recompute))
     return tuple(flags)

@@ -21,9 +21,10 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
+from rematc.passes.linearize import under_policy
 from rematc.passes.policies import Auto, auto
-from rematc.passes.staging.footprint import LEAST_GAIN, footprint
-from rematc.passes.staging.outline import Outliner, as_region
+from rematc.passes.staging.footprint import LEAST_GAIN, Footprint, footprint
+from rematc.passes.staging.outline import Outliner
 from rematc.passes.staging.segments import choose_cuts_of_step
 
 #: A loop of loops must need at most this part of the memory of a plain one.
@@ -34,26 +35,30 @@ _DIVIDES = 1.5
 
 def is_staged(op: Scan, policy: Policy) -> bool:
     """Whether a loop is staged: it takes memory, and has no snapshots that say how to take its steps again."""
-    carried = sum(type.bytes for type in op.parts(op.body.param_types)[1])
-    taken = carried + footprint(op.body, policy).taken
+    taken = _carried(op) + footprint(op.body, policy).taken
     return op.length > 1 and not op.snapshots and (op.length - 1) * taken >= LEAST_GAIN
+
+
+def _carried(op: Scan) -> int:
+    """Bytes of the carries of one step."""
+    return sum(type.bytes for type in op.parts(op.body.param_types)[1])
 
 
 def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...]:
     """The equations of a loop whose steps are regions; the last ones give the results of `eqn`."""
-    outer = _outer_length(op, policy)
+    found = footprint(op.body, policy)
+    outer = None if isinstance(policy, Auto) else _outer_length(op, found)
     if outer is None:
-        staged = replace(op, body=_staged_step(op, policy))
+        staged = replace(op, body=_staged_step(op, policy, found))
         return (Equation(staged, eqn.operands, eqn.results, eqn.loc),)
     return _split(eqn, op, policy, outer)
 
 
-def _staged_step(op: Scan, policy: Policy) -> Graph:
+def _staged_step(op: Scan, policy: Policy, found: Footprint) -> Graph:
     """The body as regions: one, or several where what crosses between them is little for all steps."""
-    found = footprint(op.body, policy)
     cuts = choose_cuts_of_step(found, op.length)
     if not cuts:
-        return as_region(op.body, policy)
+        return under_policy(op.body, policy)
     outliner = Outliner(op.body, found.repeated, found.last_use)
     regions = [
         # XLA merges nothing between steps, but it may begin with all segments of one at once.
@@ -65,13 +70,11 @@ def _staged_step(op: Scan, policy: Policy) -> Graph:
     return Graph(op.body.name, op.body.params, equations, op.body.results)
 
 
-def _outer_length(op: Scan, policy: Policy) -> int | None:
-    """The length of the outer loop; None where one loop is enough, or steps must not be taken again."""
-    _, carry, _ = op.parts(op.body.param_types)
-    carried = sum(type.bytes for type in carry)
-    if not carried or isinstance(policy, Auto):
+def _outer_length(op: Scan, found: Footprint) -> int | None:
+    """The length of the outer loop, for a body of this footprint; None where one loop is enough."""
+    carried = _carried(op)
+    if not carried:
         return None
-    under_policy = footprint(op.body, policy)
     step = carried + footprint(op.body, auto).saved
 
     def needed(outer: int) -> int:
@@ -83,7 +86,7 @@ def _outer_length(op: Scan, policy: Policy) -> int | None:
     dividing = min(_divisors(op.length), key=needed, default=best)
     if needed(dividing) <= _DIVIDES * needed(best):
         best = dividing
-    always = op.length * under_policy.saved + under_policy.taken
+    always = op.length * found.saved + found.taken
     return best if always + needed(best) <= _GAIN * (always + op.length * carried) else None
 
 
@@ -104,7 +107,7 @@ def _split(eqn: Equation, op: Scan, policy: Policy, outer: int) -> tuple[Equatio
     rest = op.length - count
     first, last = (rest, 0) if op.is_reversed else (0, count)
     rows = [b.reshape(_rows(b, x, first, count), (outer, inner, *x.type.shape[1:])) for x in xs]
-    loop = replace(op, body=as_region(_steps(op, inner), policy), length=outer, unroll=1)
+    loop = replace(op, body=under_policy(_steps(op, inner), policy), length=outer, unroll=1)
     results = b.emit(loop, *consts, *carry, *rows)
     carry = results[: op.carry]
     stacks = [b.reshape(y, (count, *y.type.shape[2:])) for y in results[op.carry :]]
@@ -126,7 +129,7 @@ def _rows(b: Builder, x: Value, start: int, count: int) -> Value:
 
 def _steps(op: Scan, length: int) -> Graph:
     """A loop of so many steps, each a region that saves what takes time, as a graph."""
-    loop = replace(op, body=as_region(op.body, auto), length=length, unroll=min(op.unroll, length))
+    loop = replace(op, body=under_policy(op.body, auto), length=length, unroll=min(op.unroll, length))
     b = Builder(op.body.name)
     params = [b.parameter(type) for type in loop.infer_operands()]
     return b.build(*b.emit(loop, *params))

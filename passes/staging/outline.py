@@ -12,14 +12,8 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
+from rematc.passes.inline import copy_equations
 from rematc.passes.policies import with_crossing
-
-
-def as_region(graph: Graph, policy: Policy) -> Graph:
-    """The graph as one region."""
-    params = tuple([Value(value.type, value.name) for value in graph.params])
-    results = tuple([Value(value.type) for value in graph.results])
-    return Graph(graph.name, params, (Equation(Checkpoint(graph, policy), params, results),), results)
 
 
 class Outliner:
@@ -87,16 +81,15 @@ def _closed(
     crosses: Sequence[bool],
 ) -> Graph:
     """A graph of copies of equations, in values of its own; outputs that cross are labelled."""
-    env = {value: Value(value.type, value.name) for value in inputs}
-    crossing = {value for value, is_set in zip(outputs, crosses, strict=True) if is_set}
-    copies = []
-    for eqn in equations:
-        results = tuple([Value(value.type, value.name) for value in eqn.results])
-        copies.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
-        env.update(zip(eqn.results, results, strict=True))
-        for value in eqn.results:
-            if value in crossing:
-                label = Value(value.type, value.name)
-                copies.append(Equation(Name(CROSSING), (env[value],), (label,), eqn.loc))
-                env[value] = label
-    return Graph(name, tuple([env[value] for value in inputs]), tuple(copies), tuple([env[v] for v in outputs]))
+    labels = {value: Value(value.type, value.name) for value, is_set in zip(outputs, crosses, strict=True) if is_set}
+    named = [
+        Equation(Name(CROSSING), (value,), (labels[value],), eqn.loc)
+        for eqn in equations
+        for value in eqn.results
+        if value in labels
+    ]
+    whole = Graph(name, inputs, (*equations, *named), tuple([labels.get(value, value) for value in outputs]))
+    params = tuple([Value(value.type, value.name) for value in inputs])
+    copies: list[Equation] = []
+    results = copy_equations(whole, params, copies)
+    return Graph(name, params, tuple(copies), results)

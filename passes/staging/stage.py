@@ -12,6 +12,7 @@ segments are found in the program (`segments`); loops are staged step by step (`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.loops import Scan
@@ -34,42 +35,51 @@ def staged(graph: Graph, policy: Policy) -> Graph:
         return graph
     found = footprint(graph, policy)
     spans = list(_spans(graph, found, policy))
-    if len(spans) == 1 and _loop(graph, spans[0], policy) is None:
+    if len(spans) == 1 and spans[0].loop is None:
         return under_policy(graph, policy)
     outliner = Outliner(graph, found.repeated, found.last_use)
     equations: list[Equation] = []
     loose: list[Value] = [value for value in graph.results if value in found.repeated]
-    for begin, end in spans:
-        if (loop := _loop(graph, (begin, end), policy)) is not None:
-            eqn = graph.equations[begin]
+    for span in spans:
+        if span.loop is not None:
+            eqn = graph.equations[span.begin]
             loose.extend(value for value in eqn.operands if value in found.repeated)
-            equations.extend(stage_loop(eqn, loop, policy))
-        elif (region := outliner.region(begin, end, policy)) is not None:
+            equations.extend(stage_loop(eqn, span.loop, policy))
+        elif (region := outliner.region(span.begin, span.end, policy)) is not None:
             equations.append(region)
     return Graph(graph.name, graph.params, (*outliner.loose(loose), *equations), graph.results)
 
 
-def _loop(graph: Graph, span: tuple[int, int], policy: Policy) -> Scan | None:
-    """The loop that a span is; None for a segment."""
-    op = graph.equations[span[0]].op
-    return op if isinstance(op, Scan) and span[1] == span[0] + 1 and is_staged(op, policy) else None
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Equations that are staged together: a segment, or a loop by itself.
+
+    Attributes:
+        begin: index of the first equation.
+        end: index after the last one.
+        loop: the loop; None for a segment.
+    """
+
+    begin: int
+    end: int
+    loop: Scan | None = None
 
 
-def _spans(graph: Graph, found: Footprint, policy: Policy) -> Iterator[tuple[int, int]]:
-    """The segments, as (index of the first equation, index after the last one); each loop is one of its own."""
+def _spans(graph: Graph, found: Footprint, policy: Policy) -> Iterator[_Span]:
+    """The segments of a graph in order; each loop is one of its own."""
     begin = 0
     for index, eqn in enumerate(graph.equations):
         if isinstance(eqn.op, Scan) and is_staged(eqn.op, policy):
             yield from _segments(found, begin, index)
-            yield index, index + 1
+            yield _Span(index, index + 1, eqn.op)
             begin = index + 1
     yield from _segments(found, begin, len(graph.equations))
 
 
-def _segments(found: Footprint, begin: int, end: int) -> Iterator[tuple[int, int]]:
+def _segments(found: Footprint, begin: int, end: int) -> Iterator[_Span]:
     if begin == end:
         return
     for cut in choose_cuts(found, begin, end):
-        yield begin, cut
+        yield _Span(begin, cut)
         begin = cut
-    yield begin, end
+    yield _Span(begin, end)
