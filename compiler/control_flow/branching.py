@@ -8,13 +8,12 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.control_flow.leaves import Leaves, described, executed, line_of, structure_text
-from rematc.compiler.execution.calls import TracedFunction, emit_op, emit_op1, trace_function
+from rematc.compiler.execution.calls import TracedFunction, emit_op, emit_op1, trace_function, with_types
 from rematc.compiler.tracing.arguments import Function, function_name, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.bodies import Equations
 from rematc.ir.ops.branches import Case
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import I32, TensorType, dtype_of_numpy
@@ -71,7 +70,7 @@ def _choose(
     _check_trees(what, traced, branches)
     captures = {tracer.value: tracer for one in traced for tracer in one.captures}
     types = _result_types(what, traced)
-    graphs = tuple([_with_captures(_converted(one.graph, types), one, captures, given) for one in traced])
+    graphs = tuple([_with_captures(with_types(one.graph, types), one, captures, given) for one in traced])
     results = emit_op(Case(graphs), number, *given.values, *captures.values())
     for position, tracer in enumerate(results):
         tracer.weak = all(one.out_weak[position] for one in traced)
@@ -144,17 +143,6 @@ def _differing(what: str, path: str, position: int, one: TracedFunction, other: 
         f"the branches of {what} return different types: for their {place} {rows[0]}, {rows[1]}; convert one of them",
         user_location(),
     )
-
-
-def _converted(graph: Graph, types: Sequence[TensorType]) -> Graph:
-    if graph.result_types == tuple(types):
-        return graph
-    inside = Equations(graph.equations)
-    results = [
-        value if value.type == type else inside.emit(Convert(type.dtype), value)[0]
-        for value, type in zip(graph.results, types, strict=True)
-    ]
-    return Graph(graph.name, graph.params, tuple(inside.all), tuple(results))
 
 
 def _with_captures(graph: Graph, traced: TracedFunction, captures: dict[Value, Tracer], given: Leaves) -> Graph:

@@ -14,6 +14,8 @@ from rematc.compiler.tracing.trace import Trace, Tracer, current_trace, require_
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
+from rematc.ir.ops.bodies import Equations
+from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 
 
@@ -37,6 +39,12 @@ class TracedFunction:
     captures: tuple[Tracer, ...]
     constants: tuple[Array, ...]
     records: tuple[object, ...]
+
+    @property
+    def wrt(self) -> list[bool]:
+        """For each parameter, whether it is an argument that has derivatives; what the function closes over is none."""
+        arguments = len(self.graph.params) - len(self.captures) - len(self.constants)
+        return [index < arguments and type.dtype.is_inexact for index, type in enumerate(self.graph.param_types)]
 
 
 def trace_function(
@@ -131,6 +139,18 @@ def apply_graph(graph: Graph, operands: Sequence[object], weak_out: Sequence[boo
     trace.enter_line()
     results = trace.builder.inline(graph, [trace.lift(operand) for operand in operands])
     return [trace.tracer(value, weak) for value, weak in zip(results, weak_out, strict=True)]
+
+
+def with_types(graph: Graph, types: Sequence[TensorType]) -> Graph:
+    """The graph with its results converted to these element types."""
+    if graph.result_types == tuple(types):
+        return graph
+    inside = Equations(graph.equations)
+    results = [
+        value if value.type == type else inside.emit(Convert(type.dtype), value)[0]
+        for value, type in zip(graph.results, types, strict=True)
+    ]
+    return Graph(graph.name, graph.params, tuple(inside.all), tuple(results))
 
 
 def emit_op(op: Op, *operands: object) -> tuple[Tracer, ...]:

@@ -94,6 +94,18 @@ class Eager:
         return found(*args, **kwargs)
 
 
+def transformed(fun: Function, record: Function) -> Callable[..., object]:
+    """What `record` makes of `fun`, under the name of `fun`: recorded in the open trace, or compiled outside of all."""
+    functools.update_wrapper(record, fun, updated=())
+    eager = Eager(record)
+
+    @functools.wraps(fun, updated=())
+    def function(*args: object, **kwargs: object) -> object:
+        return eager(*args, **kwargs) if current_trace() is None else record(*args, **kwargs)
+
+    return function
+
+
 def run_graph(graph: Graph, operands: Sequence[object]) -> list[object]:
     """Compile and run a graph; equal graphs are compiled once. Operands are arrays and numbers, one a parameter."""
     arrays = [

@@ -87,9 +87,7 @@ def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[Save
     call = CallArguments.of(fun, args, kwargs)
     with differentiated():
         traced = trace_call(fun, call)
-    wrt = [type.dtype.is_inexact for type in call.types]
-    wrt += [False] * (len(traced.graph.params) - len(wrt))
-    linearized = linearize(traced.graph, wrt)
+    linearized = linearize(traced.graph, traced.wrt)
     return describe_residuals(linearized.residuals, linearized.forward)
 
 

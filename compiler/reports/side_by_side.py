@@ -50,9 +50,7 @@ def print_fwd_bwd(fun: Function, *args: object, console: Console | None = None, 
     call = CallArguments.of(fun, args, kwargs)
     with differentiated():
         traced = trace_call(fun, call)
-    wrt = [type.dtype.is_inexact for type in call.types]
-    wrt += [False] * (len(traced.graph.params) - len(wrt))
-    pulled = vjp(traced.graph, wrt)
+    pulled = vjp(traced.graph, traced.wrt)
     texts = [print_graph(_clean(graph), locations=False) for graph in (pulled.forward, pulled.backward)]
     widths = [max(len(line) for line in text.splitlines()) for text in texts]
     target = console or Console()

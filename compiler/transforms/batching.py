@@ -17,9 +17,9 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_function
-from rematc.compiler.execution.jit import Eager
+from rematc.compiler.execution.jit import transformed
 from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
-from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum
@@ -79,14 +79,7 @@ def vmap(
         traced = _trace_element(fun, call, axes, axis_name, size)
         return _apply(name, call, axes, size, traced, axis_name, out_axes)
 
-    functools.update_wrapper(record, fun, updated=())
-    eager = Eager(record)
-
-    @functools.wraps(fun, updated=())
-    def batched(*args: P.args, **kwargs: P.kwargs) -> R:
-        return cast(R, eager(*args, **kwargs) if current_trace() is None else record(*args, **kwargs))
-
-    return batched
+    return cast(Callable[P, R], transformed(fun, record))
 
 
 def _trace_element(

@@ -14,7 +14,7 @@ from typing import Generic, ParamSpec, TypeVar, cast
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.execution.calls import TracedFunction, trace_call
+from rematc.compiler.execution.calls import TracedFunction, trace_call, with_types
 from rematc.compiler.tracing.arguments import Function, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.compiler.tracing.trace import current_trace
@@ -35,7 +35,6 @@ from rematc.compiler.transforms.custom_rules import (
     structure_of,
     traced_rule,
     with_closure,
-    with_types,
 )
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import chosen, others

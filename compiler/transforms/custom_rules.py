@@ -19,8 +19,6 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
-from rematc.ir.ops.bodies import Equations
-from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.types import TensorType
 
@@ -240,18 +238,6 @@ class Closure:
         values = [own.get(value) or Value(value.type, value.name) for value in self.tracers]
         params = (*graph.params[:count], *values, *graph.params[count:end])
         return Graph(graph.name, params, graph.equations, graph.results if results is None else tuple(results))
-
-
-def with_types(graph: Graph, types: Sequence[TensorType]) -> Graph:
-    """The graph with its results converted to these element types."""
-    if graph.result_types == tuple(types):
-        return graph
-    inside = Equations(graph.equations)
-    results = [
-        value if value.type == type else inside.emit(Convert(type.dtype), value)[0]
-        for value, type in zip(graph.results, types, strict=True)
-    ]
-    return Graph(graph.name, graph.params, tuple(inside.all), tuple(results))
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.execution.calls import TracedFunction, apply_graph, trace_call
-from rematc.compiler.execution.jit import Eager, run_graph
+from rematc.compiler.execution.jit import Eager, run_graph, transformed
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing import derivative_order as order
@@ -76,6 +76,17 @@ def _require_inexact(names: Sequence[str], types: Sequence[TensorType], holomorp
             require_float((name,), (type,), "the gradient with respect to")
 
 
+def noted_vjp(
+    function: Function, graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool]
+) -> linearization.Vjp:
+    """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
+    primal = graph if policy is None else staged(graph, policy)
+    pulled = linearization.vjp(primal, wrt, of)
+    require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))
+    log_residuals(function_name(function), pulled.residuals, pulled.forward)
+    return pulled
+
+
 # -- grad and value_and_grad ---------------------------------------------------------------------------------------
 
 
@@ -112,15 +123,12 @@ class ValueAndGrad:
             traced = trace_call(self.function, call)
         self._check_value(traced)
         graph = traced.graph
-        primal = graph if self.policy is None else staged(graph, self.policy)
         count = len(call.arrays)
         wrt = [index < count for index in range(len(graph.params))]
         of = [index == 0 for index in range(len(graph.results))]
-        vjp = linearization.vjp(primal, wrt, of)
         trace = require_trace()
         trace.records.extend(traced.records)
-        trace.records.append(Differentiation(function_name(self.function), self.policy, primal, vjp))
-        log_residuals(function_name(self.function), vjp.residuals, vjp.forward)
+        vjp = noted_vjp(self.function, graph, self.policy, wrt, of)
 
         forward = run(vjp.forward, call.arrays, traced)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
@@ -209,14 +217,7 @@ def grad(
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
 
-    functools.update_wrapper(record, fun, updated=())
-    jitted = Eager(record)
-
-    @functools.wraps(fun, updated=())
-    def gradient(*args: object, **kwargs: object) -> object:
-        return jitted(*args, **kwargs) if current_trace() is None else record(*args, **kwargs)
-
-    return gradient
+    return transformed(fun, record)
 
 
 # -- jvp, linearize, vjp --------------------------------------------------------------------------------------------
@@ -247,10 +248,6 @@ def _checked(leaf: object, type: TensorType, what: str) -> object:
     return leaf
 
 
-def _inexact(types: Sequence[TensorType]) -> list[bool]:
-    return [type.dtype.is_inexact for type in types]
-
-
 def _zeros(type: TensorType) -> object:
     return np.zeros(type.shape, type.dtype.numpy)
 
@@ -270,11 +267,10 @@ def jvp(fun: Function, primals: Sequence[object], tangents: Sequence[object]) ->
     call = CallArguments.of(fun, primals, {})
     with order.differentiated():
         traced = trace_call(fun, call)
-    wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
     given = _given_tangents(call, tangents)
     if trace := current_trace():
         trace.records.extend(traced.records)
-    differentiated = jvp_of_graph(traced.graph, wrt)
+    differentiated = jvp_of_graph(traced.graph, traced.wrt)
     closure = (*traced.captures, *traced.constants)
     outcome = _run_plain(differentiated.graph, (*call.arrays, *closure, *given))
     count = len(traced.graph.results)
@@ -307,8 +303,7 @@ def linearize(fun: Function, *primals: object) -> tuple[object, Callable[..., ob
     call = CallArguments.of(fun, primals, {})
     with order.differentiated():
         traced = trace_call(fun, call)
-    wrt = [*_inexact(call.types), *(False,) * (len(traced.graph.params) - len(call.types))]
-    linearized = linearization.linearize(traced.graph, wrt)
+    linearized = linearization.linearize(traced.graph, traced.wrt)
     if trace := current_trace():
         trace.records.extend(traced.records)
     outcome = run(linearized.forward, call.arrays, traced)
@@ -342,7 +337,7 @@ def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object,
         if len(children) != 2 or out_tree.node_data()[0] is not tuple:
             raise CompileError(f"with has_aux the function returns (outputs, aux), got {out_tree}", user_location())
         out_tree, out_count = children[0], children[0].num_leaves
-    wrt = [*_inexact(call.types), *(False,) * (len(graph.params) - len(call.types))]
+    wrt = traced.wrt
     of = [index < out_count for index in range(len(graph.results))]
     pulled = linearization.vjp(graph, wrt, of)
     log_residuals(function_name(fun), pulled.residuals, pulled.forward)

@@ -6,7 +6,6 @@ graph of its tangents (or of its cotangents) is batched. What does not depend on
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,20 +14,16 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_call
-from rematc.compiler.execution.jit import Eager
-from rematc.compiler.reports.differentiation import Differentiation
-from rematc.compiler.reports.residuals import log_residuals
+from rematc.compiler.execution.jit import transformed
 from rematc.compiler.tracing.arguments import CallArguments, Function, argument_positions, chosen, function_name
 from rematc.compiler.tracing.derivative_order import differentiated
-from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import require_float, run, whole_policy
+from rematc.compiler.transforms.differentiation import noted_vjp, require_float, run, whole_policy
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from rematc.ir.types import I32, TensorType
-from rematc.passes import linearize as linearization
 from rematc.passes.jvp import jvp as jvp_of_graph
-from rematc.passes.staging.stage import staged
 from rematc.passes.vmap import Vmapped
 from rematc.passes.vmap import vmap as vmap_of_graph
 
@@ -182,7 +177,7 @@ def jacfwd(
             rows.append([_of_tangent(tangent, type, part) for part in _parts(inputs)])
         return _arranged(traced, argnums, rows, primals if has_aux else None)
 
-    return _transformed(fun, record)
+    return transformed(fun, record)
 
 
 def jacrev(
@@ -205,10 +200,7 @@ def jacrev(
         traced = _trace(fun, _Check(holomorphic, True, False), argnums, has_aux, args, kwargs)
         graph = traced.function.graph
         of = [index < len(traced.types) for index in range(len(graph.results))]
-        primal = graph if decided is None else staged(graph, decided)
-        vjp = linearization.vjp(primal, traced.wrt, of)
-        require_trace().records.append(Differentiation(function_name(fun), decided, primal, vjp))
-        log_residuals(function_name(fun), vjp.residuals, vjp.forward)
+        vjp = noted_vjp(fun, graph, decided, traced.wrt, of)
         forward = run(vjp.forward, traced.call.arrays, traced.function)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
         outputs = [type for type, is_set in zip(traced.types, vjp.has_tangent, strict=False) if is_set]
@@ -224,7 +216,7 @@ def jacrev(
             rows.append([_of_ct(ct, type, of_input, part) for ct, of_input in zip(cts, traced.call.types, strict=True)])
         return _arranged(traced, argnums, rows, results if has_aux else None)
 
-    return _transformed(fun, record)
+    return transformed(fun, record)
 
 
 def hessian(
@@ -242,17 +234,6 @@ def hessian(
     """
     backwards = jacrev(fun, argnums, has_aux, holomorphic, policy=policy)
     return jacfwd(backwards, argnums, has_aux, holomorphic)
-
-
-def _transformed(fun: Function, record: Function) -> Callable[..., object]:
-    functools.update_wrapper(record, fun, updated=())
-    eager = Eager(record)
-
-    @functools.wraps(fun, updated=())
-    def jacobian(*args: object, **kwargs: object) -> object:
-        return eager(*args, **kwargs) if current_trace() is None else record(*args, **kwargs)
-
-    return jacobian
 
 
 def _arranged(
