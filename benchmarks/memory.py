@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py [--only chain,transformer] [--quick] [--json FILE]
 
-Each model is one body for both (benchmarks/models/), differentiated with respect to its parameters. A policy stands
+Each model is one body for both (benchmarks/architectures/), differentiated with respect to its parameters. A policy stands
 on the whole, unmodified model; beside it JAX with the same policy on each block, wrapped by hand, and the cut of the
 model's equations into eight equal runs, each checkpointed. The columns:
 
@@ -37,7 +37,7 @@ import rematc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 
-from benchmarks.models import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
+from benchmarks.architectures import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
 from benchmarks.naive import cut_into_runs
 from rematc.ir.errors import CompileError
 from rematc.lowering.hlo.parser import parse_hlo

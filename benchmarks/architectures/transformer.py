@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.library import Draw, Function, Library, Model, Wrap
+from benchmarks.architectures.library import Draw, Function, Library, Model, Wrap
 
 WIDTH, HEADS, HIDDEN, LENGTH, BATCH = 512, 8, 2048, 256, 8
 

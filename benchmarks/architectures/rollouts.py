@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.library import Draw, Function, Library, Model, Wrap
+from benchmarks.architectures.library import Draw, Function, Library, Model, Wrap
 
 
 def build_pde(lib: Library, block: Wrap, group: Wrap) -> Function:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.library import Draw, Function, Library, Model, Wrap
-from benchmarks.models.transformer import attention, attention_weights, layer_norm
+from benchmarks.architectures.library import Draw, Function, Library, Model, Wrap
+from benchmarks.architectures.transformer import attention, attention_weights, layer_norm
 
 # -- LSTM ------------------------------------------------------------------------------------------------------------
 

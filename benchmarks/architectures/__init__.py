@@ -1,11 +1,11 @@
 """The models that benchmarks measure, each one body for NumPy under rematc and for JAX."""
 
-from benchmarks.models.chain import CHAIN
-from benchmarks.models.convolutional import DIFFUSION, RESNET, UNET
-from benchmarks.models.library import JAX, REMATC, Library, Model, unwrapped
-from benchmarks.models.rollouts import ODE, PARTICLES, PDE
-from benchmarks.models.sequences import LSTM, MIXTURE, SCANNED, STATE_SPACE, TRANSLATION
-from benchmarks.models.transformer import DEEP, TRANSFORMER
+from benchmarks.architectures.chain import CHAIN
+from benchmarks.architectures.convolutional import DIFFUSION, RESNET, UNET
+from benchmarks.architectures.library import JAX, REMATC, Library, Model, unwrapped
+from benchmarks.architectures.rollouts import ODE, PARTICLES, PDE
+from benchmarks.architectures.sequences import LSTM, MIXTURE, SCANNED, STATE_SPACE, TRANSLATION
+from benchmarks.architectures.transformer import DEEP, TRANSFORMER
 
 _ALL = (
     CHAIN,

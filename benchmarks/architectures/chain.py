@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.models.library import Draw, Function, Library, Model, Wrap
+from benchmarks.architectures.library import Draw, Function, Library, Model, Wrap
 
 LAYERS, WIDTH, BATCH, GROUP = 12, 512, 2048, 4
 
