@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py [--only chain,transformer] [--quick] [--json FILE]
 
-Each model is one body for both (benchmarks/architectures/), differentiated with respect to its parameters. A policy stands
-on the whole, unmodified model; beside it JAX with the same policy on each block, wrapped by hand, and the cut of the
-model's equations into eight equal runs, each checkpointed. The columns:
+Each model is one body for both (benchmarks/architectures/), differentiated with respect to its parameters. A policy
+stands on the whole, unmodified model; beside it JAX with the same policy on each block, wrapped by hand, and the cut
+of the model's equations into eight equal runs, each checkpointed. The columns:
 
     temporary   MiB of temporary memory, as XLA says (memory_analysis)
     products    matrix products and convolutions executed, in loops as often as they run
