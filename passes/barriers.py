@@ -12,13 +12,14 @@ and in the body of a loop all operands.
 
 The strategy `conditional` is for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where
 one cannot pass compile options): the region becomes the branch of a `case` that is always taken, which the compiler
-cannot know, since its index follows from an operand's bits. XLA moves nothing into a branch or out of it.
+cannot know, since its index follows from the bits of an operand that depends on the program's arguments. XLA moves
+nothing into a branch or out of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -65,84 +66,81 @@ class Barriers(Pass):
         return self._dissolved(graph, False)
 
     def _dissolved(self, graph: Graph, is_in_loop: bool) -> Graph:
-        equations: list[Equation] = []
-        env: dict[Value, Value] = {}
-        self._dissolve(graph.equations, equations, env, _Place(frozenset(graph.params), is_in_loop))
-        results = tuple([env.get(value, value) for value in graph.results])
-        return Graph(graph.name, graph.params, tuple(equations), results)
+        place = _Place(frozenset(graph.params), is_in_loop, set(graph.params))
+        self._dissolve(graph.equations, place)
+        results = tuple([place.env.get(value, value) for value in graph.results])
+        return Graph(graph.name, graph.params, tuple(place.equations), results)
 
-    def _dissolve(
-        self, equations: Sequence[Equation], into: list[Equation], env: dict[Value, Value], place: _Place
-    ) -> None:
+    def _dissolve(self, equations: Sequence[Equation], place: _Place) -> None:
         for eqn in equations:
-            operands = tuple([env.get(value, value) for value in eqn.operands])
+            operands = tuple([place.env.get(value, value) for value in eqn.operands])
             match eqn.op:
                 case Checkpoint(is_differentiated=True) as op if any(pins := place.pins(op, operands)):
-                    self._keep(op, Equation(op, operands, eqn.results, eqn.loc), pins, into, env, place)
+                    self._keep(op, Equation(op, operands, eqn.results, eqn.loc), pins, place)
                 case Checkpoint() as op:
-                    self._inline(op, operands, eqn, into, env, place)
+                    self._inline(op, operands, eqn, place)
                 case Call() as op:
                     body = self._dissolved(op.body, place.is_in_loop)
-                    into.append(Equation(Call(body), operands, eqn.results, eqn.loc))
+                    place.append(Equation(Call(body), operands, eqn.results, eqn.loc))
                 case op if op.regions():
                     # Between the steps of two loops XLA merges nothing: recomputation in a step needs no barrier.
                     is_inside = place.is_in_loop or not (isinstance(op, Scan) and op.is_unrolled)
                     inside = RegionRewriter(partial(self._dissolved, is_in_loop=is_inside)).op(op)
-                    into.append(Equation(inside, operands, eqn.results, eqn.loc))
+                    place.append(Equation(inside, operands, eqn.results, eqn.loc))
                 case op:
-                    into.append(eqn if operands == eqn.operands else Equation(op, operands, eqn.results, eqn.loc))
+                    place.append(eqn if operands == eqn.operands else Equation(op, operands, eqn.results, eqn.loc))
 
-    def _inline(
-        self,
-        op: Checkpoint,
-        operands: tuple[Value, ...],
-        eqn: Equation,
-        into: list[Equation],
-        env: dict[Value, Value],
-        place: _Place,
-    ) -> None:
+    def _inline(self, op: Checkpoint, operands: tuple[Value, ...], eqn: Equation, place: _Place) -> None:
         body: list[Equation] = []
         results = copy_equations(op.body, operands, body)
-        self._dissolve(body, into, env, place)
-        env.update(zip(eqn.results, [env.get(value, value) for value in results], strict=True))
+        self._dissolve(body, place)
+        place.env.update(zip(eqn.results, [place.env.get(value, value) for value in results], strict=True))
 
-    def _keep(
-        self,
-        op: Checkpoint,
-        eqn: Equation,
-        pins: Sequence[bool],
-        into: list[Equation],
-        env: dict[Value, Value],
-        place: _Place,
-    ) -> None:
+    def _keep(self, op: Checkpoint, eqn: Equation, pins: Sequence[bool], place: _Place) -> None:
         """Dissolve a differentiated region so that what it recomputes stays where it is."""
         pinned = tuple(dict.fromkeys(value for value, is_set in zip(eqn.operands, pins, strict=True) if is_set))
-        source = next((value for value in reversed(pinned) if value.type.size), None)
-        if self.strategy == "conditional" and source is not None:
-            into.extend(_as_branch(self._dissolved(op.body, place.is_in_loop), eqn, source))
+        if self.strategy == "conditional" and (source := place.opaque(pinned)) is not None:
+            for one in _as_branch(self._dissolved(op.body, place.is_in_loop), eqn, source):
+                place.append(one)
             return
         operands = eqn.operands
         if self.strategy == "optimization_barrier":
             results = tuple(Value(value.type, value.name) for value in pinned)
-            into.append(Equation(OptimizationBarrier(), pinned, results, eqn.loc))
+            place.append(Equation(OptimizationBarrier(), pinned, results, eqn.loc))
             renamed = dict(zip(pinned, results, strict=True))
             operands = tuple(
                 [renamed[value] if is_set else value for value, is_set in zip(operands, pins, strict=True)]
             )
-        self._inline(op, operands, eqn, into, env, place)
+        self._inline(op, operands, eqn, place)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a region stands.
+    """Where a region stands, and what has become of the equations there so far.
 
     Attributes:
         params: the parameters of the graph.
         is_in_loop: whether that is the body of a loop.
+        variable: values that depend on parameters; the others are known when the program is compiled.
+        equations: the new equations.
+        env: for results of regions that have dissolved their values.
     """
 
     params: frozenset[Value]
     is_in_loop: bool
+    variable: set[Value]
+    equations: list[Equation] = field(default_factory=list)
+    env: dict[Value, Value] = field(default_factory=dict)
+
+    def append(self, eqn: Equation) -> None:
+        """Add an equation."""
+        self.equations.append(eqn)
+        if eqn.op.effect or not self.variable.isdisjoint(eqn.operands):
+            self.variable.update(eqn.results)
+
+    def opaque(self, values: Sequence[Value]) -> Value | None:
+        """The last of the values whose bits no compiler can know; None where there is none."""
+        return next((value for value in reversed(values) if value.type.size and value in self.variable), None)
 
     def pins(self, op: Checkpoint, operands: Sequence[Value]) -> tuple[bool, ...]:
         """Which operands of a differentiated region are held behind its barrier."""

@@ -20,8 +20,9 @@ CHAIN = """
 WITHOUT = ("--passes", "barriers{strategy=none},simplify,cse,dce")
 
 
-def test_a_plan_that_is_kept(command: Command, write_model: WriteModel) -> None:
-    result = command(write_model(CHAIN), "--policy", "nothing", "-q", "--strict")
+@pytest.mark.parametrize("barrier", ["auto", "conditional"])
+def test_a_plan_that_is_kept(command: Command, write_model: WriteModel, barrier: str) -> None:
+    result = command(write_model(CHAIN), "--policy", "nothing", "-q", "--strict", "--barrier", barrier)
     assert result.exit_code == 0, result.stderr
     assert "check: kept: " in result.stdout
 

@@ -245,6 +245,17 @@ def test_the_index_of_a_branch_is_never_zero(value: float) -> None:
     assert same_bits(run(graph, arrays), run(plain, arrays))
 
 
+def test_no_compiler_can_know_the_index_of_a_branch() -> None:
+    """The first region of a backward pass has a constant for its cotangent: an index made of that would be known."""
+    graph = Barriers("conditional").run(training_step(vjp(parse(LAYERS.format("")), [True, True])))
+    variable = set(graph.params)
+    for eqn in graph.equations:
+        if not variable.isdisjoint(eqn.operands):
+            variable.update(eqn.results)
+    indices = [eqn.operands[0] for eqn in graph.equations if eqn.op.name == "case"]
+    assert len(indices) == 2 and variable.issuperset(indices)
+
+
 def test_regions_inside_functions_are_found() -> None:
     body = training_step(vjp(parse(LAYERS.format("")), [True, True]))
     b = Builder("main")
