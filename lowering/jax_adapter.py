@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -17,10 +18,11 @@ import jax.lax.linalg  # registers jaxlib's kernels of linear algebra with XLA
 import jaxlib.lapack
 import jaxlib.version
 import numpy as np
-from jax._src import debugging
+from jax._src import debugging, dtypes
 from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
-from jax.extend.core import Primitive
+from jax._src.source_info_util import is_user_filename
+from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
@@ -28,6 +30,7 @@ from jaxlib.mlir.dialects import func
 from rematc.ir.core import Effect
 from rematc.ir.errors import CompileError
 from rematc.ir.host_functions import CallbackError
+from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 from rematc.lowering.program import Program
 from rematc.lowering.validation import parse
@@ -261,3 +264,68 @@ _call_p.def_impl(_evaluate)
 mlir.register_lowering(_call_p, _lower, inline=False)
 ad.primitive_jvps[_call_p] = _refuse_jvp
 batching.primitive_batchers[_call_p] = _refuse_batching
+
+
+# -- jaxprs ----------------------------------------------------------------------------------------------------------
+
+
+def equation_location(eqn: Any) -> Location | None:
+    """The user's line that an equation of a jaxpr comes from; None where every frame is JAX's or Python's own."""
+    traceback = eqn.source_info.traceback
+    if traceback is None:
+        return None
+    codes, instructions = traceback.raw_frames()
+    for code, instruction in zip(codes, instructions, strict=True):
+        if is_user_filename(code.co_filename):
+            return _code_location(code, instruction)
+    return None
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _code_location(code: Any, instruction: int) -> Location:
+    positions = next(itertools.islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
+    line, _, column, _ = positions
+    return Location(
+        code.co_filename,
+        line or code.co_firstlineno,
+        0 if column is None else column + 1,
+        code.co_qualname.rpartition("<locals>.")[2],
+    )
+
+
+def scope_of(eqn: Any) -> str:
+    """The names that `jax.named_scope` gave around an equation, joined by `/`."""
+    return str(eqn.source_info.name_stack)
+
+
+def is_library_function(jaxpr: Any) -> bool:
+    """Whether a jaxpr comes from a function that JAX itself defines."""
+    source = getattr(jaxpr.debug_info, "func_src_info", None) or ""
+    file = source.rpartition(" at ")[2].rpartition(":")[0]
+    return bool(file) and not is_user_filename(file)
+
+
+def closed(jaxpr: Any) -> Any:
+    """A jaxpr as a closed one."""
+    return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, ())
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether an element type is that of typed random keys."""
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def key_layout(dtype: Any) -> tuple[Any, tuple[int, ...]]:
+    """What a typed key is made of: the element type of its words, and their shape."""
+    element = dtype._rules.physical_element_aval(dtype)
+    return element.dtype, tuple(element.shape)
+
+
+def key_words(keys: Any) -> Any:
+    """The words of an array of typed keys, along new last dimensions."""
+    return jax.random.key_data(keys)
+
+
+def is_float0(dtype: Any) -> bool:
+    """Whether an element type is that of tangents of integers."""
+    return bool(dtype == dtypes.float0)

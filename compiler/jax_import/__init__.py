@@ -1,0 +1,1 @@
+"""JAX functions in: a jaxpr becomes a graph, equation by equation."""

@@ -1,0 +1,288 @@
+"""A jaxpr on its way into a graph, and the registry of rules that take its equations there.
+
+A rule is a function of (block, eqn) that emits ops and returns the values of the equation's outputs. Rules stand in
+modules of this folder by family; `rematc.compiler.jax_import.importing` gathers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Array, Graph, Value
+from rematc.ir.errors import CompileError, InternalError
+from rematc.ir.locations import Location
+from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
+from rematc.lowering import jax_adapter
+
+Rule = Callable[["Block", Any], Sequence[Value]]
+#: What imports the equations of each primitive, by the primitive's name.
+RULES: dict[str, Rule] = {}
+#: Primitives whose rules take typed keys as they are: an array of words, with the words of a key along the last
+#: dimension. Other rules see keys as if each were one word, and are applied to all words at once.
+TAKES_KEYS: set[str] = set()
+#: The name under which the rule is entered that takes primitives without a rule of their own.
+ANY = "*"
+_R = TypeVar("_R", bound=Rule)
+
+#: Captured arrays of at most this many elements are written into the graph; larger ones become parameters.
+LITERAL_LIMIT = 64
+
+
+def imports(*names: str, keys: bool = False) -> Callable[[_R], _R]:
+    """Decorator: this function imports the equations of these primitives.
+
+    Args:
+        names: the primitives' names.
+        keys: whether the rule itself knows that operands may be typed keys.
+    """
+
+    def enter(rule: _R) -> _R:
+        for name in names:
+            if name in RULES:
+                raise ValueError(f"two rules import '{name}'")
+            RULES[name] = rule
+            if keys:
+                TAKES_KEYS.add(name)
+        return rule
+
+    return enter
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the blocks of one import have in common.
+
+    Attributes:
+        constants: the large captured arrays, as JAX holds them, by their identity; in order of first use.
+        fallbacks: the primitives that came in without a rule of their own, each with where it was met first.
+    """
+
+    constants: dict[int, Any] = field(default_factory=dict)
+    fallbacks: dict[str, Location | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A jaxpr as a graph, and what it reads of the block around it.
+
+    Attributes:
+        graph: parameters are the captured values, then the jaxpr's own inputs.
+        captured: values of the block around: the large constants inside.
+    """
+
+    graph: Graph
+    captured: tuple[Value, ...]
+
+
+class Block:
+    """One jaxpr being imported.
+
+    Attributes:
+        b: what the equations are written through.
+        shared: what is common to the whole import.
+        outer: the block around, whose values this one reads through parameters; None of the outermost.
+        loc: the location of every equation, where the jaxpr's own are not the user's.
+    """
+
+    def __init__(self, b: Builder, shared: Shared, outer: Block | None = None, loc: Location | None = None) -> None:
+        self.b = b
+        self.shared = shared
+        self.outer = outer
+        self.loc = loc
+        self._env: dict[Any, Value] = {}
+        self._constants: dict[int, Value] = {}
+
+    # -- reading equations ---------------------------------------------------------------------------------------
+
+    def value(self, atom: Any) -> Value:
+        """The value of a variable or literal."""
+        found = self._env.get(atom) if not hasattr(atom, "val") else None
+        return found if found is not None else self._literal(atom)
+
+    def operands(self, eqn: Any) -> list[Value]:
+        """The values of an equation's inputs."""
+        return [self.value(atom) for atom in eqn.invars]
+
+    def result_types(self, eqn: Any) -> list[TensorType]:
+        """The types of an equation's outputs."""
+        return [type_of(variable.aval) for variable in eqn.outvars]
+
+    def result_type(self, eqn: Any) -> TensorType:
+        """The type of an equation's only output."""
+        return type_of(eqn.outvars[0].aval)
+
+    def location(self, eqn: Any) -> Location | None:
+        """The user's line that an equation comes from."""
+        return self.loc if self.loc is not None else jax_adapter.equation_location(eqn)
+
+    def fail(self, eqn: Any, what: str) -> NoReturn:
+        """Raise CompileError at the equation: `JAX's 'sort' <what>`."""
+        raise CompileError(f"JAX's '{eqn.primitive.name}' {what}", self.location(eqn))
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def define(self, variable: Any, value: Value) -> None:
+        """Let a variable of the jaxpr have this value."""
+        self._env[variable] = value
+
+    def constant(self, array: Any) -> Value:
+        """A captured array: small ones are written into the graph, large ones become parameters of the outermost."""
+        if int(np.prod(array.shape)) <= LITERAL_LIMIT:
+            return self.b.constant(as_numpy(array))
+        key = id(array)
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = self.b.parameter(type_of(array))
+            self.shared.constants[key] = array
+        return found
+
+    def large_constants(self) -> dict[int, Value]:
+        """The parameters that stand for large arrays, by the arrays' identity."""
+        return self._constants
+
+    def run(self, jaxpr: Any, constants: Sequence[Any], operands: Sequence[Value]) -> list[Value]:
+        """Import the equations of a jaxpr.
+
+        Args:
+            jaxpr: JAX's `Jaxpr`.
+            constants: the arrays of its `constvars`.
+            operands: the values of its `invars`.
+
+        Returns:
+            the values of its outputs.
+        """
+        for variable, array in zip(jaxpr.constvars, constants, strict=True):
+            self._env[variable] = self.constant(array)
+        self._env.update(zip(jaxpr.invars, operands, strict=True))
+        for eqn in jaxpr.eqns:
+            self._equation(eqn)
+        return [self.value(atom) for atom in jaxpr.outvars]
+
+    def inline(self, jaxpr: Any, operands: Sequence[Value], loc: Location | None = None) -> list[Value]:
+        """Import a closed jaxpr into this block's graph; its results.
+
+        Args:
+            jaxpr: JAX's `ClosedJaxpr`.
+            operands: the values of its inputs.
+            loc: the location of all its equations; by default their own.
+        """
+        inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc)
+        inner._constants = self._constants
+        return inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
+
+    def region(self, jaxpr: Any, name: str) -> Region:
+        """A closed jaxpr as a graph of its own."""
+        graph, constants = self._graph(jaxpr, name)
+        return Region(graph, tuple([self.constant(array) for array in constants]))
+
+    def regions(self, jaxprs: Sequence[Any], names: Sequence[str]) -> tuple[list[Graph], tuple[Value, ...]]:
+        """Several closed jaxprs as graphs of the same captured values: (graphs, captured)."""
+        made = [self._graph(jaxpr, name) for jaxpr, name in zip(jaxprs, names, strict=True)]
+        shared: dict[int, Any] = {}
+        for _, constants in made:
+            shared.update((id(array), array) for array in constants)
+        graphs = []
+        for graph, constants in made:
+            own = dict(zip([id(array) for array in constants], graph.params, strict=False))
+            front = [own.get(key) or Value(type_of(array)) for key, array in shared.items()]
+            graphs.append(Graph(graph.name, (*front, *graph.params[len(own) :]), graph.equations, graph.results))
+        return graphs, tuple([self.constant(array) for array in shared.values()])
+
+    def _graph(self, jaxpr: Any, name: str) -> tuple[Graph, list[Any]]:
+        """A closed jaxpr as a graph, and the large arrays that are its first parameters."""
+        inner = Block(Builder(name), self.shared, self, self.loc)
+        operands = [inner.b.parameter(type_of(variable.aval)) for variable in jaxpr.jaxpr.invars]
+        results = inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
+        large = inner.large_constants()
+        params = (*large.values(), *operands)
+        graph = Graph(name, params, tuple(inner.b.equations), tuple(results))
+        return graph, [self.shared.constants[key] for key in large]
+
+    # -- the equations -------------------------------------------------------------------------------------------
+
+    def _literal(self, atom: Any) -> Value:
+        if not hasattr(atom, "val"):
+            raise InternalError(f"the jaxpr reads {atom} before it is defined")
+        type = type_of(atom.aval)
+        if type.size == 1 and not type.dtype.is_complex and not type.shape:
+            return self.b.full(type, np.asarray(atom.val).astype(type.dtype.numpy).item())
+        return self.b.constant(np.asarray(atom.val).astype(type.dtype.numpy).reshape(type.shape))
+
+    def _equation(self, eqn: Any) -> None:
+        rule = RULES.get(eqn.primitive.name)
+        self.b.loc = loc = self.location(eqn)
+        try:
+            results = self._applied(rule, eqn)
+        except CompileError as error:
+            error.loc = error.loc or loc
+            raise
+        for variable, value in zip(eqn.outvars, results, strict=True):
+            expected = type_of(variable.aval)
+            if value.type != expected:
+                raise InternalError(
+                    f"JAX's '{eqn.primitive.name}' gives {expected}, its import {value.type} ({loc or 'no location'})"
+                )
+            self._env[variable] = value
+
+    def _applied(self, rule: Rule | None, eqn: Any) -> Sequence[Value]:
+        if rule is None:
+            return self.fallback(eqn)
+        if eqn.primitive.name not in TAKES_KEYS and _has_keys(eqn):
+            return self._over_words(rule, eqn)
+        return rule(self, eqn)
+
+    def fallback(self, eqn: Any) -> Sequence[Value]:
+        """Import an equation as one opaque op: what the rule entered for `ANY` does. Rules may call it, too."""
+        rule = RULES.get(ANY)
+        if rule is None:
+            self.fail(eqn, "has no import rule; report it, or express it by primitives of jax.lax")
+        self.shared.fallbacks.setdefault(eqn.primitive.name, self.location(eqn))
+        return rule(self, eqn)
+
+    def _over_words(self, rule: Rule, eqn: Any) -> Sequence[Value]:
+        """A rule that knows no typed keys, applied to each word of the keys."""
+        self.fail(eqn, "cannot take typed keys; take them apart with jax.random.key_data")
+
+
+def _has_keys(eqn: Any) -> bool:
+    return any(
+        jax_adapter.is_key(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars) if hasattr(atom.aval, "dtype")
+    )
+
+
+def as_numpy(array: Any) -> Array:
+    """A captured array's elements: of typed keys, their words."""
+    if jax_adapter.is_key(array.dtype):
+        array = jax_adapter.key_words(array)
+    array = np.asarray(array)
+    return np.zeros(array.shape, np.bool_) if jax_adapter.is_float0(array.dtype) else array
+
+
+def type_of(aval: Any) -> TensorType:
+    """The IR's type for an abstract value of JAX, or an array.
+
+    Typed keys are arrays of words, those of a key along the last dimension; `float0`, which has one value only, is
+    `bool`, as in JAX's own lowering.
+
+    Raises CompileError for what is no array, and for shapes that are not static.
+    """
+    found = getattr(aval, "dtype", None)
+    if found is None:
+        raise CompileError(f"a value of JAX's type {aval} is no array, and cannot be imported")
+    shape = tuple(aval.shape)
+    if jax_adapter.is_key(found):
+        found, words = jax_adapter.key_layout(found)
+        shape += words
+    if jax_adapter.is_float0(found):
+        return TensorType(BOOL, shape)
+    dtype = dtype_of_numpy(np.dtype(found))
+    if dtype is None:
+        raise CompileError(f"arrays of JAX's dtype {found} cannot be compiled")
+    if not all(isinstance(size, int) for size in shape):
+        raise CompileError(f"an array of shape {shape} is not static; trace with concrete sizes")
+    return TensorType(dtype, shape)

@@ -1,0 +1,60 @@
+"""Jaxprs to graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rematc.compiler.execution.programs import collection_paused
+from rematc.compiler.jax_import import calls, elementwise, shaping
+from rematc.compiler.jax_import.block import Block, Shared, type_of
+from rematc.ir.builder import Builder
+from rematc.ir.core import Graph
+from rematc.ir.locations import Location
+
+#: Importing a family enters its rules in `rematc.compiler.jax_import.block.RULES`.
+FAMILIES = (calls, elementwise, shaping)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A jaxpr as a graph.
+
+    Attributes:
+        graph: parameters are the jaxpr's inputs, then one for each large constant.
+        constants: the arrays to pass for the last parameters, as JAX holds them.
+        weak: one per result: whether JAX gives it a weak type.
+        fallbacks: the primitives that have no import rule, and the line where each was met first.
+    """
+
+    graph: Graph
+    constants: tuple[Any, ...]
+    weak: tuple[bool, ...]
+    fallbacks: dict[str, Location | None]
+
+
+@collection_paused()
+def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] | None = None) -> Imported:
+    """Import a closed jaxpr.
+
+    Args:
+        jaxpr: JAX's `ClosedJaxpr`, as `jax.make_jaxpr` returns it.
+        name: name of the graph.
+        names: of its parameters, one per input.
+
+    Raises:
+        CompileError: at the user's line, for what cannot be imported.
+    """
+    shared = Shared()
+    block = Block(Builder(name), shared)
+    inputs = jaxpr.jaxpr.invars
+    operands = [
+        block.b.parameter(type_of(variable.aval), label)
+        for variable, label in zip(inputs, names or [None] * len(inputs), strict=True)
+    ]
+    results = block.run(jaxpr.jaxpr, jaxpr.consts, operands)
+    large = block.large_constants()
+    graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
+    weak = tuple([bool(getattr(aval, "weak_type", False)) for aval in jaxpr.out_avals])
+    return Imported(graph, tuple([shared.constants[key] for key in large]), weak, shared.fallbacks)
