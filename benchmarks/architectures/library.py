@@ -47,7 +47,7 @@ class Library:
 
 
 def _softmax(x: Any) -> Any:
-    weights = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    weights = np.exp(x - rematc.stop_gradient(np.max(x, axis=-1, keepdims=True)))  # as jax.nn.softmax
     return weights / np.sum(weights, axis=-1, keepdims=True)
 
 

@@ -1,4 +1,4 @@
-"""Derivatives as functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `linearize`.
+"""Derivatives as functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `linearize`; and `stop_gradient`, which has none.
 
 Inside a trace a derivative traces its function to a graph, transforms the graph and copies the result into the open
 trace. Outside all traces `grad` and `value_and_grad` are compiled as a whole and cached by shape; `vjp`, `jvp` and
@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeVar, cast
 
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.execution.calls import TracedFunction, apply_graph, trace_call
+from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.execution.jit import Eager, run_graph, transformed
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
@@ -28,15 +28,18 @@ from rematc.compiler.tracing.arguments import (
     function_name,
     policy_argument,
 )
-from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.ir.ops.structural import StopGradient
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 from rematc.passes import linearize as linearization
 from rematc.passes.jvp import jvp as jvp_of_graph
 from rematc.passes.staging.stage import staged
+
+T = TypeVar("T")
 
 
 def whole_policy(policy: object) -> Policy | None:
@@ -363,3 +366,28 @@ def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object,
     if has_aux:
         return outputs, pull_back, _unflatten(traced.out_tree.children()[1], results[out_count:])
     return outputs, pull_back
+
+
+# -- no derivative ----------------------------------------------------------------------------------------------------
+
+
+def stop_gradient(x: T) -> T:
+    """`x`, a constant to derivatives: its tangent is zero. The meaning is `jax.lax.stop_gradient`'s.
+
+    Args:
+        x: an array or a pytree of arrays.
+
+    What is computed only for a derivative that is zero anyway is not computed then: a softmax that subtracts
+    `stop_gradient(maximum)` has the same gradient as one that subtracts the maximum, for less memory.
+    """
+    if current_trace() is None:
+        return x
+    return cast(T, jax.tree_util.tree_map(_stopped, x))
+
+
+def _stopped(leaf: object) -> object:
+    if not isinstance(leaf, Tracer) or not leaf.value.type.dtype.is_inexact:
+        return leaf
+    stopped = emit_op1(StopGradient(), leaf)
+    stopped.weak = leaf.weak
+    return stopped

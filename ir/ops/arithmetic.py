@@ -151,7 +151,8 @@ class Divide(Binary):
         return b.divide(t, y)
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        return b.multiply(t, b.negate(b.divide(z, y)))
+        # The tangent first: what it meets is z and y, and not one more value to save that follows from them.
+        return b.negate(b.divide(b.multiply(t, z), y))
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         (ct,), (_, y) = cts, operands

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rematc.compiler.transforms.differentiation import grad as grad
     from rematc.compiler.transforms.differentiation import jvp as jvp
     from rematc.compiler.transforms.differentiation import linearize as linearize
+    from rematc.compiler.transforms.differentiation import stop_gradient as stop_gradient
     from rematc.compiler.transforms.differentiation import value_and_grad as value_and_grad
     from rematc.compiler.transforms.differentiation import vjp as vjp
     from rematc.compiler.transforms.implicit import closure_convert as closure_convert
@@ -95,6 +96,7 @@ _HOMES = {
     "grad": "rematc.compiler.transforms.differentiation",
     "jvp": "rematc.compiler.transforms.differentiation",
     "linearize": "rematc.compiler.transforms.differentiation",
+    "stop_gradient": "rematc.compiler.transforms.differentiation",
     "value_and_grad": "rematc.compiler.transforms.differentiation",
     "vjp": "rematc.compiler.transforms.differentiation",
     "pure_callback": "rematc.compiler.debugging.calling",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -446,3 +447,31 @@ def test_an_error_inside_the_loss_is_at_its_own_line() -> None:
 
 def test_a_policy_must_exist() -> None:
     _fails_here("unknown policy 'dot'; did you mean 'dots'?", lambda: grad(loss, policy="dot"))
+
+
+# -- stop_gradient -----------------------------------------------------------------------------------------------------
+
+
+def test_stop_gradient_is_a_constant_to_derivatives() -> None:
+    def softmax(stop: Callable[[Any], Any], xp: Any, x: Any) -> Any:
+        weights = xp.exp(x - stop({"max": xp.max(x)})["max"])
+        return weights[0] / xp.sum(weights) * x[1]
+
+    (x,) = arrays((5,))
+    expected = in_jax(jax.grad(functools.partial(softmax, jax.lax.stop_gradient, jnp)), x)
+    same_trees(grad(functools.partial(softmax, rematc.stop_gradient, np))(x), expected)
+    lowered = rematc.lower(value_and_grad(functools.partial(softmax, rematc.stop_gradient, np)), x)
+    assert "compare" not in lowered.ir()  # where the maximum is, is no matter
+    assert "compare" in rematc.lower(value_and_grad(functools.partial(softmax, lambda x: x, np)), x).ir()
+
+
+def test_stop_gradient_keeps_what_it_is_given() -> None:
+    assert rematc.stop_gradient({"a": 1, "b": None}) == {"a": 1, "b": None}  # outside of all traces
+
+    def loss(x: Any) -> Any:
+        kept, whole = rematc.stop_gradient((2.0, np.argmax(x)))
+        return np.sum(x * kept) + whole
+
+    gradient = grad(loss)(arrays((3,))[0].astype(np.float32))
+    assert gradient.dtype == np.float32  # a Python number stays weak
+    assert list(gradient) == [2, 2, 2]
