@@ -305,9 +305,9 @@ def is_library_function(jaxpr: Any) -> bool:
     return bool(file) and not is_user_filename(file)
 
 
-def closed(jaxpr: Any) -> Any:
+def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> Any:
     """A jaxpr as a closed one."""
-    return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, ())
+    return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, tuple(constants))
 
 
 def is_key(dtype: Any) -> bool:
@@ -329,3 +329,29 @@ def key_words(keys: Any) -> Any:
 def is_float0(dtype: Any) -> bool:
     """Whether an element type is that of tangents of integers."""
     return bool(dtype == dtypes.float0)
+
+
+def apply_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Apply an equation's primitive to JAX values, one for each of its inputs; its outputs."""
+    params = eqn.primitive.get_bind_params(eqn.params)
+    with eqn.ctx.manager:
+        found = eqn.primitive.bind(*operands, **params)
+    return list(found) if eqn.primitive.multiple_results else [found]
+
+
+def instantiated(cts: Sequence[Any]) -> list[Any]:
+    """Cotangents with arrays of zeros for those that a rule gave as zeros without elements."""
+    return [ad.instantiate_zeros(ad.replace_rule_output_symbolic_zeros(ct)) for ct in cts]
+
+
+def function_name(jaxpr: Any) -> str:
+    """The name of the function that a jaxpr was traced from."""
+    return str(getattr(jaxpr.debug_info, "func_name", None) or "function")
+
+
+def scan_parts(params: Any) -> tuple[int, int]:
+    """How many consts and carries a scan's equation has."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)

@@ -1,9 +1,11 @@
-"""Import of calls: the functions that `jax.jit` marks are copied where they are called."""
+"""Import of calls, copied where they are, and of the choice of a platform."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.ir.core import Value
@@ -22,8 +24,29 @@ def jit(block: Block, eqn: Any) -> Sequence[Value]:
     return block.inline(jaxpr, block.operands(eqn), loc)
 
 
-@imports("closed_call", "core_call", "call", "core_closed_call", keys=True)
+@imports("closed_call", "core_call", "call", "core_closed_call", "eval_jaxpr", keys=True)
 def call(block: Block, eqn: Any) -> Sequence[Value]:
     """The function's equations."""
-    jaxpr = eqn.params["call_jaxpr"]
+    return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn))
+
+
+@imports("composite", keys=True)
+def composite(block: Block, eqn: Any) -> Sequence[Value]:
+    """The equations of what it is made of."""
+    jaxpr = eqn.params["jaxpr"]
     return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn))
+
+
+@imports("platform_index")
+def platform_index(block: Block, eqn: Any) -> Sequence[Value]:
+    """A constant: which entry lists the platform where JAX runs, or else has no list."""
+    platforms = eqn.params["platforms"]
+    own = jax_adapter.default_platform()
+    default = None
+    for index, listed in enumerate(platforms):
+        if listed is not None and own in listed:
+            return [block.b.constant(np.asarray(index, np.int32))]
+        default = index if listed is None else default
+    if default is None:
+        block.fail(eqn, f"has no branch for platform '{own}', and no default: it has {platforms}")
+    return [block.b.constant(np.asarray(default, np.int32))]

@@ -7,14 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from rematc.compiler.execution.programs import collection_paused
-from rematc.compiler.jax_import import calls, elementwise, shaping
+from rematc.compiler.jax_import import (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    products,
+    reductions,
+    shaping,
+)
 from rematc.compiler.jax_import.block import Block, Shared, type_of
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 
 #: Importing a family enters its rules in `rematc.compiler.jax_import.block.RULES`.
-FAMILIES = (calls, elementwise, shaping)
+FAMILIES = (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    products,
+    reductions,
+    shaping,
+)
 
 
 @dataclass(frozen=True, slots=True)
