@@ -16,6 +16,11 @@ from rematc.ir.core import Op, Types
 CROSSING = "@crossing"
 
 
+def is_private(label: str) -> bool:
+    """Whether a value's label is a note of the compiler's and no name that the user gave."""
+    return label.startswith("@")
+
+
 @dataclass(frozen=True, slots=True)
 class Save:
     """The value may be a residual."""

@@ -19,6 +19,7 @@ import jaxlib.lapack
 import jaxlib.version
 import numpy as np
 from jax._src import debugging, dtypes
+from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
 from jax._src.source_info_util import is_user_filename
@@ -90,6 +91,11 @@ _EFFECTS: dict[Effect, frozenset[Any]] = {
 }
 
 
+def effects_of(effect: Effect) -> frozenset[Any]:
+    """JAX's effects that stand for one of ours."""
+    return _EFFECTS[effect]
+
+
 def _abstract_evaluate(*operands: Any, program: Program) -> tuple[list[jax.core.ShapedArray], frozenset[Any]]:
     found = [(operand.shape, operand.dtype) for operand in operands]
     expected = [(type.shape, type.dtype.numpy) for type in program.param_types]
@@ -118,7 +124,7 @@ def _jitted(program: Program) -> Any:
     return jax.jit(run)
 
 
-def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> Sequence[Any]:
+def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> Sequence[Any]:
     """Move the program's functions into the module that JAX is lowering, and call what was `main`."""
     if program.uses_host_memory and "cpu" in ctx.module_context.platforms:
         raise host_memory_error(program, "cpu")
@@ -261,7 +267,7 @@ def _refuse_batching(operands: object, dimensions: object, *, program: Program) 
 _call_p.def_effectful_abstract_eval(_abstract_evaluate)
 _call_p.def_impl(_evaluate)
 # `inline=False`: equal calls share one copy of the program in a module.
-mlir.register_lowering(_call_p, _lower, inline=False)
+mlir.register_lowering(_call_p, lower_call, inline=False)
 ad.primitive_jvps[_call_p] = _refuse_jvp
 batching.primitive_batchers[_call_p] = _refuse_batching
 
@@ -341,7 +347,7 @@ def apply_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 def instantiated(cts: Sequence[Any]) -> list[Any]:
     """Cotangents with arrays of zeros for those that a rule gave as zeros without elements."""
-    return [ad.instantiate_zeros(ad.replace_rule_output_symbolic_zeros(ct)) for ct in cts]
+    return [ad.instantiate_zeros(replace_rule_output_symbolic_zeros(ct)) for ct in cts]
 
 
 def function_name(jaxpr: Any) -> str:
@@ -355,3 +361,8 @@ def scan_parts(params: Any) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
+
+
+def is_x64_enabled() -> bool:
+    """Whether the program runs JAX with 64-bit types. This thread's own flag says nothing: programs run with it set."""
+    return bool(jax.enable_x64.get_global())

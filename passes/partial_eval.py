@@ -29,7 +29,7 @@ from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
-from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save, is_private
 from rematc.passes.aliases import Aliases, find_aliases
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations, inline_for_differentiation
@@ -331,8 +331,8 @@ class _Planner:
         return tuple(dict.fromkeys((*self.aliases.labels(root), *self.aliases.labels(self._origin(root)))))
 
     def _computed(self, root: Value) -> Residual:
-        labels = tuple([label for label in self._labels(root) if label != CROSSING])
-        names = [eqn for eqn in self._names(root) if not (isinstance(eqn.op, Name) and eqn.op.label == CROSSING)]
+        labels = tuple([label for label in self._labels(root) if not is_private(label)])
+        names = [eqn for eqn in self._names(root) if not (isinstance(eqn.op, Name) and is_private(eqn.op.label))]
         value = self._origin(root)
         source, steps = names[0] if names else self.producer[value][1], 1
         origin = source.op.origin(source.results.index(value)) if isinstance(source.op, Region) else None

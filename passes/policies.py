@@ -17,7 +17,7 @@ from pathlib import Path
 from rematc.ir.core import Op, Types
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save, is_private
 
 PolicyFunction = Callable[..., object]
 
@@ -147,7 +147,8 @@ class AnyNamesBut(BuiltinPolicy):
         return f"any-names-but={','.join(self.names)}" if self.names else "any-names"
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        return _save_if(bool(names) and not any(name in self.names for name in names))
+        own = [name for name in names if not is_private(name)]
+        return _save_if(bool(own) and not any(name in self.names for name in own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class UserPolicy(BuiltinPolicy):
         return self.source
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        own = [name for name in names if name != CROSSING]
+        own = [name for name in names if not is_private(name)]
         answer = self._ask(op, operands, own[0] if own else None)
         for name in own[1:]:
             answer = _combine(answer, self._ask(op, operands, name))

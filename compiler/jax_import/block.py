@@ -6,12 +6,14 @@ modules of this folder by family; `rematc.compiler.jax_import.importing` gathers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from rematc.compiler.jax_import.policies import AskedPolicy, marked
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Value
 from rematc.ir.errors import CompileError, InternalError
@@ -60,10 +62,21 @@ class Shared:
     Attributes:
         constants: the large captured arrays, as JAX holds them, by their identity; in order of first use.
         fallbacks: the primitives that came in without a rule of their own, each with where it was met first.
+        policies: the user's policies of the regions around, which are asked about each equation; outer ones first.
     """
 
     constants: dict[int, Any] = field(default_factory=dict)
     fallbacks: dict[str, Location | None] = field(default_factory=dict)
+    policies: list[AskedPolicy] = field(default_factory=list)
+
+    @contextmanager
+    def asking(self, policy: AskedPolicy) -> Iterator[None]:
+        """Import the region of this policy."""
+        self.policies.append(policy)
+        try:
+            yield
+        finally:
+            self.policies.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +231,8 @@ class Block:
         self.b.loc = loc = self.location(eqn)
         try:
             results = self._applied(rule, eqn)
+            if self.shared.policies:
+                results = marked(self.shared.policies, self.b, eqn, results)
         except CompileError as error:
             error.loc = error.loc or loc
             raise

@@ -8,10 +8,14 @@ from typing import Any
 
 from rematc.compiler.execution.programs import collection_paused
 from rematc.compiler.jax_import import (
+    branches,
     calls,
+    checkpoints,
+    custom_derivatives,
     elementwise,
     indexing,
     linear_algebra,
+    loops,
     products,
     reductions,
     shaping,
@@ -23,10 +27,14 @@ from rematc.ir.locations import Location
 
 #: Importing a family enters its rules in `rematc.compiler.jax_import.block.RULES`.
 FAMILIES = (
+    branches,
     calls,
+    checkpoints,
+    custom_derivatives,
     elementwise,
     indexing,
     linear_algebra,
+    loops,
     products,
     reductions,
     shaping,

@@ -39,7 +39,7 @@ class CustomDerivative(Region):
     """Family base: the meaning of the op is that of `body`, and rules stand beside it.
 
     The last `closure` operands are values that functions of the rule or the body close over. The rules say nothing of
-    the derivative with respect to them.
+    the derivative with respect to them. `reason` says why there is no rule, where that is not the trace's order.
     """
 
     __slots__ = ()
@@ -47,6 +47,7 @@ class CustomDerivative(Region):
     wrt: tuple[bool, ...]
     of: tuple[bool, ...]
     closure: int
+    reason: str
 
     @property
     def has_rule(self) -> bool:
@@ -103,6 +104,8 @@ class CustomDerivative(Region):
 
     def untraced(self) -> CompileError:
         """The error for a rule that is not there."""
+        if self.reason:
+            return CompileError(f"'{self.body.name}' is differentiated, but {self.reason}")
         return CompileError(
             f"'{self.body.name}' is differentiated, but its {self.name} rule was not traced: the graph comes from a "
             "trace outside of all derivatives, or with fewer of them around it; trace the derivative itself"

@@ -57,6 +57,7 @@ class CustomJvp(CustomDerivative):
             cotangents of these operands. Without one the body is transposed, where a rule applies the function to
             tangents.
         linear: for each operand, whether the function is linear in it; nothing without an adjoint.
+        reason: why there is no rule, for errors; empty where it was not traced because no derivative was to come.
     """
 
     name = "custom_jvp"
@@ -67,6 +68,7 @@ class CustomJvp(CustomDerivative):
     closure: int = 0
     adjoint: Graph | None = None
     linear: tuple[bool, ...] = ()
+    reason: str = ""
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 
@@ -155,7 +157,8 @@ class CustomJvp(CustomDerivative):
             rule = taking(rule, (*live, *chosen(live, self.wrt)))
         assert count == len(used)
         closure = sum(live[len(live) - self.closure :])
-        return CustomJvp(taking(body, live), rule, chosen(self.wrt, live), of, closure), places(live), places(used)
+        pruned = CustomJvp(taking(body, live), rule, chosen(self.wrt, live), of, closure, reason=self.reason)
+        return pruned, places(live), places(used)
 
     def regions(self) -> tuple[Graph, ...]:
         return tuple([graph for graph in (self.body, self.rule, self.adjoint) if graph is not None])

@@ -60,6 +60,7 @@ class CustomVjp(CustomDerivative):
         wrt: for each operand, whether `backward` gives its cotangent; the others are zero.
         of: for each result, whether `backward` takes its cotangent.
         closure: how many of the last operands functions close over.
+        reason: why there are no rules, for errors; empty where they were not traced because no derivative was to come.
     """
 
     name = "custom_vjp"
@@ -69,6 +70,7 @@ class CustomVjp(CustomDerivative):
     wrt: tuple[bool, ...]
     of: tuple[bool, ...]
     closure: int = 0
+    reason: str = ""
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 

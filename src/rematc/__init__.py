@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rematc.compiler.driver import lower as lower
     from rematc.compiler.driver import trace as trace
     from rematc.compiler.execution.jit import jit as jit
+    from rematc.compiler.jax_import.frontend import from_jax as from_jax
     from rematc.compiler.reports.residuals import print_saved_residuals as print_saved_residuals
     from rematc.compiler.reports.residuals import saved_residuals as saved_residuals
     from rematc.compiler.reports.side_by_side import print_fwd_bwd as print_fwd_bwd
@@ -109,6 +110,7 @@ _HOMES = {
     "trace": "rematc.compiler.driver",
     "check_jax": "rematc.compiler.check.jax_functions",
     "jit": "rematc.compiler.execution.jit",
+    "from_jax": "rematc.compiler.jax_import.frontend",
     "closure_convert": "rematc.compiler.transforms.implicit",
     "custom_linear_solve": "rematc.compiler.transforms.implicit",
     "custom_root": "rematc.compiler.transforms.implicit",

@@ -1,0 +1,184 @@
+"""Import of functions with derivatives of the user's: `jax.custom_jvp`, `jax.custom_vjp`.
+
+JAX holds the rules as Python functions. They are traced by JAX where the function is imported, as many into each other
+as derivatives are taken of it, and stand as graphs beside the function's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rematc.compiler.jax_import.block import Block, imports, type_of
+from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of
+from rematc.compiler.tracing.derivative_order import derivative_order, of_order
+from rematc.ir.core import Graph, Value
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.bodies import live_equations
+from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
+from rematc.ir.ops.structural import StopGradient
+from rematc.lowering import jax_adapter
+
+_UNTRACED = "the derivative rule of '{name}' cannot be traced: {error}"
+
+
+@imports("custom_jvp_call", keys=True)
+def custom_jvp_call(block: Block, eqn: Any) -> Sequence[Value]:
+    """`custom_jvp` of the function and the rule, or only the function where nothing reaches it that is differentiated.
+
+    What the function closes over comes last: it has no derivative.
+    """
+    jaxpr, consts = eqn.params["call_jaxpr"], eqn.params["num_consts"]
+    wrt = differentiated_inputs(block, eqn, consts)
+    of = inexact_outputs(eqn)
+    if not any(wrt) or not any(of):
+        return block.inline(jaxpr, block.operands(eqn))
+    name = jax_adapter.function_name(jaxpr.jaxpr)
+    rule, reason = traced_jvp(eqn, wrt, name)
+    graphs, captured = with_rule(block, jaxpr, rule, name)
+    order = _consts_last(len(captured), consts, len(eqn.invars))
+    taken = (*captured, *block.operands(eqn))
+    flags = [*(False,) * len(captured), *wrt]
+    op = CustomJvp(
+        _reordered(graphs[0], order),
+        _reordered(graphs[1], order) if rule is not None else None,
+        tuple([flags[place] for place in order]),
+        of,
+        consts,
+        reason=reason,
+    )
+    return block.b.emit(op, *[taken[place] for place in order])
+
+
+@imports("custom_vjp_call", "custom_vjp_call_jaxpr", keys=True)
+def custom_vjp_call(block: Block, eqn: Any) -> Sequence[Value]:
+    """`custom_vjp` of the function and both rules.
+
+    JAX's own jvp of the call is the forward rule, then one equation that is the linear map with the backward rule.
+    """
+    jaxpr = eqn.params["call_jaxpr"] if "call_jaxpr" in eqn.params else eqn.params["fun_jaxpr"]
+    consts = eqn.params.get("num_consts", 0)
+    wrt = differentiated_inputs(block, eqn, consts)
+    of = inexact_outputs(eqn)
+    if not any(wrt) or not any(of):
+        return block.inline(jaxpr, block.operands(eqn))
+    name = jax_adapter.function_name(jaxpr.jaxpr)
+    rule, reason = traced_jvp(eqn, wrt, name)
+    graphs, captured = with_rule(block, jaxpr, rule, name)
+    order = _consts_last(len(captured), consts, len(eqn.invars))
+    taken = (*captured, *block.operands(eqn))
+    flags = [*(False,) * len(captured), *wrt]
+    forward, backward = None, None
+    if rule is not None:
+        forward, backward = _split(_reordered(graphs[1], order), len(taken), len(of))
+    op = CustomVjp(
+        _reordered(graphs[0], order),
+        forward,
+        backward,
+        tuple([flags[place] for place in order]),
+        of,
+        consts,
+        reason=reason,
+    )
+    return block.b.emit(op, *[taken[place] for place in order])
+
+
+def _split(rule: Graph, operands: int, results: int) -> tuple[Graph, Graph]:
+    """Forward and backward graph of the derivative that JAX makes of a function with a backward rule."""
+    linear = next(eqn for eqn in reversed(rule.equations) if isinstance(eqn.op, CustomLinear))
+    assert isinstance(linear.op, CustomLinear)
+    residuals = linear.operands[: linear.op.residuals]
+    outputs = (*rule.results[:results], *residuals)
+    needed = live_equations(rule, set(outputs))
+    return Graph(rule.name, rule.params[:operands], needed, outputs), linear.op.backward
+
+
+@imports("custom_lin", keys=True)
+def custom_lin(block: Block, eqn: Any) -> Sequence[Value]:
+    """`custom_linear`: the tangents of a function with a backward rule. Those of integers are zeros."""
+    name = getattr(eqn.params["bwd"].debug_info, "func_name", "function")
+    found = block.region(backward_of(eqn), name)
+    operands = block.operands(eqn)
+    residuals, tangents = operands[: eqn.params["num_res"]], operands[eqn.params["num_res"] :]
+    op = CustomLinear(found.graph, name, len(found.captured) + len(residuals), (True,) * len(tangents))
+    given = iter(block.b.emit(op, *found.captured, *residuals, *tangents))
+    return [
+        block.b.zeros(type_of(variable.aval)) if jax_adapter.is_float0(variable.aval.dtype) else next(given)
+        for variable in eqn.outvars
+    ]
+
+
+@imports("remat_opt", keys=True)
+def remat_opt(block: Block, eqn: Any) -> Sequence[Value]:
+    """The forward rule of a function whose residuals JAX would leave out where nothing reads them: so do we."""
+    return block.inline(eqn.params["fwd_jaxpr"], block.operands(eqn))
+
+
+# -- what the rules have in common -------------------------------------------------------------------------------------
+
+
+def inexact_outputs(eqn: Any) -> tuple[bool, ...]:
+    """For each output, whether it has derivatives."""
+    return tuple([_is_inexact(variable.aval) for variable in eqn.outvars])
+
+
+def differentiated_inputs(block: Block, eqn: Any, consts: int = 0) -> list[bool]:
+    """For each input after the consts, whether a tangent may reach it."""
+    operands = block.operands(eqn)
+    flags = [_is_inexact(atom.aval) and place >= consts for place, atom in enumerate(eqn.invars)]
+    if not any(flags):
+        return flags
+    varying = {value for value in block.b.params if value.type.dtype.is_inexact}
+    varying.difference_update(block.large_constants().values())
+    for one in block.b.equations:
+        if not isinstance(one.op, StopGradient) and not varying.isdisjoint(one.operands):
+            varying.update([value for value in one.results if value.type.dtype.is_inexact])
+    return [is_set and value in varying for is_set, value in zip(flags, operands, strict=True)]
+
+
+def _is_inexact(aval: Any) -> bool:
+    dtype = getattr(aval, "dtype", None)
+    if dtype is None or jax_adapter.is_key(dtype) or jax_adapter.is_float0(dtype):
+        return False
+    return type_of(aval).dtype.is_inexact
+
+
+def traced_jvp(eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
+    """JAX's jvp of an equation as a closed jaxpr, or None and why there is none."""
+    if derivative_order() == 0:
+        return None, ""
+    try:
+        return jvp_of(eqn, wrt), ""
+    except CompileError:
+        raise
+    except FAILURES as error:
+        return None, _UNTRACED.format(name=name, error=f"{type(error).__name__}: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def with_rule(block: Block, jaxpr: Any, rule: Any | None, name: str) -> tuple[list[Graph], tuple[Value, ...]]:
+    """The graphs of a function and, where there is one, of its rule, and the large constants that are their first
+    operands.
+    """
+    if rule is None:
+        with of_order(0):
+            return block.regions([jaxpr], [name])
+    # The function itself is not differentiated where the rule is; what the rule calls is, one time less.
+    with of_order(derivative_order() - 1):
+        return block.regions([jaxpr, rule], [name, f"{name}_jvp"])
+
+
+def _consts_last(captured: int, consts: int, inputs: int) -> list[int]:
+    """The order of operands in which what a function closes over comes last."""
+    first = captured + consts
+    return [*range(captured), *range(first, captured + inputs), *range(captured, first)]
+
+
+def _reordered(graph: Graph, order: Sequence[int]) -> Graph:
+    """The graph with its first parameters in this order."""
+    params = [graph.params[place] for place in order]
+    return Graph(graph.name, (*params, *graph.params[len(order) :]), graph.equations, graph.results)

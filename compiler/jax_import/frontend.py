@@ -1,0 +1,133 @@
+"""`from_jax`: a JAX function as one that rematc traces, differentiates and compiles."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar, cast
+
+import jax
+import jax.tree_util
+
+from rematc.compiler.execution.calls import apply_graph, emit_op1
+from rematc.compiler.execution.jit import compiled
+from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
+from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.errors import CompileError
+from rematc.ir.locations import Location
+from rematc.ir.ops.conversion import Convert
+from rematc.ir.types import TensorType
+from rematc.lowering import jax_adapter
+from rematc.lowering.dispatch import Dispatcher
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Fallbacks:
+    """A note on a trace: the primitives of a JAX function that came in without an import rule.
+
+    Attributes:
+        function: the function's name.
+        primitives: each with the line where it was met first.
+    """
+
+    function: str
+    primitives: dict[str, Location | None]
+
+
+def from_jax(
+    fun: Callable[P, R], *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = ()
+) -> Callable[P, R]:
+    """A JAX function as a rematc function: it can be traced, differentiated under a policy, batched and compiled.
+
+        step = rematc.value_and_grad(rematc.from_jax(loss), policy="dots")
+        value, grads = step(params, batch)
+
+    The function is traced by JAX once for each signature of its arguments, and its primitives become ops, each at the
+    user's line. Called outside of all traces it is compiled and runs.
+
+    Element types follow JAX: without `jax_enable_x64` 64-bit arguments become 32-bit ones. Strings and Python's
+    booleans are passed to the function as they are, and so are static arguments.
+
+    Args:
+        fun: a function of arrays and pytrees of arrays, made of JAX's functions.
+        static_argnums: positions of arguments whose value `fun` may branch on.
+        static_argnames: the same by name.
+
+    Raises:
+        CompileError: on the call, for a primitive that cannot be imported, at its line. What JAX raises while it
+            traces `fun` goes through.
+    """
+    if not callable(fun):
+        raise CompileError(f"from_jax takes a function, got a {type(fun).__name__}", user_location())
+    statics = Statics.of(fun, static_argnums, static_argnames)
+
+    @functools.wraps(fun, updated=())
+    def record(*args: object, **kwargs: object) -> object:
+        return _recorded(fun, statics, args, kwargs)
+
+    jits: dict[tuple[object, ...], Dispatcher] = {}
+
+    @functools.wraps(fun, updated=())
+    def imported(*args: P.args, **kwargs: P.kwargs) -> R:
+        if current_trace() is not None:
+            return cast(R, record(*args, **kwargs))
+        flagged = _with_flags(statics, args, kwargs)
+        key = (flagged.positions, flagged.names)
+        found = jits.get(key)
+        if found is None:
+            found = jits[key] = compiled(record, flagged)
+        return cast(R, found(*args, **kwargs))
+
+    return imported
+
+
+def _with_flags(statics: Statics, args: Sequence[object], kwargs: dict[str, object]) -> Statics:
+    """The static arguments, and those that are flags or strings."""
+    positions = [index for index, value in enumerate(args) if isinstance(value, (bool, str))]
+    names = [name for name, value in kwargs.items() if isinstance(value, (bool, str))]
+    return Statics(statics.positions.union(positions), statics.names.union(names))
+
+
+def _recorded(fun: Function, statics: Statics, args: Sequence[object], kwargs: dict[str, object]) -> object:
+    """The function's graph, copied into the open trace."""
+    call = CallArguments.of(fun, args, kwargs, statics)
+    imported, out_tree = imported_call(fun, call)
+    trace = require_trace()
+    if imported.fallbacks:
+        trace.records.append(Fallbacks(function_name(fun), imported.fallbacks))
+    given = [
+        array if type.dtype is value.type.dtype else emit_op1(Convert(value.type.dtype), array)
+        for array, type, value in zip(call.arrays, call.types, imported.graph.params, strict=False)
+    ]
+    results = apply_graph(imported.graph, (*given, *imported.constants), imported.weak)
+    return jax.tree_util.tree_unflatten(out_tree, results)
+
+
+def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tree_util.PyTreeDef]:
+    """A JAX function at the arguments of a call, as a graph, and the structure of what it returned.
+
+    The graph's parameters are the arrays of the call, in the element types that JAX gives them, then the constants.
+    """
+    trees: list[Any] = []
+
+    def flat(*arrays: object) -> list[Any]:
+        leaves, tree = jax.tree_util.tree_flatten(call.call(fun, arrays))
+        trees.append(tree)
+        return leaves
+
+    with jax.enable_x64(jax_adapter.is_x64_enabled()):
+        structs = [_struct(type, is_weak) for type, is_weak in zip(call.types, call.weak, strict=True)]
+        jaxpr = jax.make_jaxpr(flat)(*structs)
+        imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names)
+    return imported, trees[-1]
+
+
+def _struct(type: TensorType, is_weak: bool) -> jax.ShapeDtypeStruct:
+    dtype = jax.dtypes.canonicalize_dtype(type.dtype.numpy)
+    return jax.ShapeDtypeStruct(type.shape, dtype, weak_type=is_weak)

@@ -1,0 +1,92 @@
+"""Jaxprs that JAX makes of an equation: its derivative, the adjoint of its derivative, the equation of a batch.
+
+They go through the same importer as the user's function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rematc.lowering import jax_adapter
+
+#: What a rule of the user's, or of JAX's, may raise where it is traced.
+FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """The closed jaxpr of a function of arrays of these abstract values, in the arithmetic they have."""
+    struct: Any = jax.ShapeDtypeStruct
+    given = [struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False)) for aval in avals]
+    is_wide = any(_is_wide(aval.dtype) for aval in avals)
+    old = jax_adapter.swap_x64(True) if is_wide else None
+    try:
+        return jax.make_jaxpr(function)(*given)
+    finally:
+        if is_wide:
+            jax_adapter.restore_x64(old)
+
+
+def _is_wide(dtype: Any) -> bool:
+    return not jax_adapter.is_key(dtype) and np.dtype(dtype) in (
+        np.dtype(np.float64),
+        np.dtype(np.complex128),
+        np.dtype(np.int64),
+        np.dtype(np.uint64),
+    )
+
+
+def jvp_of(eqn: Any, wrt: Sequence[bool]) -> Any:
+    """The closed jaxpr (inputs, tangents of those in `wrt`) -> (outputs, tangents of the inexact ones).
+
+    Raises what JAX's rule for the primitive, or the user's, raises.
+    """
+    avals = [atom.aval for atom in eqn.invars]
+    count = len(avals)
+
+    def derivative(*arrays: Any) -> list[Any]:
+        primals, tangents = arrays[:count], arrays[count:]
+
+        def function(*moving: Any) -> list[Any]:
+            given = iter(moving)
+            return jax_adapter.apply_equation(
+                eqn, [next(given) if is_set else one for one, is_set in zip(primals, wrt, strict=True)]
+            )
+
+        moving = [one for one, is_set in zip(primals, wrt, strict=True) if is_set]
+        results, derivatives = jax.jvp(function, moving, list(tangents))
+        return [*results, *[one for one in derivatives if not jax_adapter.is_float0(one.dtype)]]
+
+    return trace(derivative, [*avals, *[aval for aval, is_set in zip(avals, wrt, strict=True) if is_set]])
+
+
+def backward_of(eqn: Any) -> Any:
+    """The closed jaxpr (residuals, cts of the inexact outputs) -> cts, of an equation that stands for a linear map
+    with a backward rule: JAX's `custom_lin`.
+    """
+    count, rule = eqn.params["num_res"], eqn.params["bwd"]
+    outputs = [variable.aval for variable in eqn.outvars]
+    is_zero = eqn.params["in_zeros"]
+    inputs = [atom.aval for atom in eqn.invars]
+
+    def backward(*arrays: Any) -> list[Any]:
+        given = iter(arrays[count:])
+        cts = [
+            np.zeros(aval.shape, aval.dtype) if jax_adapter.is_float0(aval.dtype) else next(given) for aval in outputs
+        ]
+        found = jax_adapter.instantiated(rule.call_wrapped(*arrays[:count], *cts))
+        return [ct for ct, is_set in zip(found, is_zero, strict=True) if not is_set]
+
+    return trace(backward, [*inputs[:count], *[aval for aval in outputs if not jax_adapter.is_float0(aval.dtype)]])
