@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -275,13 +277,22 @@ batching.primitive_batchers[_call_p] = _refuse_batching
 # -- jaxprs ----------------------------------------------------------------------------------------------------------
 
 
+#: Where our own modules stand.
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
+
+
 def equation_location(eqn: Any) -> Location | None:
-    """The user's line that an equation of a jaxpr comes from; None where every frame is JAX's or Python's own."""
+    """The user's line that an equation of a jaxpr comes from; None where every frame is JAX's or Python's own.
+
+    What JAX traced because we asked it to, such as a derivative rule, has our frames below its own.
+    """
     traceback = eqn.source_info.traceback
     if traceback is None:
         return None
     codes, instructions = traceback.raw_frames()
     for code, instruction in zip(codes, instructions, strict=True):
+        if code.co_filename.startswith(_PACKAGE):
+            return None
         if is_user_filename(code.co_filename):
             return _code_location(code, instruction)
     return None
@@ -345,9 +356,12 @@ def apply_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return list(found) if eqn.primitive.multiple_results else [found]
 
 
-def instantiated(cts: Sequence[Any]) -> list[Any]:
-    """Cotangents with arrays of zeros for those that a rule gave as zeros without elements."""
-    return [ad.instantiate_zeros(replace_rule_output_symbolic_zeros(ct)) for ct in cts]
+def pulled_back(rule: Any, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    """The cotangents that the backward rule of a `custom_lin` equation gives; zeros without elements as arrays."""
+    found = rule.call_wrapped(*residuals, *cts)
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], (list, tuple)):
+        found, _ = found  # beside them, since jax 0.12: what the rule wants logged
+    return [ad.instantiate_zeros(replace_rule_output_symbolic_zeros(ct)) for ct in found]
 
 
 def function_name(jaxpr: Any) -> str:
@@ -361,6 +375,17 @@ def scan_parts(params: Any) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
+
+
+def expanded(eqn: Any) -> Callable[..., list[Any]]:
+    """What a `call_hi_primitive` equation is made of, as a function of the values of its inputs."""
+    primitive = eqn.params["_prim"]
+
+    def function(*operands: Any) -> list[Any]:
+        found = primitive.expand(*jax.tree.unflatten(primitive.in_tree, operands))
+        return jax.tree.leaves(found)
+
+    return function
 
 
 def is_x64_enabled() -> bool:

@@ -107,6 +107,7 @@ class Block:
         self.shared = shared
         self.outer = outer
         self.loc = loc
+        self._around = b.loc or (outer.b.loc if outer is not None else None)
         self._env: dict[Any, Value] = {}
         self._constants: dict[int, Value] = {}
 
@@ -131,7 +132,7 @@ class Block:
 
     def location(self, eqn: Any) -> Location | None:
         """The user's line that an equation comes from."""
-        return self.loc if self.loc is not None else jax_adapter.equation_location(eqn)
+        return self.loc or jax_adapter.equation_location(eqn) or self._around
 
     def fail(self, eqn: Any, what: str) -> NoReturn:
         """Raise CompileError at the equation: `JAX's 'sort' <what>`."""

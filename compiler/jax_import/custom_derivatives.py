@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports, type_of
-from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of
+from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of, trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
@@ -29,7 +29,25 @@ def custom_jvp_call(block: Block, eqn: Any) -> Sequence[Value]:
 
     What the function closes over comes last: it has no derivative.
     """
-    jaxpr, consts = eqn.params["call_jaxpr"], eqn.params["num_consts"]
+    return with_jvp(block, eqn, eqn.params["call_jaxpr"], eqn.params["num_consts"])
+
+
+@imports("call_hi_primitive", keys=True)
+def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
+    """As `custom_jvp`: a primitive that says how it is made of others, and has rules beside that."""
+    jaxpr = trace(jax_adapter.expanded(eqn), [atom.aval for atom in eqn.invars])
+    return with_jvp(block, eqn, jaxpr, 0)
+
+
+def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]:
+    """`custom_jvp` of a closed jaxpr that computes the equation's outputs, and of JAX's jvp of the equation.
+
+    Args:
+        block: where the equation stands.
+        eqn: the equation.
+        jaxpr: computes its outputs.
+        consts: how many of its first inputs have no derivative.
+    """
     wrt = differentiated_inputs(block, eqn, consts)
     of = inexact_outputs(eqn)
     if not any(wrt) or not any(of):

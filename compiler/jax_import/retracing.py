@@ -86,7 +86,7 @@ def backward_of(eqn: Any) -> Any:
         cts = [
             np.zeros(aval.shape, aval.dtype) if jax_adapter.is_float0(aval.dtype) else next(given) for aval in outputs
         ]
-        found = jax_adapter.instantiated(rule.call_wrapped(*arrays[:count], *cts))
+        found = jax_adapter.pulled_back(rule, arrays[:count], cts)
         return [ct for ct, is_set in zip(found, is_zero, strict=True) if not is_set]
 
     return trace(backward, [*inputs[:count], *[aval for aval in outputs if not jax_adapter.is_float0(aval.dtype)]])
