@@ -49,8 +49,8 @@ def _check_combination(options: Options) -> None:
                 raise _usage(f"--emit prints the program and nothing else; leave out --emit or {name}")
     if options.compare and options.policy != "none":
         raise _usage("--compare says which policies; leave out --policy, or add it to the list")
-    if options.strict and (options.emit is not None or options.compare):
-        raise _usage("--strict is about a report; leave it out beside --emit and --compare")
+    if options.strict and options.emit is not None:
+        raise _usage("--strict is about what XLA made of the program; leave it out beside --emit")
     if options.compare and options.output is not None:
         raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
 

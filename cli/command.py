@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 import rematc
-from rematc.cli.check import require_kept
+from rematc.cli.check import require_all_kept, require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
 from rematc.cli.emission import emitted_text
@@ -109,6 +109,8 @@ def _compare(step: TrainingStep) -> None:
     else:
         _show([comparison.table(_subject(step))], _terminal())
     _fail_for(comparison)
+    if step.options.strict:
+        require_all_kept(comparison.broken())
 
 
 def _fail_for(comparison: Comparison) -> None:

@@ -9,8 +9,9 @@ from rematc.cli.measurement import median_times, runner
 from rematc.cli.progress import interruptible
 from rematc.cli.step import TrainingStep
 from rematc.cli.tables import Table
-from rematc.cli.units import format_flops, format_seconds
+from rematc.cli.units import format_flops, format_ratio, format_seconds
 from rematc.compiler.driver import Compiled
+from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.report import Figures
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
@@ -24,7 +25,8 @@ class ComparedPolicy:
     Attributes:
         policy: the policy's text.
         saved_bytes: residuals between the forward and the backward graph.
-        figures: what XLA says.
+        figures: what XLA says, and the memory that was predicted.
+        check: whether XLA kept what was planned.
         median_seconds: run time of one step.
         error: why this policy cannot be compiled; then the others are None.
     """
@@ -32,6 +34,7 @@ class ComparedPolicy:
     policy: str
     saved_bytes: int | None = None
     figures: Figures | None = None
+    check: Check | None = None
     median_seconds: float | None = None
     error: str | None = None
 
@@ -42,9 +45,11 @@ class ComparedPolicy:
             "policy": self.policy,
             "saved_bytes": self.saved_bytes,
             "temp_bytes": figures.temp_bytes if figures else None,
+            "predicted_bytes": figures.predicted_bytes if figures else None,
             "flops": figures.flops if figures else None,
             "compile_seconds": figures.compile_seconds if figures else None,
             "median_seconds": self.median_seconds,
+            "check": self.check.as_dict() if self.check else None,
             "error": self.error,
         }
 
@@ -68,22 +73,35 @@ class Comparison:
 
     def table(self, heading: str) -> Table:
         """The comparison as a table."""
-        columns = ("policy", "saved", "temporary memory", "FLOPs", "run time")
+        columns = ("policy", "saved", "temporary memory", "predicted", "FLOPs", "run time", "check")
         note = f"memory and FLOPs as XLA on {self.platform} reports them; run time: median of {self.count}, in turns"
-        right = (False, True, True, True, True)
+        right = (False, True, True, True, True, True, False)
         return Table(heading, columns, right, tuple(_cells(row) for row in self.rows), note)
+
+    def broken(self) -> list[tuple[str, Check]]:
+        """The policies of whose plans XLA undid some."""
+        return [(row.policy, row.check) for row in self.rows if row.check is not None and row.check.is_broken]
 
 
 def _cells(row: ComparedPolicy) -> tuple[str, ...]:
     if row.saved_bytes is None or row.figures is None or row.median_seconds is None:
-        return (row.policy, "-", "-", "-", "-")
+        return (row.policy, "-", "-", "-", "-", "-", "-")
     return (
         row.policy,
         format_bytes(row.saved_bytes),
         format_bytes(row.figures.temp_bytes),
+        _predicted(row.figures),
         format_flops(row.figures.flops),
         format_seconds(row.median_seconds),
+        "-" if row.check is None else row.check.in_short,
     )
+
+
+def _predicted(figures: Figures) -> str:
+    if figures.predicted_bytes is None:
+        return "-"
+    ratio = format_ratio(figures.predicted_bytes, figures.temp_bytes)
+    return f"{format_bytes(figures.predicted_bytes)} ({ratio})"
 
 
 def split_policies(texts: Sequence[str]) -> tuple[str, ...]:
@@ -134,10 +152,14 @@ def compare(step: TrainingStep, policies: Sequence[str]) -> Comparison:
     rows = [
         ComparedPolicy(policy, error=str(failures[policy]))
         if policy in failures
-        else ComparedPolicy(policy, saved_bytes(compiled[policy]), compiled[policy].figures(), measured[policy])
+        else _compared(policy, compiled[policy], measured[policy])
         for policy in policies
     ]
     return Comparison(tuple(rows), next(iter(compiled.values())).executable.platform, count)
+
+
+def _compared(policy: str, compiled: Compiled, seconds: float) -> ComparedPolicy:
+    return ComparedPolicy(policy, saved_bytes(compiled), compiled.figures(), compiled.check(), seconds)
 
 
 def saved_bytes(compiled: Compiled) -> int:

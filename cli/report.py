@@ -8,7 +8,7 @@ from rematc.cli.check import check_table
 from rematc.cli.measurement import Run
 from rematc.cli.tables import Table
 from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
-from rematc.compiler.reports.report import DerivativeReport, Figures, Report
+from rematc.compiler.reports.report import DerivativeReport, Figures, RepeatedValue, Report
 from rematc.compiler.reports.residuals import SavedResidual, format_bytes
 
 #: Residuals, and leaves of the gradient, that a terminal shows without -v.
@@ -29,7 +29,9 @@ def report_tables(heading: str, policy: str, report: Report, run: Run | None, *,
 
 
 def _derivative_tables(one: DerivativeReport, is_complete: bool, is_one_of_several: bool) -> list[Table]:
-    tables = [_saved_table(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
+    tables = [*_saved_tables(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
+    if one.repeated:
+        tables.append(_repeated_table(one.repeated, is_complete))
     tables.append(_work_table(one))
     if one.effects.all:
         tables.append(_effects_table(one))
@@ -38,10 +40,19 @@ def _derivative_tables(one: DerivativeReport, is_complete: bool, is_one_of_sever
     return tables
 
 
-def _saved_table(one: DerivativeReport, is_complete: bool) -> Table:
-    title = f"saved for the backward pass: {counted(len(one.residuals), 'value')}, {format_bytes(one.saved_bytes)}"
-    shown = one.residuals if is_complete else one.residuals[:SHOWN]
-    rest = one.residuals[len(shown) :]
+def _saved_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:
+    if not one.crossing:
+        return [_saved_table("saved for the backward pass", one.residuals, is_complete)]
+    tables = [_saved_table("saved because it crosses from one segment to the next", one.crossing, is_complete)]
+    if one.by_policy:
+        tables.insert(0, _saved_table("saved by the policy", one.by_policy, is_complete))
+    return tables
+
+
+def _saved_table(what: str, rows: Sequence[SavedResidual], is_complete: bool) -> Table:
+    title = f"{what}: {counted(len(rows), 'value')}, {format_bytes(sum(row.bytes for row in rows))}"
+    shown = rows if is_complete else rows[:SHOWN]
+    rest = rows[len(shown) :]
     note = f"and {len(rest)} more, {format_bytes(sum(row.bytes for row in rest))}; -v shows all" if rest else ""
     return _residual_table(title, shown, note)
 
@@ -70,6 +81,17 @@ def _recomputed_table(one: DerivativeReport) -> Table:
     return Table(title, ("", "", ""), (False, True, True), rows)
 
 
+def _repeated_table(rows: Sequence[RepeatedValue], is_complete: bool) -> Table:
+    title = f"recomputed in several segments, which takes less than holding it: {counted(len(rows), 'value')}"
+    shown = rows if is_complete else rows[:SHOWN]
+    note = f"and {len(rows) - len(shown)} more; -v shows all" if len(shown) < len(rows) else ""
+    cells = tuple(
+        (str(row.type), f"in {row.segments}", format_flops(row.flops * row.segments), f"{row.op}{row.place}")
+        for row in shown
+    )
+    return Table(title, ("", "", "", ""), (False, False, True, False), cells, note)
+
+
 def _effects_table(one: DerivativeReport) -> Table:
     title = f"{counted(one.effects.all, 'effect')} (prints and callbacks), in the forward pass alone"
     if one.effects.in_regions:
@@ -90,22 +112,25 @@ def _figures_table(report: Report, policy: str) -> Table:
     named = _figures(planned)
     if baseline is None:
         return Table("", (heading, f"policy {policy}"), (False, True), tuple(named.items()))
-    ratios = (
-        format_ratio(planned.temp_bytes, baseline.temp_bytes),
-        format_ratio(planned.flops, baseline.flops),
-        format_ratio(planned.compile_seconds, baseline.compile_seconds),
-    )
-    rows = zip(named.items(), _figures(baseline).values(), ratios, strict=True)
-    cells = tuple((name, amount, other, ratio) for (name, amount), other, ratio in rows)
+    ratios = {
+        "temporary memory": format_ratio(planned.temp_bytes, baseline.temp_bytes),
+        "predicted": format_ratio(planned.predicted_bytes or 0, baseline.predicted_bytes or 0),
+        "FLOPs": format_ratio(planned.flops, baseline.flops),
+        "compile time": format_ratio(planned.compile_seconds, baseline.compile_seconds),
+    }
+    others = _figures(baseline)
+    cells = tuple((name, amount, others.get(name, "-"), ratios.get(name, "")) for name, amount in named.items())
     return Table("", (heading, f"policy {policy}", "no policy", "ratio"), (False, True, True, True), cells)
 
 
 def _figures(figures: Figures) -> dict[str, str]:
-    return {
-        "temporary memory": format_bytes(figures.temp_bytes),
-        "FLOPs": format_flops(figures.flops),
-        "compile time": format_seconds(figures.compile_seconds),
-    }
+    rows = {"temporary memory": format_bytes(figures.temp_bytes)}
+    if figures.predicted_bytes is not None:
+        rows["predicted"] = format_bytes(figures.predicted_bytes)
+        rows["predicted / measured"] = format_ratio(figures.predicted_bytes, figures.temp_bytes)
+    rows["FLOPs"] = format_flops(figures.flops)
+    rows["compile time"] = format_seconds(figures.compile_seconds)
+    return rows
 
 
 def run_tables(run: Run, *, is_complete: bool) -> list[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable
@@ -163,7 +164,11 @@ class Compiled(CompiledFunction):
 
     def check(self) -> Check:
         """Whether XLA kept what was planned: recomputed products found in the module that it runs, and memory."""
-        return check_executable(self.executable, self.lowered.records)
+        return check_executable(self.executable, self.lowered.records, self.lowered.predicted_peak())
+
+    def figures(self) -> Figures:
+        """Memory, work and compile time together, and the memory that the plan predicts."""
+        return dataclasses.replace(super().figures(), predicted_bytes=self.lowered.predicted_peak())
 
     def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""

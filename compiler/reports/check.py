@@ -44,12 +44,23 @@ class Check:
         """Whether XLA undid some of the plan."""
         return self.verdict == UNDONE
 
+    @property
+    def in_short(self) -> str:
+        """`kept`, or what was undone: `12 of 24 merged`."""
+        if self.verdict == UNDONE and self.comparison.merged:
+            return f"{self.comparison.merged} of {self.comparison.recomputed} merged"
+        return self.verdict
+
     def __str__(self) -> str:
         lines = [self.message, *[f"  {row}" for row in self.comparison.where]]
         if self.way_out:
             lines.append(f"  {self.way_out}")
-        predicted = "" if self.predicted_bytes is None else f", predicted {format_bytes(self.predicted_bytes)}"
-        return "\n".join([*lines, f"  temporary memory {format_bytes(self.temp_bytes)}{predicted}"])
+        memory = f"  temporary memory {format_bytes(self.temp_bytes)}"
+        if self.predicted_bytes is not None:
+            memory += f", predicted {format_bytes(self.predicted_bytes)}"
+            if self.temp_bytes:
+                memory += f" ({self.predicted_bytes / self.temp_bytes:.2f} of it)"
+        return "\n".join([*lines, memory])
 
     def as_dict(self) -> dict[str, object]:
         """The check as JSON-able data."""
@@ -90,7 +101,7 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
         return UNKNOWN, f"could not read what XLA made of the program: {comparison.unread}", way_out
     if wanted and not comparison.recomputed:
         message = f"{wanted} recomputed {_products(wanted)} merged with the forward pass: nothing keeps them apart"
-        return UNDONE, message, "take the pass barriers with its default strategy: leave out --passes"
+        return UNDONE, message, "take the pass barriers with its default strategy: leave out --barrier and --passes"
     if comparison.merged:
         message = (
             f"XLA merged {comparison.merged} of {comparison.recomputed} recomputed {_products(comparison.recomputed)}"

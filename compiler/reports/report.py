@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.differentiation import Differentiation
-from rematc.compiler.reports.residuals import SavedResidual, describe_residuals
+from rematc.compiler.reports.residuals import SavedResidual, describe_place, describe_residuals
 from rematc.ir.core import Graph
+from rematc.ir.types import TensorType
 from rematc.passes.accounting import (
     Effects,
     Work,
@@ -20,6 +21,26 @@ from rematc.passes.accounting import (
 )
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
+from rematc.passes.repeats import Repeat, repeats_in_segments
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedValue:
+    """What several segments of the backward pass compute again: that takes less than holding it from one to the other.
+
+    Attributes:
+        op: the op.
+        type: the result's element type and shape.
+        place: the user's line, as ` from model.py:41 (attention)`; "" where it is not known.
+        segments: how many segments compute it.
+        flops: of one evaluation.
+    """
+
+    op: str
+    type: TensorType
+    place: str
+    segments: int
+    flops: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +53,7 @@ class DerivativeReport:
         residuals: values computed in the forward graph and kept for the backward graph, biggest first.
         arguments: arguments that the backward graph reads; they cost no copy.
         recomputed: work that the backward graph repeats, by op, most FLOPs first.
+        repeated: what of it several segments repeat.
         forward: work of the forward graph.
         recompute: work repeated in the backward graph.
         backward: the rest of the backward graph's work.
@@ -43,6 +65,7 @@ class DerivativeReport:
     residuals: tuple[SavedResidual, ...]
     arguments: tuple[SavedResidual, ...]
     recomputed: dict[str, Work]
+    repeated: tuple[RepeatedValue, ...]
     forward: Work
     recompute: Work
     backward: Work
@@ -53,6 +76,16 @@ class DerivativeReport:
         """Bytes of the residuals; arguments are no copies and do not count."""
         return sum(row.bytes for row in self.residuals)
 
+    @property
+    def by_policy(self) -> tuple[SavedResidual, ...]:
+        """The residuals that the policy asks for."""
+        return tuple([row for row in self.residuals if not row.crosses])
+
+    @property
+    def crossing(self) -> tuple[SavedResidual, ...]:
+        """The residuals that are saved because they cross from one segment to the next."""
+        return tuple([row for row in self.residuals if row.crosses])
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -62,11 +95,13 @@ class Figures:
         temp_bytes: temporary memory.
         flops: floating-point operations, a loop's body counted once.
         compile_seconds: time that XLA took.
+        predicted_bytes: temporary memory as predicted from the plan; None for a program whose plan is not known.
     """
 
     temp_bytes: int
     flops: float
     compile_seconds: float
+    predicted_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +138,11 @@ def _derivative_as_dict(one: DerivativeReport) -> dict[str, object]:
         "function": one.function,
         "policy": one.policy,
         "saved_bytes": one.saved_bytes,
+        "crossing_bytes": sum(row.bytes for row in one.crossing),
         "residuals": [_residual_as_dict(row) for row in one.residuals],
         "arguments": [_residual_as_dict(row) for row in one.arguments],
         "recomputed": {name: asdict(work) for name, work in one.recomputed.items()},
+        "repeated": [asdict(row) | {"type": str(row.type), "place": row.place.strip()} for row in one.repeated],
         "forward": asdict(one.forward),
         "recompute": asdict(one.recompute),
         "backward": asdict(one.backward),
@@ -114,13 +151,19 @@ def _derivative_as_dict(one: DerivativeReport) -> dict[str, object]:
 
 
 def _residual_as_dict(row: SavedResidual) -> dict[str, object]:
-    return {"type": str(row.type), "bytes": row.bytes, "provenance": row.provenance, "name": row.label}
+    return {
+        "type": str(row.type),
+        "bytes": row.bytes,
+        "provenance": row.provenance,
+        "name": row.label,
+        "crosses": row.crosses,
+    }
 
 
 def report_derivative(record: Differentiation) -> DerivativeReport:
     """The report on one differentiated function."""
     vjp = record.vjp
-    rows = describe_residuals(vjp.residuals, vjp.forward)
+    rows = describe_residuals(vjp.residuals, vjp.forward, record.policy)
     computed = sorted((row for row in rows if not row.is_argument), key=lambda row: -row.bytes)
     forward, backward = _clean(vjp.forward), _clean(vjp.backward)
     is_ct = [index >= len(vjp.residuals) for index in range(len(backward.params))]
@@ -131,11 +174,17 @@ def report_derivative(record: Differentiation) -> DerivativeReport:
         tuple(computed),
         tuple(row for row in rows if row.is_argument),
         work_by_op(parts.recomputed),
+        tuple([_repeated_value(one) for one in repeats_in_segments(backward, is_ct)]),
         total_work(flat_equations(forward)),
         total_work(parts.recomputed),
         total_work(parts.adjoint),
         count_effects(record.primal),
     )
+
+
+def _repeated_value(repeat: Repeat) -> RepeatedValue:
+    eqn = repeat.eqn
+    return RepeatedValue(eqn.op.name, eqn.results[0].type, describe_place(eqn.loc), repeat.segments, eqn.flops)
 
 
 def report_derivatives(records: Sequence[object]) -> tuple[DerivativeReport, ...]:

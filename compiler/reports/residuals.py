@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.reports.crossing import Crossings
 from rematc.compiler.tracing import trace
 from rematc.compiler.tracing.arguments import CallArguments, Function
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
+from rematc.ir.ops.structural import Name
+from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
 from rematc.passes.linearize import linearize
 from rematc.passes.partial_eval import Residual
@@ -29,6 +32,8 @@ class SavedResidual:
         is_argument: whether it is an argument of the function, which costs no copy.
         label: its `checkpoint_name`, if any.
         loc: the user's line that computes it; None for an argument.
+        crosses: whether it is saved only because it crosses from one segment of a policy's schedule, or one step of a
+            loop, to the next: not the policy asks for it, but the next segment begins with it.
     """
 
     type: TensorType
@@ -36,6 +41,7 @@ class SavedResidual:
     is_argument: bool
     label: str | None
     loc: Location | None
+    crosses: bool = False
 
     @property
     def bytes(self) -> int:
@@ -43,10 +49,11 @@ class SavedResidual:
         return self.type.bytes
 
     def __str__(self) -> str:
-        return f"{self.type} {self.provenance}"
+        reason = ", crosses from one segment to the next" if self.crosses else ""
+        return f"{self.type} {self.provenance}{reason}"
 
 
-def describe_residual(residual: Residual, forward: Graph) -> SavedResidual:
+def describe_residual(residual: Residual, forward: Graph, crossings: Crossings) -> SavedResidual:
     """A residual of `forward` in the user's terms."""
     value = residual.value
     if residual.param is not None:
@@ -58,24 +65,31 @@ def describe_residual(residual: Residual, forward: Graph) -> SavedResidual:
             case name:
                 provenance = f"from the argument {name}"
         return SavedResidual(value.type, provenance, True, None, None)
-    source = residual.source
+    source, label = residual.source, residual.label
     assert source is not None, "a residual is a parameter or the result of an equation"
-    place = f" from {_relative(source.loc)}" if source.loc else ""
-    what = f"named '{residual.label}'" if residual.label else f"output of {source.op.name}"
+    if label == CROSSING or source.op == Name(CROSSING):
+        label, source = None, crossings.computed(value).eqn or source
+    place = describe_place(source.loc)
+    what = f"named '{label}'" if label else f"output of {source.op.name}"
     steps = f", {residual.steps} steps" if residual.steps > 1 else ""
-    return SavedResidual(value.type, f"{what}{place}{steps}", False, residual.label, source.loc)
+    return SavedResidual(value.type, f"{what}{place}{steps}", False, label, source.loc, crossings.crosses(value))
 
 
-def describe_residuals(residuals: Sequence[Residual], forward: Graph) -> list[SavedResidual]:
-    """All residuals, in the order in which they cross: arguments first."""
-    return [describe_residual(residual, forward) for residual in residuals]
+def describe_residuals(
+    residuals: Sequence[Residual], forward: Graph, policy: Policy | None = None
+) -> list[SavedResidual]:
+    """All residuals, in the order in which they cross: arguments first. `policy` is that on the whole function."""
+    crossings = Crossings(forward, policy)
+    return [describe_residual(residual, forward, crossings) for residual in residuals]
 
 
-def _relative(loc: Location) -> str:
-    """The location with its file relative to the working directory where it lies below it."""
+def describe_place(loc: Location | None) -> str:
+    """` from model.py:41 (attention)`, or "" for None; the file is relative to the working directory if it is below."""
+    if loc is None:
+        return ""
     inside = os.path.relpath(loc.file) if os.path.isabs(loc.file) else loc.file
     file = loc.file if inside.startswith("..") else inside
-    return Location(file, loc.line, loc.column, loc.function).describe()
+    return f" from {Location(file, loc.line, loc.column, loc.function).describe()}"
 
 
 def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[SavedResidual]:
@@ -116,11 +130,11 @@ def format_bytes(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def log_residuals(name: str, residuals: Sequence[Residual], forward: Graph) -> None:
+def log_residuals(name: str, residuals: Sequence[Residual], forward: Graph, policy: Policy | None = None) -> None:
     """Log what a differentiated function saves, if somebody listens to `rematc.residuals` at level INFO."""
     logger = logging.getLogger("rematc.residuals")
     if not logger.isEnabledFor(logging.INFO):
         return
     lines = [f"'{name}' saves for its backward pass:"]
-    lines += [f"  {row}" for row in describe_residuals(residuals, forward)]
+    lines += [f"  {row}" for row in describe_residuals(residuals, forward, policy)]
     logger.info("\n".join(lines))

@@ -46,8 +46,33 @@ def test_the_check_is_in_the_json(command: Command, write_model: WriteModel) -> 
     assert check["temp_bytes"] > 0
 
 
-@pytest.mark.parametrize("other", [("--emit", "ir"), ("--compare", "none,dots")])
-def test_strict_is_about_a_report(command: Command, write_model: WriteModel, other: tuple[str, ...]) -> None:
-    result = command(write_model(CHAIN), "--strict", *other)
+def test_a_comparison_has_the_verdicts_and_strict_makes_them_errors(command: Command, write_model: WriteModel) -> None:
+    model = write_model(CHAIN)
+    kept = command(model, "--compare", "none,nothing", "--strict")
+    assert kept.exit_code == 0, kept.stderr
+    _, head, none, nothing, _ = kept.stdout.splitlines()
+    assert head.endswith("check") and none.endswith("nothing recomputed") and nothing.endswith(" kept")
+    said = command(model, "--compare", "none,nothing", *WITHOUT)
+    assert said.exit_code == 0
+    assert said.stdout.splitlines()[3].endswith(" undone")
+    failed = command(model, "--compare", "none,nothing", "--strict", *WITHOUT)
+    assert failed.exit_code == 1
+    assert len(failed.stdout.splitlines()) == 5, "the table comes first"
+    assert "policy nothing: " in failed.stderr and "merged with the forward pass" in failed.stderr
+    assert "policy none: " not in failed.stderr
+
+
+def test_the_prediction_stands_beside_what_xla_takes(command: Command, write_model: WriteModel) -> None:
+    model = write_model(CHAIN)
+    rows = {line.partition("  ")[0]: line.split() for line in command(model, "--policy", "nothing").stdout.splitlines()}
+    assert len(rows["predicted"]) == 1 + 2 * 2 + 1, "two amounts with units, and their ratio"
+    assert len(rows["predicted / measured"]) == 3 + 2
+    document = json.loads(command(model, "--policy", "nothing", "--json").stdout)
+    assert document["xla"]["predicted_bytes"] == document["check"]["predicted_bytes"] > 0
+    assert document["xla_without_policy"]["predicted_bytes"] > 0
+
+
+def test_strict_is_about_what_xla_made(command: Command, write_model: WriteModel) -> None:
+    result = command(write_model(CHAIN), "--strict", "--emit", "ir")
     assert result.exit_code == 2
-    assert "--strict is about a report" in result.stderr
+    assert "--strict is about what XLA made of the program" in result.stderr

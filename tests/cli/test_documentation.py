@@ -22,10 +22,10 @@ def lasting(text: str) -> list[str]:
     for line in text.splitlines():
         steady = re.sub(r"\d[\d.]* (us|ms|s)\b", "TIME", line)
         steady = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.3g}", steady)
-        if re.match(r"temporary memory|FLOPs|compile time", steady):
+        if re.match(r"temporary memory|predicted|FLOPs|compile time", steady):
             steady = re.sub(r"\d[\d.]* ?([KM]i)?(B|FLOP|x)?", "AMOUNT", steady)
-        if compared := re.match(r"((?:none|dots|nothing) +\d+ B) +\d", steady):
-            steady = compared[1]
+        if compared := re.match(r"((?:none|dots|nothing) +\d+ B) +\d.* TIME( .*)", steady):
+            steady = compared[1] + compared[2]
         if re.fullmatch(r"remat-compile: .* \.\.\.", steady):
             continue  # progress, which shows only where a step takes over a second
         lines.append(" ".join(steady.replace("median of 30", "median of N").split()))

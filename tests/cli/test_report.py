@@ -196,6 +196,7 @@ def test_json_says_what_the_text_says(report: Any) -> None:
         "bytes": 28,
         "provenance": "output of dot_general from examples/sin_chain.py:8 (g)",
         "name": None,
+        "crosses": False,
     }
     assert set(one["recomputed"]) == {"sine", "cosine"}
     assert one["recompute"]["equations"] == sum(work["equations"] for work in one["recomputed"].values()) == 5

@@ -162,9 +162,12 @@ def test_text_that_is_not_understood_gives_no_alarm() -> None:
 
 
 def test_a_prediction_is_shown() -> None:
-    check = rematc.compile(rematc.value_and_grad(chain_loss(np, same)), *chain_arguments()).check()
-    assert "predicted" not in str(check)
-    assert "predicted 2.0 MiB" in str(dataclasses.replace(check, predicted_bytes=2**21))
+    compiled = rematc.compile(rematc.value_and_grad(chain_loss(np, same)), *chain_arguments())
+    check = compiled.check()
+    assert check.predicted_bytes == compiled.lowered.predicted_peak() == compiled.report().figures.predicted_bytes
+    half = dataclasses.replace(check, predicted_bytes=2**21, temp_bytes=2**22)
+    assert str(half).endswith("temporary memory 4.0 MiB, predicted 2.0 MiB (0.50 of it)")
+    assert "predicted" not in str(dataclasses.replace(check, predicted_bytes=None))
 
 
 # -- JAX functions ---------------------------------------------------------------------------------------------------
