@@ -20,10 +20,12 @@ import jax.lax.linalg  # registers jaxlib's kernels of linear algebra with XLA
 import jaxlib.lapack
 import jaxlib.version
 import numpy as np
-from jax._src import debugging, dtypes
+from jax._src import config, debugging, dtypes
 from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
+from jax._src.lax.lax import _convert_element_type
+from jax._src.random import prng
 from jax._src.source_info_util import is_user_filename
 from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import ad, batching, mlir
@@ -391,3 +393,76 @@ def expanded(eqn: Any) -> Callable[..., list[Any]]:
 def is_x64_enabled() -> bool:
     """Whether the program runs JAX with 64-bit types. This thread's own flag says nothing: programs run with it set."""
     return bool(jax.enable_x64.get_global())
+
+
+def words_of(aval: Any) -> jax.core.ShapedArray:
+    """The abstract value of an array, or of the words of an array of typed keys."""
+    if not is_key(aval.dtype):
+        return jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    element, words = key_layout(aval.dtype)
+    return jax.core.ShapedArray((*aval.shape, *words), element)
+
+
+def apply_to_words(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """As `apply_equation`, with the words of typed keys in their place."""
+    given = [
+        prng.random_wrap(value, impl=atom.aval.dtype._impl) if is_key(atom.aval.dtype) else value
+        for atom, value in zip(eqn.invars, operands, strict=True)
+    ]
+    return [
+        key_words(value) if is_key(variable.aval.dtype) else value
+        for variable, value in zip(eqn.outvars, apply_equation(eqn, given), strict=True)
+    ]
+
+
+def key_function(eqn: Any) -> Callable[..., Any]:
+    """What an equation that makes keys, or bits of them, computes: a function of words, in other primitives."""
+    params = eqn.params
+    aval = eqn.invars[0].aval
+    rank = len(aval.shape)
+
+    def function(*operands: Any) -> Any:
+        with eqn.ctx.manager:
+            match eqn.primitive.name:
+                case "random_seed":
+                    return prng.random_seed_impl_base(*operands, impl=params["impl"])
+                case "random_split":
+                    return prng.random_split_impl_base(aval.dtype._impl, *operands, rank, shape=params["shape"])
+                case "random_fold_in":
+                    return prng.random_fold_in_impl_base(aval.dtype._impl, *operands, aval.shape)
+                case _:
+                    return prng.random_bits_impl_base(aval.dtype._impl, *operands, rank, **params)
+
+    return function
+
+
+# -- tracing for others ------------------------------------------------------------------------------------------------
+
+
+def trace_context() -> object:
+    """All of JAX's settings that change what is traced: 64-bit types, precision, meshes, names of axes."""
+    context: object = config.trace_context()
+    return context
+
+
+def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:
+    """A closed jaxpr whose constants are its last inputs, and the constants."""
+    inner = jaxpr.jaxpr
+    count = len(inner.constvars)
+    if not count:
+        return jaxpr, []
+    debug_info = inner.debug_info
+    if debug_info is not None and debug_info.arg_names is not None:
+        debug_info = debug_info._replace(arg_names=(*debug_info.arg_names, *("",) * count))
+    moved = inner.replace(constvars=[], invars=[*inner.invars, *inner.constvars], debug_info=debug_info)
+    return closed(moved), list(jaxpr.consts)
+
+
+def keys_of_words(words: Any, dtype: Any) -> Any:
+    """The array of typed keys that words are."""
+    return prng.random_wrap(words, impl=dtype._impl)
+
+
+def weakly_typed(value: Any) -> Any:
+    """An array whose element type yields to those that it meets, as a Python number's does."""
+    return _convert_element_type(value, weak_type=True)

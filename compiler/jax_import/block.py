@@ -29,6 +29,8 @@ RULES: dict[str, Rule] = {}
 TAKES_KEYS: set[str] = set()
 #: The name under which the rule is entered that takes primitives without a rule of their own.
 ANY = "*"
+#: The same for primitives that know no typed keys, where operands are some.
+OVER_WORDS = "**"
 _R = TypeVar("_R", bound=Rule)
 
 #: Captured arrays of at most this many elements are written into the graph; larger ones become parameters.
@@ -63,11 +65,13 @@ class Shared:
         constants: the large captured arrays, as JAX holds them, by their identity; in order of first use.
         fallbacks: the primitives that came in without a rule of their own, each with where it was met first.
         policies: the user's policies of the regions around, which are asked about each equation; outer ones first.
+        jaxprs: what JAX was asked to trace for equations, by what makes them alike.
     """
 
     constants: dict[int, Any] = field(default_factory=dict)
     fallbacks: dict[str, Location | None] = field(default_factory=dict)
     policies: list[AskedPolicy] = field(default_factory=list)
+    jaxprs: dict[Any, Any] = field(default_factory=dict)
 
     @contextmanager
     def asking(self, policy: AskedPolicy) -> Iterator[None]:
@@ -249,7 +253,7 @@ class Block:
         if rule is None:
             return self.fallback(eqn)
         if eqn.primitive.name not in TAKES_KEYS and _has_keys(eqn):
-            return self._over_words(rule, eqn)
+            return RULES[OVER_WORDS](self, eqn)
         return rule(self, eqn)
 
     def fallback(self, eqn: Any) -> Sequence[Value]:
@@ -259,10 +263,6 @@ class Block:
             self.fail(eqn, "has no import rule; report it, or express it by primitives of jax.lax")
         self.shared.fallbacks.setdefault(eqn.primitive.name, self.location(eqn))
         return rule(self, eqn)
-
-    def _over_words(self, rule: Rule, eqn: Any) -> Sequence[Value]:
-        """A rule that knows no typed keys, applied to each word of the keys."""
-        self.fail(eqn, "cannot take typed keys; take them apart with jax.random.key_data")
 
 
 def _has_keys(eqn: Any) -> bool:

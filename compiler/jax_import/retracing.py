@@ -5,7 +5,8 @@ They go through the same importer as the user's function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -28,15 +29,27 @@ FAILURES = (
 
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Any:
     """The closed jaxpr of a function of arrays of these abstract values, in the arithmetic they have."""
+    with in_arithmetic_of(avals):
+        return jax.make_jaxpr(function)(*structs(avals))
+
+
+def structs(avals: Sequence[Any]) -> list[Any]:
+    """What JAX traces a function of arrays of these abstract values with."""
     struct: Any = jax.ShapeDtypeStruct
-    given = [struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False)) for aval in avals]
-    is_wide = any(_is_wide(aval.dtype) for aval in avals)
-    old = jax_adapter.swap_x64(True) if is_wide else None
+    return [struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False)) for aval in avals]
+
+
+@contextmanager
+def in_arithmetic_of(avals: Sequence[Any]) -> Iterator[None]:
+    """With 64-bit arithmetic where one of the values has it."""
+    if not any(_is_wide(aval.dtype) for aval in avals):
+        yield
+        return
+    old = jax_adapter.swap_x64(True)
     try:
-        return jax.make_jaxpr(function)(*given)
+        yield
     finally:
-        if is_wide:
-            jax_adapter.restore_x64(old)
+        jax_adapter.restore_x64(old)
 
 
 def _is_wide(dtype: Any) -> bool:
