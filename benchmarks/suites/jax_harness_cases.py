@@ -14,6 +14,7 @@ from jax._src.internal_test_util import test_harnesses
 
 from rematc.compiler.execution.programs import make_program, run_passes
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
 from rematc.lowering import jax_adapter
@@ -177,7 +178,8 @@ def outcome_of(case: Case) -> Outcome:
     except JaxError as error:
         return Outcome(f"{NONE}: {error}", NONE)
     try:
-        imported = graph_of_jaxpr(comparison.jaxpr, "harness")
+        with differentiated():
+            imported = graph_of_jaxpr(comparison.jaxpr, "harness")
         ours = comparison.ours(imported)
     except (CompileError, InternalError, NotImplementedError, TypeError, ValueError, KeyError, AttributeError) as error:
         return Outcome(f"not imported: {_first_line(error)}", NONE)

@@ -39,7 +39,7 @@ REQUIRED_GRADIENTS = 0.97
 #: Seconds without a word after which a worker is given up.
 PATIENCE = 90
 #: A worker is replaced after so many cases: XLA keeps what it compiled.
-CASES_PER_WORKER = 250
+CASES_PER_WORKER = 150
 
 #: For each case: group, value, gradient, primitives without a rule of their own.
 Outcomes = dict[str, dict[str, Any]]
@@ -48,19 +48,28 @@ Outcomes = dict[str, dict[str, Any]]
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def run(names: Sequence[tuple[str, str]], indices: Sequence[int], found: Outcomes, *, x64: bool) -> None:
-    """Add the outcomes of these cases."""
+def run(
+    names: Sequence[tuple[str, str]], indices: Sequence[int], found: Outcomes, file: Path | None, *, x64: bool
+) -> None:
+    """Add the outcomes of these cases, and keep them in the file."""
     rest = list(indices)
     while rest:
         chunk = rest[:CASES_PER_WORKER]
         done = _run_in_worker(chunk, names, found, x64=x64)
         rest = rest[done:]
+        if file is not None:
+            file.write_text(json.dumps(found, indent=0))
         print(f"{len(indices) - len(rest)} of {len(indices)}", file=sys.stderr, flush=True)
 
 
 def _environment(*, x64: bool) -> dict[str, str]:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    flags = {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"), "HARNESS_X64": str(int(x64))}
+    flags = {
+        "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
+        "HARNESS_X64": str(int(x64)),
+        # Both sides are compiled alike, and compiling is most of the work.
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "--xla_backend_optimization_level=0"),
+    }
     return {**os.environ, **flags, "PYTHONPATH": path}
 
 
@@ -202,9 +211,7 @@ def main() -> int:
     found: Outcomes = json.loads(given.outcomes.read_text()) if given.outcomes and given.outcomes.exists() else {}
     if not given.report:
         names = listed_names(x64=given.x64)
-        run(names, _chosen(names, given), found, x64=given.x64)
-        if given.outcomes:
-            given.outcomes.write_text(json.dumps(found, indent=0))
+        run(names, _chosen(names, given), found, given.outcomes, x64=given.x64)
     text, problems, is_enough = report(found, tomllib.loads(SECTION.expected.read_text()))
     print(text)
     if given.write:

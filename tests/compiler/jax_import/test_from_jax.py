@@ -1,0 +1,181 @@
+"""`from_jax`: the values, derivatives, types and lines of JAX functions survive the way in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rematc
+from rematc.ir.errors import CompileError
+
+RNG = np.random.RandomState(0)
+LINES = Path(__file__).read_text().splitlines()
+
+
+class Layer(NamedTuple):
+    """Parameters in a node that is no dict."""
+
+    w: Any
+    b: Any
+    scale: Any = None
+
+
+def parameters() -> dict[str, Any]:
+    first = Layer(RNG.randn(4, 8).astype(np.float32), np.zeros(8, np.float32))
+    second = Layer(RNG.randn(8, 3).astype(np.float32), np.zeros(3, np.float32))
+    return {"first": first, "second": second, "unused": None}
+
+
+def loss(params: Any, x: Any, y: Any) -> Any:
+    hidden = jax.nn.gelu(x @ params["first"].w + params["first"].b)
+    logits = hidden @ params["second"].w + params["second"].b
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+
+
+def batch() -> tuple[Any, Any]:
+    return RNG.randn(5, 4).astype(np.float32), RNG.randint(0, 3, 5).astype(np.int32)
+
+
+def assert_trees_close(found: Any, expected: Any) -> None:
+    assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(expected)
+    leaves = zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(expected), strict=True)
+    for one, other in leaves:
+        # Both sum in float32; XLA fuses the two programs differently.
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+
+
+@pytest.mark.parametrize("policy", ["none", "dots", "nothing"])
+def test_values_and_gradients_are_those_of_jax_under_every_policy(policy: str) -> None:
+    params, (x, y) = parameters(), batch()
+    found = rematc.value_and_grad(rematc.from_jax(loss), policy=policy)(params, x, y)
+    assert_trees_close(found, jax.value_and_grad(loss)(params, x, y))
+
+
+def test_a_batched_function_is_that_of_jax() -> None:
+    params, (x, y) = parameters(), batch()
+    xs, ys = np.stack([x, x + 1]), np.stack([y, y])
+    found = rematc.vmap(rematc.from_jax(loss), in_axes=(None, 0, 0))(params, xs, ys)
+    assert_trees_close(found, jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys))
+
+
+def test_second_derivatives_are_those_of_jax() -> None:
+    def function(x: Any) -> Any:
+        return (jnp.sin(x) * jax.nn.softplus(x) ** 3).sum()
+
+    x = RNG.randn(3).astype(np.float32)
+    assert_trees_close(rematc.hessian(rematc.from_jax(function))(x), jax.hessian(function)(x))
+
+
+def test_a_function_that_calls_numpy_and_an_imported_one_is_one_graph() -> None:
+    params, (x, y) = parameters(), batch()
+    imported = rematc.from_jax(loss)
+
+    def whole(params: Any, x: Any, y: Any) -> Any:
+        return np.square(imported(params, x, y)) + 1
+
+    found = rematc.grad(whole)(params, x, y)
+    assert_trees_close(found, jax.grad(lambda p: jnp.square(loss(p, x, y)) + 1)(params))
+
+
+def test_saved_values_have_the_line_of_the_model() -> None:
+    params, (x, y) = parameters(), batch()
+    saved = rematc.saved_residuals(rematc.from_jax(loss), params, x, y)
+    lines = {residual.loc.line for residual in saved if residual.loc is not None and residual.loc.file == __file__}
+    hidden = next(number for number, line in enumerate(LINES, 1) if "hidden = jax.nn.gelu" in line)
+    assert hidden in lines
+
+
+def test_what_jax_defines_has_the_line_of_its_caller_not_of_the_first_one() -> None:
+    def twice(x: Any) -> Any:
+        first = jax.nn.silu(x)
+        return jax.nn.silu(first)
+
+    lowered = rematc.lower(rematc.from_jax(twice), np.ones(3, np.float32))
+    calls = [number for number, line in enumerate(LINES, 1) if "jax.nn.silu(" in line and "LINES" not in line]
+    located = [eqn.loc.line for eqn in lowered.graph.equations if eqn.op.name == "logistic" and eqn.loc is not None]
+    assert located == calls
+
+
+def test_large_constants_are_no_text_and_small_ones_are() -> None:
+    large = jnp.asarray(RNG.randn(100, 3).astype(np.float32))
+    small = jnp.asarray(np.array([1, 2, 4], np.float32))
+    lowered = rematc.lower(rematc.from_jax(lambda x: (large * x).sum() + (small * x).sum()), np.ones(3, np.float32))
+    assert len(lowered.stablehlo()) < 4000
+    value = rematc.from_jax(lambda x: (large * x).sum() + (small * x).sum())(np.ones(3, np.float32))
+    np.testing.assert_allclose(value, np.asarray(large).sum() + 7, rtol=1e-5)
+
+
+def test_a_constant_of_two_functions_is_one_parameter() -> None:
+    table = jnp.asarray(RNG.randn(100, 3).astype(np.float32))
+    inner = jax.jit(lambda x: (table + x).sum())
+    lowered = rematc.lower(rematc.from_jax(lambda x: inner(x) + (table * x).sum()), np.ones(3, np.float32))
+    assert len(lowered.graph.params) == 2
+
+
+def test_flags_and_static_arguments_reach_the_function_as_they_are() -> None:
+    def function(x: Any, power: int, train: bool = False) -> Any:
+        found = x
+        for _ in range(power):
+            found = found * x
+        return found if train else found + 1
+
+    imported = rematc.from_jax(function, static_argnums=1)
+    x = np.full(2, 2, np.float32)
+    np.testing.assert_array_equal(imported(x, 3), 17)
+    np.testing.assert_array_equal(imported(x, 1, train=True), 4)
+    np.testing.assert_array_equal(rematc.grad(lambda x: imported(x, 3).sum())(x), 32)
+
+
+def test_weak_types_stay_weak() -> None:
+    imported = rematc.from_jax(lambda x: jnp.sin(x))
+    half = np.ones(2, np.float16)
+    assert rematc.jit(lambda x: imported(2.0) * x)(half).dtype == np.float16
+    assert rematc.jit(lambda x: imported(np.float32(2)) * x)(half).dtype == np.float32
+
+
+def test_element_types_follow_the_flag_of_jax() -> None:
+    wide = np.arange(3, dtype=np.float64)
+    value, gradient = rematc.value_and_grad(rematc.from_jax(lambda x: jnp.sum(x * jnp.ones(3))))(wide)
+    assert (value.dtype, gradient.dtype) == (np.float32, np.float64)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        assert rematc.from_jax(lambda x: x * jnp.ones(3))(wide).dtype == np.float64
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.complex64, jnp.float8_e4m3fn], ids=str)
+def test_narrow_and_complex_types_survive(dtype: Any) -> None:
+    x = jnp.asarray([0.5, 1, 2], dtype)
+    found = rematc.from_jax(lambda x: jnp.sin(x) if dtype is not jnp.float8_e4m3fn else x * 2)(x)
+    expected = jnp.sin(x) if dtype is not jnp.float8_e4m3fn else x * 2
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_an_imported_function_works_under_jit_of_jax() -> None:
+    params, (x, y) = parameters(), batch()
+    step = rematc.value_and_grad(rematc.from_jax(loss), policy="dots")
+    assert_trees_close(jax.jit(step)(params, x, y), jax.value_and_grad(loss)(params, x, y))
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(CompileError, match="takes a function, got a int"):
+        rematc.from_jax(3)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_function_of_many_nested_calls_is_imported() -> None:
+    def nested(depth: int) -> Any:
+        function: Any = jnp.sin
+        for _ in range(depth):
+            function = jax.jit(lambda x, inner=function: inner(x) + 1)
+        return function
+
+    x = np.ones(2, np.float32)
+    found = rematc.from_jax(nested(60))(x)
+    np.testing.assert_allclose(found, np.sin(1) + 60, rtol=1e-6)
