@@ -13,6 +13,11 @@ _DISABLED_PASSES = "xla_disable_hlo_passes"
 _NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
 
 
+def barriers_hold(platform: str) -> bool:
+    """Whether XLA keeps optimization barriers until it has scheduled, without options."""
+    return platform != "cpu" or not jax_adapter.is_jaxlib_before(0, 12)
+
+
 def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:
     """`options` with what makes XLA keep optimization barriers until it has scheduled.
 
@@ -20,7 +25,7 @@ def barrier_options(platform: str, options: CompilerOptions | None = None) -> di
     recomputation saves. Kept, they must not meet its way of compiling loops over few bytes.
     """
     merged = dict(options or {})
-    if platform == "cpu" and jax_adapter.is_jaxlib_before(0, 12):
+    if not barriers_hold(platform):
         disabled = [name for name in str(merged.get(_DISABLED_PASSES, "")).split(",") if name]
         merged[_DISABLED_PASSES] = ",".join(dict.fromkeys([*disabled, *_NO_BARRIERS]))
     return merged

@@ -60,6 +60,11 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
         return []
 
 
+def parameter_names(function: Function) -> list[str]:
+    """What a function calls its positional parameters, as far as it says."""
+    return _positional_names(function)
+
+
 def _positional_names(function: Function) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [param.name for param in _parameters(function) if param.kind in kinds]

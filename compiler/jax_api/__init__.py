@@ -1,0 +1,1 @@
+"""What users of JAX call: JAX functions in, JAX functions out."""

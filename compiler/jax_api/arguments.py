@@ -1,0 +1,160 @@
+"""The arguments of a call of a JAX function: arrays of JAX's any kind, and what stays what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.tracing.arguments import Function, Statics, parameter_names
+from rematc.lowering import jax_adapter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JaxArguments:
+    """Arguments of one call, the arrays apart from everything else.
+
+    Attributes:
+        arrays: the leaves that JAX traces, in order: arrays, tracers, typed keys, Python's numbers.
+        names: what each is called in the user's terms.
+        tree: the structure of all leaves of (positional arguments, keyword arguments) that are not static.
+        is_array: for each leaf, whether it is one of the arrays.
+        fixed: the leaves that are not.
+        statics: the static arguments, by position or keyword.
+    """
+
+    arrays: tuple[Any, ...]
+    names: tuple[str, ...]
+    tree: jax.tree_util.PyTreeDef
+    is_array: tuple[bool, ...]
+    fixed: tuple[Any, ...]
+    statics: tuple[tuple[int | str, Any], ...]
+
+    @staticmethod
+    def of(
+        function: Function,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        statics: Statics,
+        is_array: Callable[[Any], bool],
+    ) -> JaxArguments:
+        """Take the arguments of `function(*args, **kwargs)` apart; `is_array` says which leaves are traced."""
+        held: dict[int | str, Any] = {
+            **{index: value for index, value in enumerate(args) if index in statics.positions},
+            **{name: value for name, value in kwargs.items() if name in statics.names},
+        }
+        positional = tuple([None if index in held else value for index, value in enumerate(args)])
+        keyword = {name: value for name, value in kwargs.items() if name not in held}
+        paths, tree = jax.tree_util.tree_flatten_with_path((positional, keyword))
+        flags = tuple([is_array(leaf) for _, leaf in paths])
+        names = parameter_names(function)
+        return JaxArguments(
+            tuple([leaf for (_, leaf), is_set in zip(paths, flags, strict=True) if is_set]),
+            tuple([_leaf_name(names, path) for (path, _), is_set in zip(paths, flags, strict=True) if is_set]),
+            tree,
+            flags,
+            tuple([leaf for (_, leaf), is_set in zip(paths, flags, strict=True) if not is_set]),
+            tuple(held.items()),
+        )
+
+    def call(self, function: Function, arrays: Sequence[Any]) -> Any:
+        """Call `function` with these arguments, the arrays replaced."""
+        args, keyword = self._unflattened(arrays, self.fixed)
+        positional = list(args)
+        for key, value in self.statics:
+            if isinstance(key, int):
+                positional[key] = value
+            else:
+                keyword[key] = value
+        return function(*positional, **keyword)
+
+    def positional(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """The positional arguments' trees with `arrays` for the arrays and None for every other leaf."""
+        found: tuple[Any, ...] = self._unflattened(arrays, [None] * len(self.fixed))[0]
+        return found
+
+    def owners(self) -> tuple[int | str, ...]:
+        """For each array, the position or keyword of the argument that it is part of."""
+        numbered = jax.tree_util.tree_unflatten(self.tree, range(len(self.is_array)))
+        owner: dict[int, int | str] = {}
+        for position, argument in enumerate(numbered[0]):
+            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), position))
+        for keyword, argument in numbered[1].items():
+            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), keyword))
+        return tuple([owner[index] for index, is_set in enumerate(self.is_array) if is_set])
+
+    def key(self) -> tuple[Any, ...]:
+        """What two calls have in common that are traced alike: all but the elements of arrays."""
+        return (
+            self.tree,
+            self.is_array,
+            tuple([Identified.of(leaf) for leaf in self.fixed]),
+            tuple([(name, Identified.of(value)) for name, value in self.statics]),
+            tuple([jax.typeof(array) for array in self.arrays]),
+            jax_adapter.trace_context(),
+        )
+
+    def _unflattened(self, arrays: Sequence[Any], fixed: Sequence[Any]) -> Any:
+        given, kept = iter(arrays), iter(fixed)
+        leaves = [next(given) if is_set else next(kept) for is_set in self.is_array]
+        return jax.tree_util.tree_unflatten(self.tree, leaves)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identified:
+    """A Python value as a key: by equality where it can be hashed, else by identity.
+
+    Attributes:
+        value: the value, which lives as long as its key.
+    """
+
+    value: Any
+
+    @staticmethod
+    def of(value: Any) -> Any:
+        """A key for the value. Types are told apart: True is not 1."""
+        try:
+            hash(value)
+        except TypeError:
+            return Identified(value)
+        return type(value), value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identified) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def is_traced_leaf(leaf: Any) -> bool:
+    """Whether `jax.checkpoint` would trace a leaf: arrays and Python's numbers, truth values among them."""
+    return isinstance(leaf, (bool, int, float, complex)) or is_jax_array(leaf)
+
+
+def is_traced_number(leaf: Any) -> bool:
+    """The same but for Python's truth values: they are flags, which functions branch on."""
+    return not isinstance(leaf, bool) and is_traced_leaf(leaf)
+
+
+def is_jax_array(leaf: Any) -> bool:
+    """Whether a leaf is an array: JAX's, NumPy's, a tracer, a typed key."""
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or hasattr(leaf, "__jax_array__")
+
+
+def replaced(arguments: JaxArguments, arrays: Sequence[Any]) -> JaxArguments:
+    """The same arguments with other arrays."""
+    return dataclasses.replace(arguments, arrays=tuple(arrays))
+
+
+def _leaf_name(names: Sequence[str], path: tuple[Any, ...]) -> str:
+    kind, key, *rest = path
+    suffix = jax.tree_util.keystr(tuple(rest))
+    if getattr(kind, "idx", None) == 1:
+        return f"{getattr(key, 'key', key)}{suffix}"
+    index = int(getattr(key, "idx", 0))
+    return f"{names[index] if index < len(names) else f'args[{index}]'}{suffix}"

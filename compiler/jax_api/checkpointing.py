@@ -1,0 +1,261 @@
+"""`rematc.jax.checkpoint`: in the place of `jax.checkpoint`, with our partial evaluation behind it.
+
+The function itself is JAX's, traced by `jax.checkpoint`. What happens when JAX differentiates it is ours: its jaxpr is
+imported, linearized under the policy, and forward and linear graph go back to JAX. So JAX takes it through both modes
+of differentiation, batches and loops as it does any function, and saves the residuals that our policies choose.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, TypeVar, cast
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
+from rematc.compiler.jax_api.remembering import Remembered
+from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
+from rematc.compiler.jax_export.evaluating import differentiable_call
+from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.tracing.arguments import Statics, function_name, policy_argument
+from rematc.compiler.tracing.derivative_order import derivative_order
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.core import Equation, Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.policy import Policy
+from rematc.passes.linearize import linearize
+from rematc.passes.policies import BuiltinPolicy
+from rematc.passes.staging.stage import staged
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Rules of the user's are imported for so many derivatives of a checkpoint.
+_ORDER = 2
+
+
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    policy: object = None,
+    prevent_cse: object = True,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    segments: bool = False,
+) -> Callable[P, R]:
+    """`fun`, whose intermediate values are computed again when JAX differentiates it; a drop-in for `jax.checkpoint`.
+
+        layer = rematc.jax.checkpoint(layer, policy="dots")
+        grads = jax.jit(jax.grad(loss))(params, batch)       # loss calls layer
+
+    Args:
+        fun: a JAX function of pytrees.
+        policy: what may be saved: a policy of `rematc.policies`, its name, a function of (op, operand types, name), or
+            one of JAX's, from `jax.checkpoint_policies` or a function of (primitive, *abstract values, **parameters).
+            None saves the arguments alone.
+        prevent_cse: whether XLA must not merge the recomputation with the forward evaluation; or a tuple that says it
+            for each positional argument, as in `jax.checkpoint`.
+        static_argnums: positions of arguments whose value `fun` may branch on; they may be passed by keyword, too, and
+            need not be hashable.
+        static_argnames: the same by name.
+        segments: whether to cut `fun` into segments, as `value_and_grad` does: for a function that is most of the
+            model. What crosses from one segment to another is saved then, whatever the policy.
+
+    Raises:
+        CompileError: for wrong arguments; and where JAX differentiates the function, at the user's line, for what
+            cannot be imported.
+    """
+    if not callable(fun):
+        raise CompileError(f"checkpoint takes a function, got a {type(fun).__name__}", user_location())
+    statics = Statics.of(fun, static_argnums, static_argnames)
+    decided = _Decided.of(policy)
+    calls = Remembered[_Region]()
+
+    @functools.wraps(fun, updated=())
+    def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
+        arguments = JaxArguments.of(fun, args, kwargs, statics, is_traced_leaf)
+        region = calls.find(
+            arguments.key(),
+            lambda: _Region.of(fun, arguments, decided, _barriers(prevent_cse, args, kwargs, arguments), segments),
+        )
+        return cast(R, region.apply(arguments.arrays))
+
+    return checkpointed
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """A policy in the two forms that it comes in.
+
+    Attributes:
+        ours: a policy on the IR; None for one of JAX's, or none at all.
+        jax: a policy on JAX's primitives.
+    """
+
+    ours: Policy | None
+    jax: Callable[..., Any] | None
+
+    @staticmethod
+    def of(policy: object) -> _Decided:
+        if policy is None:
+            return _Decided(None, None)
+        if callable(policy) and not isinstance(policy, BuiltinPolicy) and _is_of_jax(policy):
+            return _Decided(None, policy)
+        return _Decided(policy_argument(policy), None)
+
+
+def _is_of_jax(policy: Callable[..., Any]) -> bool:
+    """Whether a policy is called with a primitive and its parameters: JAX's are, and those that take keywords."""
+    if str(getattr(policy, "__module__", "")).startswith("jax."):
+        return True
+    try:
+        parameters = inspect.signature(policy).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+
+
+def _barriers(
+    prevent_cse: object, args: Sequence[Any], kwargs: dict[str, Any], arguments: JaxArguments
+) -> bool | tuple[bool, ...]:
+    """`prevent_cse` for each array."""
+    if isinstance(prevent_cse, bool):
+        return prevent_cse
+    if not isinstance(prevent_cse, (tuple, list)) or len(prevent_cse) != len(args):
+        raise CompileError(
+            f"prevent_cse is a bool, or a tuple with an entry for each of the {len(args)} positional arguments; "
+            f"got {prevent_cse!r}",
+            user_location(),
+        )
+    static = {key for key, _ in arguments.statics}
+    spread: list[Any] = []
+    for position, (flag, argument) in enumerate(zip(prevent_cse, args, strict=True)):
+        if position in static:
+            continue
+        try:
+            spread.append(jax.tree.map(lambda one, part: jax.tree.map(lambda _, one=one: one, part), flag, argument))
+        except ValueError as error:
+            raise CompileError(
+                f"prevent_cse[{position}] is not a prefix of the argument's tree: {error}", user_location()
+            ) from error
+    keywords = {name: value for name, value in kwargs.items() if name not in static}
+    flags = [*jax.tree.leaves(spread), *jax.tree.leaves(jax.tree.map(lambda _: True, keywords))]
+    return tuple([bool(flag) for flag, is_set in zip(flags, arguments.is_array, strict=True) if is_set])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Region:
+    """A checkpointed function at arguments of some types.
+
+    Attributes:
+        traced: what JAX traced: a function that calls `jax.checkpoint`.
+        call: JAX's function of the arrays and what is captured, which knows its derivative.
+    """
+
+    traced: TracedCall
+    call: Callable[..., Sequence[Any]]
+
+    @property
+    def is_lasting(self) -> bool:
+        return self.traced.is_lasting
+
+    @staticmethod
+    def of(
+        fun: Callable[..., Any],
+        arguments: JaxArguments,
+        policy: _Decided,
+        prevent_cse: bool | tuple[bool, ...],
+        segments: bool,
+    ) -> _Region:
+        def wrap(flat: Callable[..., Any]) -> Callable[..., Any]:
+            return jax.checkpoint(flat, policy=policy.jax, prevent_cse=prevent_cse)
+
+        traced = trace_jax(fun, arguments, function_name(fun), wrap)
+        return _Region(traced, _with_derivative(traced, policy.ours, prevent_cse, segments))
+
+    def apply(self, arrays: Sequence[Any]) -> Any:
+        results = self.call(*arrays, *self.traced.captured)
+        return jax.tree_util.tree_unflatten(self.traced.out_tree, results)
+
+
+def _with_derivative(
+    traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...], segments: bool
+) -> Callable[..., Sequence[Any]]:
+    body = jaxpr_as_fun(_inside(traced.jaxpr))
+    imported: list[tuple[Graph, tuple[Any, ...]]] = []
+
+    def graph() -> tuple[Graph, tuple[Any, ...]]:
+        if not imported:
+            found = traced.imported(max(_ORDER, derivative_order()))
+            graph = found.graph
+            if policy is not None:
+                graph = _with_policy(graph, policy)
+            if segments:
+                graph = _in_segments(graph)
+            if prevent_cse is False:
+                graph = _without_barriers(graph)
+            imported.append((graph, found.constants))
+        return imported[0]
+
+    def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        region, constants = graph()
+        given = [words(value, None) for value in (*primals, *constants)]
+        parts = linearize(region, (*present, *(False,) * len(constants)))
+        results = evaluate(parts.forward, given)
+        count = len(region.results)
+        outgoing = iter(evaluate(parts.linear, (*results[count:], *tangents)))
+        values = [like(value, aval) for value, aval in zip(results[:count], traced.out_avals, strict=True)]
+        return values, [next(outgoing) if is_set else None for is_set in parts.has_tangent]
+
+    return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
+
+
+def _inside(jaxpr: Any) -> Any:
+    """The jaxpr as it is: JAX's own equation of `jax.checkpoint` and what it reads."""
+    return jaxpr
+
+
+def _with_policy(graph: Graph, policy: Policy) -> Graph:
+    """The graph with this policy on its outermost checkpoint regions."""
+    return _regions(graph, lambda op: replace(op, policy=policy))
+
+
+def _without_barriers(graph: Graph) -> Graph:
+    return _regions(graph, lambda op: replace(op, prevent_cse=False))
+
+
+def _regions(graph: Graph, change: Callable[[Checkpoint], Checkpoint]) -> Graph:
+    equations = [
+        Equation(change(eqn.op), eqn.operands, eqn.results, eqn.loc) if isinstance(eqn.op, Checkpoint) else eqn
+        for eqn in graph.equations
+    ]
+    return Graph(graph.name, graph.params, tuple(equations), graph.results)
+
+
+def _in_segments(graph: Graph) -> Graph:
+    """The graph with its checkpoint region, all of it, cut into segments under the region's policy."""
+    for eqn in graph.equations:
+        if isinstance(eqn.op, Checkpoint):
+            policy = eqn.op.policy or policy_argument("nothing")
+            return staged(_dissolved(graph), policy)
+    return graph
+
+
+def _dissolved(graph: Graph) -> Graph:
+    """The graph with the bodies of its checkpoint regions in their place."""
+    from rematc.passes.inline import copy_equations
+
+    equations: list[Equation] = []
+    env: dict[Any, Any] = {}
+    for eqn in graph.equations:
+        operands = tuple([env.get(value, value) for value in eqn.operands])
+        if isinstance(eqn.op, Checkpoint):
+            env.update(zip(eqn.results, copy_equations(eqn.op.body, operands, equations), strict=True))
+        else:
+            equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
+    return Graph(graph.name, graph.params, tuple(equations), tuple([env.get(v, v) for v in graph.results]))

@@ -1,0 +1,123 @@
+"""A JAX function at some arguments: its jaxpr, and how values go in and come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.jax_api.arguments import JaxArguments
+from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.tracing.derivative_order import of_order
+from rematc.lowering import jax_adapter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedCall:
+    """What JAX traced.
+
+    Attributes:
+        jaxpr: a closed jaxpr without constants: its inputs are those of the function, then the captured arrays.
+        captured: the arrays, or tracers, that the function closes over.
+        in_avals: the abstract values of the inputs that callers pass.
+        out_avals: those of the results.
+        out_tree: how the results make up what the function returned.
+        name: what reports call the function.
+        names: of the inputs that callers pass.
+    """
+
+    jaxpr: Any
+    captured: tuple[Any, ...]
+    in_avals: tuple[Any, ...]
+    out_avals: tuple[Any, ...]
+    out_tree: jax.tree_util.PyTreeDef
+    name: str
+    names: tuple[str, ...]
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it may be used again: what it closes over are arrays, not values of a trace that is open now."""
+        return not any(isinstance(value, jax.core.Tracer) for value in self.captured)
+
+    def imported(self, order: int) -> Imported:
+        """The jaxpr as a graph, with rules of the user's for so many derivatives. Parameters are all its inputs.
+
+        Raises CompileError at the user's line for what cannot be imported.
+        """
+        with of_order(order):
+            return graph_of_jaxpr(self.jaxpr, self.name, (*self.names, *[None] * len(self.captured)))
+
+    def operands(self, arrays: Sequence[Any], imported: Imported) -> list[Any]:
+        """What to pass for the graph's parameters: keys as words, Python's numbers as arrays."""
+        given = [words(array, aval) for array, aval in zip(arrays, self.in_avals, strict=True)]
+        return [*given, *[words(array, None) for array in (*self.captured, *imported.constants)]]
+
+    def outputs(self, results: Sequence[Any]) -> Any:
+        """What the function returns, of the graph's results."""
+        pairs = zip(results, self.out_avals, strict=True)
+        return jax.tree_util.tree_unflatten(self.out_tree, [like(value, aval) for value, aval in pairs])
+
+
+def trace_jax(
+    function: Callable[..., Any],
+    arguments: JaxArguments,
+    name: str,
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+) -> TracedCall:
+    """Have JAX trace a function at the arrays of a call, closing over everything else.
+
+    Args:
+        function: the user's function.
+        arguments: of the call.
+        name: what reports call it.
+        wrap: what to make of the function of flat arrays before it is traced.
+    """
+    trees: list[Any] = []
+
+    def flat(*arrays: Any) -> list[Any]:
+        leaves, tree = jax.tree_util.tree_flatten(arguments.call(function, arrays))
+        trees.append(tree)
+        return leaves
+
+    flat.__name__ = flat.__qualname__ = name
+    jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*arguments.arrays)
+    closed, captured = jax_adapter.captured_as_inputs(jaxpr)
+    count = len(arguments.arrays)
+    return TracedCall(
+        closed,
+        tuple(captured),
+        tuple([variable.aval for variable in closed.jaxpr.invars[:count]]),
+        tuple(jaxpr.out_avals),
+        trees[-1],
+        name,
+        arguments.names,
+    )
+
+
+def words(array: Any, aval: Any) -> Any:
+    """An array as our graphs take it: typed keys as their words, `float0` as truth values, numbers as arrays."""
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None and jax_adapter.is_key(dtype):
+        return jax_adapter.key_words(array)
+    if dtype is not None and jax_adapter.is_float0(dtype):
+        return np.zeros(array.shape, np.bool_)
+    if aval is None:
+        return array
+    if dtype is None or dtype != aval.dtype:
+        return jax.numpy.asarray(array, aval.dtype)
+    return array
+
+
+def like(value: Any, aval: Any) -> Any:
+    """A graph's result as JAX has it: typed keys, `float0`, weak types."""
+    if jax_adapter.is_key(aval.dtype):
+        return jax_adapter.keys_of_words(value, aval.dtype)
+    if jax_adapter.is_float0(aval.dtype):
+        return np.zeros(aval.shape, jax.dtypes.float0)
+    if getattr(aval, "weak_type", False):
+        return jax_adapter.weakly_typed(value)
+    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)

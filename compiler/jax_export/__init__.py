@@ -1,0 +1,1 @@
+"""Graphs out, as JAX functions."""

@@ -1,0 +1,13 @@
+"""JAX functions in, JAX functions out.
+
+    import rematc.jax
+
+    step = rematc.jax.value_and_grad(loss, policy="dots")    # instead of jax.value_and_grad
+    layer = rematc.jax.checkpoint(layer, policy="dots")      # instead of jax.checkpoint
+
+What comes out are JAX functions: they work under `jax.jit`, `jax.vmap`, `jax.grad` and `jax.shard_map`.
+"""
+
+from rematc.compiler.jax_api.checkpointing import checkpoint
+
+__all__ = ["checkpoint"]
