@@ -51,10 +51,10 @@ class TracedCall:
         with of_order(order):
             return graph_of_jaxpr(self.jaxpr, self.name, (*self.names, *[None] * len(self.captured)))
 
-    def operands(self, arrays: Sequence[Any], imported: Imported) -> list[Any]:
-        """What to pass for the graph's parameters: keys as words, Python's numbers as arrays."""
+    def operands(self, arrays: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+        """What to pass for the parameters of an import: keys as words, numbers as arrays; then its `constants`."""
         given = [words(array, aval) for array, aval in zip(arrays, self.in_avals, strict=True)]
-        return [*given, *[words(array, None) for array in (*self.captured, *imported.constants)]]
+        return [*given, *[words(array, None) for array in (*self.captured, *constants)]]
 
     def outputs(self, results: Sequence[Any]) -> Any:
         """What the function returns, of the graph's results."""

@@ -66,7 +66,7 @@ def require_float(names: Sequence[str], types: Sequence[TensorType], what: str) 
             )
 
 
-def _require_inexact(names: Sequence[str], types: Sequence[TensorType], holomorphic: bool) -> None:
+def require_inexact(names: Sequence[str], types: Sequence[TensorType], holomorphic: bool) -> None:
     """Raise CompileError unless all these arguments have derivatives: floats or complex numbers, or these alone."""
     for name, type in zip(names, types, strict=True):
         if holomorphic and not type.dtype.is_complex:
@@ -121,7 +121,7 @@ class ValueAndGrad:
         """(value or (value, aux), gradients), recorded in the open trace."""
         positions = argument_positions(self.function, self._argnums, len(args))
         call = CallArguments.of(self.function, args, kwargs).only(positions)
-        _require_inexact(call.names, call.types, self._holomorphic)
+        require_inexact(call.names, call.types, self._holomorphic)
         with order.differentiated():
             traced = trace_call(self.function, call)
         self._check_value(traced)

@@ -8,6 +8,12 @@
 What comes out are JAX functions: they work under `jax.jit`, `jax.vmap`, `jax.grad` and `jax.shard_map`.
 """
 
-from rematc.compiler.jax_api.checkpointing import checkpoint
+from jax.ad_checkpoint import checkpoint_name
 
-__all__ = ["checkpoint"]
+from rematc.compiler.jax_api.checkpointing import checkpoint
+from rematc.compiler.jax_api.compiling import jit
+from rematc.compiler.jax_api.differentiating import grad, value_and_grad, vjp
+
+remat = checkpoint
+
+__all__ = ["checkpoint", "checkpoint_name", "grad", "jit", "remat", "value_and_grad", "vjp"]

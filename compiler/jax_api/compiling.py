@@ -1,0 +1,87 @@
+"""Who compiles: a JAX function of ours by itself, or a program of the user's that it is a part of.
+
+Barriers hold on every platform but the CPU before jaxlib 0.12, where XLA must be told by an option, which JAX takes
+from the outermost `jax.jit` alone. Inside of others' programs a conditional holds there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+
+from rematc.lowering import jax_adapter
+from rematc.lowering.platforms import barrier_options, barriers_hold
+
+_has_options: ContextVar[bool] = ContextVar("the_program_is_compiled_with_our_options", default=False)
+
+
+def is_outermost() -> bool:
+    """Whether nothing is being traced, so that a call compiles a program of its own."""
+    return not jax_adapter.is_trace_open() and not jax.config.jax_disable_jit
+
+
+def barrier_strategy() -> str:
+    """How to keep recomputation where it is, in what is being traced: see `rematc.passes.barriers`."""
+    if _has_options.get() or barriers_hold(jax_adapter.default_platform()):
+        return "optimization_barrier"
+    return "conditional"
+
+
+@contextmanager
+def with_options() -> Iterator[None]:
+    """Trace a program that is compiled with the options that make barriers hold."""
+    token = _has_options.set(True)
+    try:
+        yield
+    finally:
+        _has_options.reset(token)
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`jax.jit` of a function, with the options that make barriers hold.
+
+    Args:
+        function: a JAX function.
+        options: further arguments of `jax.jit`.
+    """
+    given = options.pop("compiler_options", None)
+
+    @functools.wraps(function, updated=())
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with with_options():
+            return function(*args, **kwargs)
+
+    chosen = barrier_options(jax_adapter.default_platform(), given)
+    jitted: Callable[..., Any] = jax.jit(traced, compiler_options=chosen or None, **options)
+    return jitted
+
+
+def jit(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`jax.jit`, with the compiler options that make recomputation hold where XLA would undo it.
+
+        train_step = rematc.jax.jit(train_step, donate_argnums=0)    # calls rematc.jax.value_and_grad, or checkpoint
+
+    It need not be used: without it a conditional keeps the recomputation of `rematc.jax.value_and_grad` in its place
+    on CPUs before jaxlib 0.12, which costs some copies. That of `jax.checkpoint` and `rematc.jax.checkpoint` is undone
+    there by XLA unless the program is compiled like this. Everywhere else it is `jax.jit`.
+
+    Args:
+        fun: a JAX function.
+        options: arguments of `jax.jit`; `compiler_options` are merged with ours. Inside of another `jax.jit` there can
+            be no options.
+    """
+    outermost = compiled(fun, **options)
+    inside = jax.jit(fun, **{name: value for name, value in options.items() if name != "compiler_options"})
+
+    @functools.wraps(fun, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (outermost if is_outermost() else inside)(*args, **kwargs)
+
+    call.lower = outermost.lower  # type: ignore[attr-defined]  # as the functions that jax.jit returns have
+    call.trace = outermost.trace  # type: ignore[attr-defined]  # as above
+    return call

@@ -1,0 +1,329 @@
+"""`rematc.jax.value_and_grad` and its kin: derivatives of JAX functions, by our passes, as JAX functions.
+
+JAX traces the function; its jaxpr is imported, staged under the policy, differentiated and cleaned up; what comes out
+is a JAX function again, which is called in place. JAX's own transformations apply to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, SupportsIndex
+
+import jax
+import jax.tree_util
+
+from rematc.compiler.execution.programs import collection_paused, default_pipeline, run_passes
+from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
+from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
+from rematc.compiler.jax_api.remembering import Remembered
+from rematc.compiler.jax_api.traced import TracedCall, trace_jax
+from rematc.compiler.jax_export.evaluating import differentiable_call
+from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
+from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.differentiation import require_inexact, whole_policy
+from rematc.ir.builder import Builder
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
+from rematc.passes.linearize import linearize
+from rematc.passes.linearize import vjp as vjp_of_graph
+from rematc.passes.staging.stage import staged
+
+Graphs = Callable[[int], Graph]
+
+#: Rules of the user's are imported for so many derivatives of the gradient, once one is taken.
+_FURTHER = 2
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[..., Any]:
+    """A JAX function that returns the value of a JAX function and its gradient, recomputing what the policy says.
+
+        step = rematc.jax.value_and_grad(loss, policy="dots")
+        value, grads = jax.jit(step)(params, batch)
+
+    It stands in the place of `jax.value_and_grad`: inside `jax.jit` it is a part of the caller's program; outside it is
+    compiled, and remembered by the types of its arguments. What `fun` closes over is taken as it is when `fun` is
+    traced, as `jax.jit` does.
+
+    Args:
+        fun: a JAX function that returns a scalar, or (scalar, aux) with `has_aux`.
+        argnums: the positions to differentiate with respect to; a sequence gives a tuple of gradients.
+        has_aux: whether `fun` returns auxiliary data beside the scalar.
+        holomorphic: whether `fun` is a holomorphic function of complex arguments.
+        policy: what of the whole of `fun` may be saved, as in `rematc.value_and_grad`; None recomputes nothing.
+        static_argnums: positions of arguments that are Python values, which `fun` may branch on.
+        static_argnames: the same by name. Flags, strings and other leaves that are no arrays are static anyway.
+
+    Returns:
+        A function of the same arguments that returns `(value, gradient)`, or `((value, aux), gradient)`. Gradients have
+        None for leaves that are no arrays.
+
+    Raises:
+        CompileError: on the call, at the user's line, for what cannot be imported or differentiated.
+    """
+    if not callable(fun):
+        raise CompileError(f"value_and_grad takes a function, got a {type(fun).__name__}", user_location())
+    wanted = _Wanted(
+        operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums),
+        has_aux,
+        holomorphic,
+        whole_policy(policy),
+    )
+    statics = Statics.of(fun, static_argnums, static_argnames)
+    calls = Remembered[_Gradient]()
+
+    @functools.wraps(fun, updated=())
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        arguments = JaxArguments.of(fun, args, kwargs, statics, is_traced_number)
+        found = calls.find(
+            (len(args), barrier_strategy(), arguments.key()), lambda: _Gradient.of(fun, arguments, len(args), wanted)
+        )
+        return found.apply(arguments)
+
+    return value_and_gradient
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[..., Any]:
+    """A JAX function that returns the gradient of a JAX function, or `(gradient, aux)` with `has_aux`.
+
+    Arguments are those of `value_and_grad`.
+    """
+    both = value_and_grad(
+        fun,
+        argnums,
+        has_aux,
+        holomorphic,
+        policy=policy,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+    )
+
+    @functools.wraps(fun, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return gradient
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What `value_and_grad` was asked for; see there."""
+
+    argnums: int | tuple[int, ...]
+    has_aux: bool
+    holomorphic: bool
+    policy: Policy | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gradient:
+    """A function's value and gradient at arguments of some types.
+
+    Attributes:
+        traced: what JAX traced.
+        wanted: what is asked for.
+        differentiated: for each array, whether there is a gradient.
+        call: JAX's function of the graph's operands to results and gradients.
+        constants: arrays for its last operands.
+    """
+
+    traced: TracedCall
+    wanted: _Wanted
+    differentiated: tuple[bool, ...]
+    call: Callable[..., Sequence[Any]]
+    constants: tuple[Any, ...]
+
+    @property
+    def is_lasting(self) -> bool:
+        return self.traced.is_lasting
+
+    @staticmethod
+    def of(fun: Callable[..., Any], arguments: JaxArguments, count: int, wanted: _Wanted) -> _Gradient:
+        positions = argument_positions(fun, wanted.argnums, count)
+        differentiated = tuple([owner in positions for owner in arguments.owners()])
+        traced = trace_jax(fun, arguments, function_name(fun))
+        made = _Graphs(traced, differentiated, wanted)
+        graph = made.value_and_gradients(0)
+        run = _lasting_call(made.value_and_gradients, graph)
+        return _Gradient(traced, wanted, differentiated, run, made.constants)
+
+    def apply(self, arguments: JaxArguments) -> Any:
+        traced = self.traced
+        results = self.call(*traced.operands(arguments.arrays, self.constants))
+        count = len(traced.out_avals)
+        given = iter(results[count:])
+        gradients = [next(given) if is_set else None for is_set in self.differentiated]
+        found = chosen(self.wanted.argnums, arguments.positional(gradients))
+        return traced.outputs(results[:count]), found
+
+
+@dataclass(slots=True)
+class _Graphs:
+    """The graphs of a function's value and gradient, with custom rules for more or fewer further derivatives.
+
+    Attributes:
+        traced: what JAX traced.
+        differentiated: for each array, whether there is a gradient.
+        wanted: what is asked for.
+        constants: the large arrays that became the last parameters.
+    """
+
+    traced: TracedCall
+    differentiated: tuple[bool, ...]
+    wanted: _Wanted
+    constants: tuple[Any, ...] = ()
+    _made: dict[int, Graph] = field(default_factory=dict)
+
+    def value_and_gradients(self, further: int) -> Graph:
+        """Parameters to results and the gradients; it may be differentiated `further` times."""
+        found = self._made.get(further)
+        if found is None:
+            with collection_paused():
+                found = self._made[further] = self._differentiated(further)
+        return found
+
+    def _differentiated(self, further: int) -> Graph:
+        imported = self.traced.imported(1 + further)
+        self.constants = imported.constants
+        graph, wanted = imported.graph, self.wanted
+        pairs = zip(self.traced.names, graph.params, self.differentiated, strict=False)
+        chosen = [(name, value.type) for name, value, is_set in pairs if is_set]
+        require_inexact([name for name, _ in chosen], [type for _, type in chosen], wanted.holomorphic)
+        _check_scalar(self.traced, graph, wanted)
+        primal = graph if wanted.policy is None else staged(graph, wanted.policy)
+        rest = len(graph.params) - len(self.differentiated)
+        is_value = [index == 0 for index in range(len(graph.results))]
+        pulled = vjp_of_graph(primal, (*self.differentiated, *(False,) * rest), is_value)
+        b = Builder(graph.name)
+        params = [b.parameter(value.type, value.name) for value in graph.params]
+        results = b.inline(pulled.forward, params)
+        count = len(graph.results)
+        cts = [b.full(graph.results[0].type, 1)] if any(pulled.has_tangent) else []
+        given = iter(b.inline(pulled.backward, (*results[count:], *cts)))
+        gradients = [
+            next(given) if is_set else b.zeros(type)
+            for is_set, (_, type) in zip(pulled.has_ct, chosen, strict=True)
+        ]
+        return b.build(*results[:count], *gradients)
+
+
+def _lasting_call(graphs: Graphs, graph: Graph) -> Callable[..., Sequence[Any]]:
+    """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced."""
+    inside = _function(graphs, barrier_strategy())
+    inside.__name__ = inside.__qualname__ = graph.name
+    nested = jax.jit(inside)
+    outermost: list[Callable[..., Any]] = []
+
+    def run(*operands: Any) -> Sequence[Any]:
+        if not is_outermost():
+            found: Sequence[Any] = nested(*operands)
+            return found
+        if not outermost:
+            alone = _function(graphs, "optimization_barrier")
+            alone.__name__ = alone.__qualname__ = graph.name
+            outermost.append(compiled(alone))
+        results: Sequence[Any] = outermost[0](*operands)
+        return results
+
+    return run
+
+
+def _function(graphs: Graphs, strategy: str) -> Callable[..., Sequence[Any]]:
+    """A graph as a JAX function, the derivative of which is that of the graph with rules for further derivatives.
+
+    Derivatives of these are JAX's own.
+    """
+
+    def function(*operands: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(_passed(graphs(0), strategy), operands))
+
+    def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        graph = graphs(_FURTHER)
+        parts = linearize(graph, present)
+        results = evaluate(_passed(parts.forward, strategy), primals)
+        count = len(graph.results)
+        given = iter(evaluate(parts.linear, (*results[count:], *tangents)))
+        return results[:count], [next(given) if is_set else None for is_set in parts.has_tangent]
+
+    differentiable = differentiable_call(function, forward)
+
+    def run(*operands: Any) -> Sequence[Any]:
+        return differentiable(*operands)
+
+    return run
+
+
+def _passed(graph: Graph, strategy: str) -> Graph:
+    return run_passes(graph, default_pipeline(strategy)).graph
+
+
+def _check_scalar(traced: TracedCall, graph: Graph, wanted: _Wanted) -> None:
+    """Raise CompileError unless the function returns a scalar that has a gradient."""
+    name, tree = traced.name, traced.out_tree
+    if wanted.has_aux:
+        children = tree.children()
+        if len(children) != 2 or tree.node_data()[0] is not tuple:
+            raise CompileError(f"with has_aux '{name}' returns (value, aux), got {tree}", user_location())
+        tree = children[0]
+    if tree.num_leaves != 1 or not jax.tree_util.treedef_is_leaf(tree):
+        raise CompileError(
+            f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
+            user_location(),
+        )
+    type = graph.results[0].type
+    is_fit = type.dtype.is_complex if wanted.holomorphic else type.dtype.is_float
+    if type.shape != () or not is_fit:
+        number = "complex scalar (holomorphic=True)" if wanted.holomorphic else "real floating-point scalar"
+        raise CompileError(
+            f"'{name}' returns {type}, expected one {number}; sum or average it first, take the real part, "
+            "or use vjp for a function of several results",
+            user_location(),
+        )
+
+
+# -- vjp --------------------------------------------------------------------------------------------------------------
+
+
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: object = None
+) -> tuple[Any, ...]:
+    """The value of a JAX function at `primals`, and a function from cotangents of its outputs to those of the primals.
+
+    It stands in the place of `jax.vjp`. The backward function recomputes what the policy says, and works on tracers.
+
+    Args:
+        fun: a JAX function of pytrees; with `has_aux` it returns (outputs, aux).
+        primals: its positional arguments.
+        has_aux: whether it returns auxiliary data beside its outputs.
+        policy: what of the whole of `fun` may be saved; None recomputes nothing.
+
+    Returns:
+        (outputs, backward), or (outputs, backward, aux). `backward` takes cotangents like the outputs, and gives a tuple
+        with one for each primal; those of integers are zeros of type `float0`.
+    """
+    from rematc.compiler.jax_api.pulling import pulled_back
+
+    return pulled_back(fun, primals, has_aux, whole_policy(policy))

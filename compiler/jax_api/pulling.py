@@ -1,0 +1,85 @@
+"""The vjp of a JAX function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.tree_util
+
+from rematc.compiler.execution.programs import default_pipeline, run_passes
+from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
+from rematc.compiler.jax_api.compiling import barrier_strategy
+from rematc.compiler.jax_api.traced import like, trace_jax, words
+from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.tracing.arguments import Statics, function_name
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
+from rematc.lowering import jax_adapter
+from rematc.passes.linearize import vjp
+from rematc.passes.staging.stage import staged
+
+#: Rules of the user's are imported for so many derivatives: the backward function may be differentiated.
+_ORDER = 2
+_NONE = Statics(frozenset(), frozenset())
+
+
+def pulled_back(
+    fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None
+) -> tuple[Any, ...]:
+    """What `rematc.jax.vjp` returns."""
+    arguments = JaxArguments.of(fun, primals, {}, _NONE, is_traced_leaf)
+    traced = trace_jax(fun, arguments, function_name(fun))
+    imported = traced.imported(_ORDER)
+    graph = imported.graph
+    count = len(arguments.arrays)
+    wrt = [value.type.dtype.is_inexact and index < count for index, value in enumerate(graph.params)]
+    tree, of = traced.out_tree, [True] * len(graph.results)
+    if has_aux:
+        tree, outputs = _outputs_tree(traced.out_tree, traced.name)
+        of = [index < outputs for index in range(len(graph.results))]
+    of = [is_set and value.type.dtype.is_inexact for is_set, value in zip(of, graph.results, strict=True)]
+    pulled = vjp(graph if policy is None else staged(graph, policy), wrt, of)
+    found = evaluate(_clean(pulled.forward), traced.operands(arguments.arrays, imported.constants))
+    residuals = found[len(graph.results) :]
+    backward_graph = _clean(pulled.backward)
+
+    def backward(cts: Any) -> tuple[Any, ...]:
+        leaves, structure = jax.tree_util.tree_flatten(cts)
+        if structure != tree:
+            raise CompileError(f"the cotangents have the structure {structure}, expected {tree}", user_location())
+        present = [
+            words(leaf, aval)
+            for leaf, aval, is_set in zip(leaves, traced.out_avals, pulled.has_tangent, strict=False)
+            if is_set
+        ]
+        given, has_ct = iter(evaluate(backward_graph, (*residuals, *present))), iter(pulled.has_ct)
+        outgoing = [
+            next(given) if is_set and next(has_ct) else _zero(aval)
+            for is_set, aval in zip(wrt, traced.in_avals, strict=False)
+        ]
+        return arguments.positional(outgoing)
+
+    output = traced.outputs(found[: len(graph.results)])
+    return (output[0], backward, output[1]) if has_aux else (output, backward)
+
+
+def _clean(graph: Graph) -> Graph:
+    return run_passes(graph, default_pipeline(barrier_strategy())).graph
+
+
+def _outputs_tree(tree: jax.tree_util.PyTreeDef, name: str) -> tuple[jax.tree_util.PyTreeDef, int]:
+    children = tree.children()
+    if len(children) != 2 or tree.node_data()[0] is not tuple:
+        raise CompileError(f"with has_aux '{name}' returns (outputs, aux), got {tree}", user_location())
+    return children[0], children[0].num_leaves
+
+
+def _zero(aval: Any) -> Any:
+    """The zero cotangent of an argument."""
+    if jax_adapter.is_float0(aval.dtype) or not jax.dtypes.issubdtype(aval.dtype, jax.numpy.inexact):
+        return like(None, aval.to_tangent_aval())
+    return jax.numpy.zeros(aval.shape, aval.dtype)
