@@ -352,10 +352,14 @@ def is_float0(dtype: Any) -> bool:
 
 def apply_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Apply an equation's primitive to JAX values, one for each of its inputs; its outputs."""
-    params = eqn.primitive.get_bind_params(eqn.params)
     with eqn.ctx.manager:
-        found = eqn.primitive.bind(*operands, **params)
-    return list(found) if eqn.primitive.multiple_results else [found]
+        return bind(eqn.primitive, operands, eqn.params)
+
+
+def bind(primitive: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Apply a primitive with the parameters of an equation; its outputs."""
+    found = primitive.bind(*operands, **primitive.get_bind_params(params))
+    return list(found) if primitive.multiple_results else [found]
 
 
 def pulled_back(rule: Any, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from rematc.compiler.jax_import import (
     calls,
     checkpoints,
     custom_derivatives,
+    effects,
     elementwise,
     fallback,
     indexing,
@@ -21,6 +22,7 @@ from rematc.compiler.jax_import import (
     products,
     reductions,
     shaping,
+    solving,
 )
 from rematc.compiler.jax_import.block import Block, Shared, type_of
 from rematc.ir.builder import Builder
@@ -33,6 +35,7 @@ FAMILIES = (
     calls,
     checkpoints,
     custom_derivatives,
+    effects,
     elementwise,
     fallback,
     indexing,
@@ -42,6 +45,7 @@ FAMILIES = (
     products,
     reductions,
     shaping,
+    solving,
 )
 
 

@@ -1,0 +1,107 @@
+"""Import of linear maps that are given by how to solve for them: `custom_linear_solve`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import jaxpr_as_fun
+
+from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, inexact_outputs, traced_jvp
+from rematc.compiler.jax_import.retracing import trace
+from rematc.compiler.tracing.derivative_order import derivative_order, of_order
+from rematc.ir.core import Graph, Value
+from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.lowering import jax_adapter
+
+
+@imports("custom_linear_solve")
+def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
+    """`custom_jvp` of the solution, which is linear in the right side: its adjoint is the solution for the transpose.
+
+    For A x = b it is dx = A⁻¹ (db - dA x), which JAX's jvp says in terms of the same primitive.
+    """
+    solution = _Solution(eqn)
+    wrt = differentiated_inputs(block, eqn)
+    if not any(wrt):
+        return block.inline(solution.body(), block.operands(eqn))
+    count, outputs = len(eqn.invars), len(eqn.outvars)
+    of = (*inexact_outputs(eqn)[: solution.sides], *(False,) * (outputs - solution.sides))
+    rule, reason = traced_jvp(eqn, wrt, "custom_linear_solve")
+    order = derivative_order()
+    parts = {"body": solution.body(), "rule": rule, "adjoint": solution.adjoint(order > 0)}
+    present = {name: jaxpr for name, jaxpr in parts.items() if jaxpr is not None}
+    with of_order(max(order - 1, 0)):
+        made, captured = block.regions(list(present.values()), [f"linear_solve_{name}" for name in present])
+    graphs = dict(zip(present, made, strict=True))
+    adjoint = graphs.get("adjoint")
+    flags = (False,) * len(captured)
+    linear = (*flags, *(index >= count - solution.sides for index in range(count)))
+    op = CustomJvp(
+        graphs["body"],
+        _without_aux(graphs["rule"], outputs, sum(of)) if rule is not None else None,
+        (*flags, *wrt),
+        of,
+        adjoint=adjoint,
+        linear=linear if adjoint is not None else (),
+        reason=reason,
+    )
+    return block.b.emit(op, *captured, *block.operands(eqn))
+
+
+def _without_aux(rule: Graph, outputs: int, tangents: int) -> Graph:
+    """The rule without tangents of what is solved for beside the solution: they are zero."""
+    return Graph(rule.name, rule.params, rule.equations, rule.results[: outputs + tangents])
+
+
+class _Solution:
+    """The parts of an equation: closed jaxprs for its meaning and its adjoint.
+
+    Attributes:
+        sides: how many arrays the right side has, and the solution.
+    """
+
+    def __init__(self, eqn: Any) -> None:
+        self._eqn = eqn
+        self._avals = [atom.aval for atom in eqn.invars]
+        self._lengths = list(eqn.params["const_lengths"])
+        self._jaxprs = eqn.params["jaxprs"]
+        self.sides = len(self._avals) - sum(self._lengths)
+
+    def _consts(self, operands: Sequence[Any], part: int) -> Sequence[Any]:
+        start = sum(self._lengths[:part])
+        return operands[start : start + self._lengths[part]]
+
+    def body(self) -> Any:
+        """(consts, right side) -> (solution, what is solved for beside it)."""
+
+        def solve(*operands: Any) -> list[Any]:
+            sides = operands[len(operands) - self.sides :]
+            return list(jaxpr_as_fun(self._jaxprs.solve)(*self._consts(operands, 2), *sides))
+
+        return trace(solve, self._avals)
+
+    def adjoint(self, is_differentiated: bool) -> Any | None:
+        """(consts, cts of the solution) -> cts of the right side; None where no transposed solution is given.
+
+        Where it is differentiated in turn it is the same primitive, of the transposed map.
+        """
+        if self._jaxprs.transpose_solve is None:
+            return None
+        first = len(self._avals) - self.sides
+
+        def solve(*operands: Any) -> list[Any]:
+            consts, cts = operands[:first], operands[first:]
+            if not is_differentiated:
+                found = jaxpr_as_fun(self._jaxprs.transpose_solve)(*self._consts(consts, 3), *cts)
+            else:
+                turned = [one for part in (1, 0, 3, 2) for one in self._consts(consts, part)]
+                params = {
+                    "const_lengths": self._eqn.params["const_lengths"].transpose(),
+                    "jaxprs": self._jaxprs.transpose(),
+                }
+                found = jax_adapter.bind(self._eqn.primitive, [*turned, *cts], params)
+            return list(found[: self.sides])
+
+        return trace(solve, [*self._avals[:first], *[variable.aval for variable in self._eqn.outvars[: self.sides]]])
