@@ -157,3 +157,21 @@ def top_k(block: Block, eqn: Any) -> Sequence[Value]:
     order[axis], order[last] = order[last], order[axis]
     values, indices = block.b.emit(TopK(eqn.params["k"]), block.b.transpose(x, order))
     return [block.b.transpose(values, order), block.b.transpose(indices, order)]
+
+
+@imports("approx_top_k")
+def approx_top_k(block: Block, eqn: Any) -> Sequence[Value]:
+    """`top_k`, which is exact: it finds whatever JAX's would find, and what that may miss."""
+    (x,) = block.operands(eqn)
+    last = x.type.rank - 1
+    axis = eqn.params["reduction_dimension"] % x.type.rank
+    count = block.result_types(eqn)[0].shape[axis]
+    order = list(range(x.type.rank))
+    order[axis], order[last] = order[last], order[axis]
+    moved = block.b.transpose(x, order)
+    if eqn.params["is_max_k"]:
+        values, indices = block.b.emit(TopK(count), moved)
+    else:
+        values, indices = block.b.emit(TopK(count), block.b.negate(moved))
+        values = block.b.negate(values)
+    return [block.b.transpose(values, order), block.b.transpose(indices, order)]
