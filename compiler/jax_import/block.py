@@ -18,6 +18,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Value
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
+from rematc.ir.ops.structural import StopGradient
 from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
 from rematc.lowering import jax_adapter
 
@@ -96,12 +97,40 @@ class Region:
     captured: tuple[Value, ...]
 
 
+class Varying:
+    """Which values of a graph in the making may have a tangent, found as far as it is written.
+
+    Those are the inexact parameters but for constants, and what follows from them.
+    """
+
+    def __init__(self, b: Builder, constants: dict[int, Value]) -> None:
+        self._b = b
+        self._constants = constants
+        self._found: set[Value] = set()
+        self._params = 0
+        self._equations = 0
+
+    def __contains__(self, value: Value) -> bool:
+        params, equations = self._b.params, self._b.equations
+        if self._params < len(params):
+            fixed = set(self._constants.values())
+            new = params[self._params :]
+            self._found.update([one for one in new if one.type.dtype.is_inexact and one not in fixed])
+            self._params = len(params)
+        for eqn in equations[self._equations :]:
+            if not isinstance(eqn.op, StopGradient) and not self._found.isdisjoint(eqn.operands):
+                self._found.update([one for one in eqn.results if one.type.dtype.is_inexact])
+        self._equations = len(equations)
+        return value in self._found
+
+
 class Block:
     """One jaxpr being imported.
 
     Attributes:
         b: what the equations are written through.
         shared: what is common to the whole import.
+        varying: the values that may have a tangent.
         outer: the block around, whose values this one reads through parameters; None of the outermost.
         loc: the location of every equation, where the jaxpr's own are not the user's.
     """
@@ -114,6 +143,7 @@ class Block:
         self._around = b.loc or (outer.b.loc if outer is not None else None)
         self._env: dict[Any, Value] = {}
         self._constants: dict[int, Value] = {}
+        self.varying = Varying(b, self._constants)
 
     # -- reading equations ---------------------------------------------------------------------------------------
 
@@ -190,7 +220,7 @@ class Block:
             loc: the location of all its equations; by default their own.
         """
         inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc)
-        inner._constants = self._constants
+        inner._constants, inner.varying = self._constants, self.varying
         return inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
 
     def region(self, jaxpr: Any, name: str) -> Region:

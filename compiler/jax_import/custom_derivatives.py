@@ -17,7 +17,6 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
-from rematc.ir.ops.structural import StopGradient
 from rematc.lowering import jax_adapter
 
 _UNTRACED = "the derivative rule of '{name}' cannot be traced: {error}"
@@ -147,12 +146,7 @@ def differentiated_inputs(block: Block, eqn: Any, consts: int = 0) -> list[bool]
     flags = [_is_inexact(atom.aval) and place >= consts for place, atom in enumerate(eqn.invars)]
     if not any(flags):
         return flags
-    varying = {value for value in block.b.params if value.type.dtype.is_inexact}
-    varying.difference_update(block.large_constants().values())
-    for one in block.b.equations:
-        if not isinstance(one.op, StopGradient) and not varying.isdisjoint(one.operands):
-            varying.update([value for value in one.results if value.type.dtype.is_inexact])
-    return [is_set and value in varying for is_set, value in zip(flags, operands, strict=True)]
+    return [is_set and value in block.varying for is_set, value in zip(flags, operands, strict=True)]
 
 
 def _is_inexact(aval: Any) -> bool:
