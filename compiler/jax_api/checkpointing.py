@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
+from jax import checkpoint as jax_checkpoint  # by name: users may put ours in its place
 from jax.extend.core import jaxpr_as_fun
 
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
@@ -173,7 +174,7 @@ class _Region:
         segments: bool,
     ) -> _Region:
         def wrap(flat: Callable[..., Any]) -> Callable[..., Any]:
-            return jax.checkpoint(flat, policy=policy.jax, prevent_cse=prevent_cse)
+            return jax_checkpoint(flat, policy=policy.jax, prevent_cse=prevent_cse)
 
         traced = trace_jax(fun, arguments, function_name(fun), wrap)
         return _Region(traced, _with_derivative(traced, policy.ours, prevent_cse, segments))

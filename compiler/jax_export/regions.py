@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
 from jax import lax
 
 from rematc.compiler.jax_export.evaluating import (
@@ -69,7 +70,7 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
 
     run.__name__ = run.__qualname__ = op.body.name
     prevent_cse = op.prevent_cse is not False if not isinstance(op.prevent_cse, tuple) else op.prevent_cse
-    found: Callable[..., Sequence[Any]] = jax.checkpoint(run, prevent_cse=prevent_cse)
+    found: Callable[..., Sequence[Any]] = jax_checkpoint(run, prevent_cse=prevent_cse)
     return found
 
 
