@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 
+import jax
 import numpy as np
 
 from rematc.compiler.tracing.derivative_order import derivative_order
@@ -265,8 +266,11 @@ class Trace:
         # An array that the function changes between two uses is two constants.
         if known is not None and _has_same_bits(known.copy, array):
             return known.tracer
-        copy = np.array(array, order="C", copy=True)
-        copy.flags.writeable = False
+        copy = array
+        # JAX's arrays do not change, and where they lie in the host's memory `array` is a view of one.
+        if not isinstance(source, jax.Array) or not array.flags.c_contiguous:
+            copy = np.array(array, order="C", copy=True)
+            copy.flags.writeable = False
         # A mask that every layer computes anew is one constant.
         content = (type, hashlib.sha256(_bits(copy).data).digest())
         constant = self._contents.get(content)

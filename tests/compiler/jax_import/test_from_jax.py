@@ -179,3 +179,11 @@ def test_a_function_of_many_nested_calls_is_imported() -> None:
     x = np.ones(2, np.float32)
     found = rematc.from_jax(nested(60))(x)
     np.testing.assert_allclose(found, np.sin(1) + 60, rtol=1e-6)
+
+
+def test_a_large_constant_of_jax_is_not_copied() -> None:
+    table = jnp.asarray(RNG.randn(300, 3).astype(np.float32))
+    lowered = rematc.lower(rematc.from_jax(lambda x: (table * x).sum()), np.ones(3, np.float32))
+    (constant,) = lowered.program.constants
+    assert np.shares_memory(constant, np.asarray(table))
+    assert not constant.flags.writeable
