@@ -267,7 +267,8 @@ class Dispatcher:
         if set(offer) != self._constants.keys(program) or needs != self._needs(program):
             raise _RerouteError(program)
         hidden = [array for arrays in offer.values() for array in arrays]
-        return staged.out_tree.unflatten(jax_adapter.call(program, [*leaves, *hidden]))
+        operands = [jax_adapter.as_words(leaf) for leaf in leaves]
+        return staged.out_tree.unflatten(jax_adapter.call(program, [*operands, *hidden]))
 
     def _stage_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Staged]:
         """The leaves that the program takes, and what the function compiles to for them.

@@ -25,7 +25,7 @@ from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
 from jax._src.lax.lax import _convert_element_type
-from jax._src.random import prng
+from jax._src.random import prng as _prng
 from jax._src.source_info_util import is_user_filename
 from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import ad, batching, mlir
@@ -46,6 +46,8 @@ from rematc.lowering.writer import CALLBACK, Callback
 swap_x64 = jax.enable_x64.swap_local
 restore_x64 = jax.enable_x64.set_local
 
+# Any: JAX leaves the functions that keys are made by without annotations.
+_keys: Any = _prng
 # Any: JAX types neither its primitives nor what MLIR's Python classes are generic in.
 _call_p: Any = Primitive("rematc_call")
 _call_p.multiple_results = True
@@ -331,7 +333,7 @@ def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> Any:
 
 def is_key(dtype: Any) -> bool:
     """Whether an element type is that of typed random keys."""
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def key_layout(dtype: Any) -> tuple[Any, tuple[int, ...]]:
@@ -367,7 +369,8 @@ def pulled_back(rule: Any, residuals: Sequence[Any], cts: Sequence[Any]) -> list
     found = rule.call_wrapped(*residuals, *cts)
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], (list, tuple)):
         found, _ = found  # beside them, since jax 0.12: what the rule wants logged
-    return [ad.instantiate_zeros(replace_rule_output_symbolic_zeros(ct)) for ct in found]
+    instantiate: Any = ad.instantiate_zeros
+    return [instantiate(replace_rule_output_symbolic_zeros(ct)) for ct in found]
 
 
 def function_name(jaxpr: Any) -> str:
@@ -407,10 +410,16 @@ def words_of(aval: Any) -> jax.core.ShapedArray:
     return jax.core.ShapedArray((*aval.shape, *words), element)
 
 
+def as_words(value: Any) -> Any:
+    """An array, or the words of one of typed keys."""
+    dtype = getattr(value, "dtype", None)
+    return value if dtype is None or not is_key(dtype) else key_words(value)
+
+
 def apply_to_words(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """As `apply_equation`, with the words of typed keys in their place."""
     given = [
-        prng.random_wrap(value, impl=atom.aval.dtype._impl) if is_key(atom.aval.dtype) else value
+        _keys.random_wrap(value, impl=atom.aval.dtype._impl) if is_key(atom.aval.dtype) else value
         for atom, value in zip(eqn.invars, operands, strict=True)
     ]
     return [
@@ -429,13 +438,13 @@ def key_function(eqn: Any) -> Callable[..., Any]:
         with eqn.ctx.manager:
             match eqn.primitive.name:
                 case "random_seed":
-                    return prng.random_seed_impl_base(*operands, impl=params["impl"])
+                    return _keys.random_seed_impl_base(*operands, impl=params["impl"])
                 case "random_split":
-                    return prng.random_split_impl_base(aval.dtype._impl, *operands, rank, shape=params["shape"])
+                    return _keys.random_split_impl_base(aval.dtype._impl, *operands, rank, shape=params["shape"])
                 case "random_fold_in":
-                    return prng.random_fold_in_impl_base(aval.dtype._impl, *operands, aval.shape)
+                    return _keys.random_fold_in_impl_base(aval.dtype._impl, *operands, aval.shape)
                 case _:
-                    return prng.random_bits_impl_base(aval.dtype._impl, *operands, rank, **params)
+                    return _keys.random_bits_impl_base(aval.dtype._impl, *operands, rank, **params)
 
     return function
 
@@ -462,9 +471,15 @@ def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:
     return closed(moved), list(jaxpr.consts)
 
 
+def key_generator(dtype: Any) -> str:
+    """The name of the generator of typed keys, as `jax.random.key_impl` gives it."""
+    name: str = dtype._impl.name
+    return name
+
+
 def keys_of_words(words: Any, dtype: Any) -> Any:
     """The array of typed keys that words are."""
-    return prng.random_wrap(words, impl=dtype._impl)
+    return _keys.random_wrap(words, impl=dtype._impl)
 
 
 def weakly_typed(value: Any) -> Any:

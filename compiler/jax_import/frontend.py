@@ -15,6 +15,7 @@ from rematc.compiler.execution.jit import compiled
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
 from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
@@ -117,7 +118,7 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
     trees: list[Any] = []
 
     def flat(*arrays: object) -> list[Any]:
-        leaves, tree = jax.tree_util.tree_flatten(call.call(fun, arrays))
+        leaves, tree = jax.tree_util.tree_flatten(with_words(call.call(fun, arrays)))
         trees.append(tree)
         return leaves
 
@@ -128,6 +129,7 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
     return imported, trees[-1]
 
 
-def _struct(type: TensorType, is_weak: bool) -> jax.ShapeDtypeStruct:
+def _struct(type: TensorType, is_weak: bool) -> Any:
     dtype = jax.dtypes.canonicalize_dtype(type.dtype.numpy)
-    return jax.ShapeDtypeStruct(type.shape, dtype, weak_type=is_weak)
+    struct: Any = jax.ShapeDtypeStruct  # JAX leaves it without annotations
+    return struct(type.shape, dtype, weak_type=is_weak)

@@ -11,12 +11,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import jax
 import numpy as np
 
 from rematc.compiler.execution.jit import compiled
 from rematc.compiler.tracing.arguments import Statics, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
+from rematc.compiler.tracing.typed_keys import Key, with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.core import Value
@@ -24,6 +24,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.logical import Or, ShiftLeft, ShiftRightLogical, Xor
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.types import F32, U8, U16, U32, U64, DType, Kind, TensorType, dtype_of_numpy
+from rematc.lowering import jax_adapter
 
 Rule = Callable[..., Value]
 Shape = tuple[int, ...]
@@ -42,11 +43,12 @@ def fail(message: str) -> NoReturn:
 
 def checked_key(what: str, key: object) -> object:
     """A key: two words, u32[2]. A typed key of JAX's, of the same generator, gives its words."""
-    if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
-        implementation = str(jax.random.key_impl(key))
+    key = with_words(key)
+    if isinstance(key, Key):
+        implementation = jax_adapter.key_generator(key.key_dtype)
         if implementation != "threefry2x32":
             fail(f"{what} takes keys of the generator threefry2x32, got a key of '{implementation}'")
-        key = jax.random.key_data(key)
+        key = key.words
     type = array_type(what, "the key", key)
     if type == KEY:
         return key

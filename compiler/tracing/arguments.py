@@ -11,6 +11,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.tracing.trace import Tracer
+from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
@@ -193,7 +194,7 @@ class CallArguments:
         held = {key for key, _ in fixed}
         positional = tuple(None if index in held else value for index, value in enumerate(args))
         keyword = {name: value for name, value in kwargs.items() if name not in held}
-        paths, tree = jax.tree_util.tree_flatten_with_path((positional, keyword))
+        paths, tree = jax.tree_util.tree_flatten_with_path(with_words((positional, keyword)))
         leaves = tuple([leaf for _, leaf in paths])
         positions = tuple([index for index, leaf in enumerate(leaves) if is_array_like(leaf)])
         params = [] if function is None else _parameters(function)
