@@ -21,6 +21,7 @@ from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.jvp import Jvp, jvp
 from rematc.passes.partial_eval import Residual, partial_eval
+from rematc.passes.simplify import Simplify
 from rematc.passes.transpose import transpose
 
 
@@ -76,7 +77,7 @@ def linearize(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = Non
     Raises CompileError with the equation's location where an op has no jvp.
     """
     differentiated = _only_tangents_of(jvp(graph, wrt), of)
-    joint = CommonSubexpressions().run(differentiated.graph)
+    joint = CommonSubexpressions().run(Simplify().run(differentiated.graph))
     count = len(graph.params)
     is_unknown = [index >= count for index in range(len(joint.params))]
     part = partial_eval(joint, is_unknown, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.core import Equation, Value
+from rematc.ir.ops.arithmetic import Add, Divide, Multiply, Negate, Subtract
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.reduction import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
@@ -70,6 +71,35 @@ def broadcast(s: Scope, eqn: Equation) -> Rewritten:
     if reshaped is None or kept is None:
         return None
     return Application(BroadcastInDim(op.shape, tuple([op.dimensions[d] for d in kept])), reshaped)
+
+
+@rewrites(Add, Subtract, Multiply, Divide)
+def arithmetic_of_broadcasts(s: Scope, eqn: Equation) -> Rewritten:
+    """Two arrays repeated the same way: one repetition of what the arrays make. One may be a repeated number."""
+    x, y = eqn.operands
+    spread_x, spread_y = s.definition(x, BroadcastInDim), s.definition(y, BroadcastInDim)
+    if spread_x is None or spread_y is None:
+        return None
+    number_x, number_y = s.splat(x), s.splat(y)
+    if number_x is not None and number_y is not None:
+        return None
+    op, (small,) = spread_x if number_x is None else spread_y
+    if number_x is not None:
+        pair = (s.emit_splat(number_x, small.type.shape, eqn.loc), small)
+    elif number_y is not None:
+        pair = (small, s.emit_splat(number_y, small.type.shape, eqn.loc))
+    elif spread_x[0] == spread_y[0] and small.type == spread_y[1][0].type:
+        pair = (small, spread_y[1][0])
+    else:
+        return None
+    return Application(op, (s.emit(eqn.op, pair, eqn.loc),))
+
+
+@rewrites(Negate)
+def negated_broadcast(s: Scope, eqn: Equation) -> Rewritten:
+    """A repeated array: repeat what is negated."""
+    spread = s.definition(eqn.operands[0], BroadcastInDim)
+    return None if spread is None else Application(spread[0], (s.emit(eqn.op, spread[1], eqn.loc),))
 
 
 def _without_added_ones(shape: Sequence[int], longer: Sequence[int]) -> list[int] | None:

@@ -94,14 +94,15 @@ class Scope:
             first = array.reshape(-1)[:1]
             if first.tobytes() * array.size == array.tobytes():
                 return self.emit_splat(first.reshape(()), array.shape, loc)
-        return self._emit(Constant.of(array), (), loc)
+        return self.emit(Constant.of(array), (), loc)
 
     def emit_splat(self, scalar: Array, shape: Sequence[int], loc: Location | None) -> Value:
         """A value of this shape, all of whose elements are `scalar`."""
-        value = self._emit(Constant.of(scalar), (), loc)
-        return self._emit(BroadcastInDim(tuple(shape), ()), (value,), loc) if shape else value
+        value = self.emit(Constant.of(scalar), (), loc)
+        return self.emit(BroadcastInDim(tuple(shape), ()), (value,), loc) if shape else value
 
-    def _emit(self, op: Op, operands: tuple[Value, ...], loc: Location | None) -> Value:
+    def emit(self, op: Op, operands: tuple[Value, ...], loc: Location | None) -> Value:
+        """The result of an op of one result, applied before the equation that is rewritten."""
         (type,) = op.infer([value.type for value in operands])
         result = Value(type)
         self.append(Equation(op, operands, (result,), loc))

@@ -151,8 +151,8 @@ class Divide(Binary):
         return b.divide(t, y)
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        # The tangent first: what it meets is z and y, and not one more value to save that follows from them.
-        return b.negate(b.divide(b.multiply(t, z), y))
+        # The tangent first: what it meets is y and z, and not one more value to save that follows from them.
+        return b.negate(b.multiply(b.divide(t, y), z))
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         (ct,), (_, y) = cts, operands
