@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.structural import OptimizationBarrier, is_alias
 
@@ -34,7 +35,7 @@ def predicted_peak(graph: Graph) -> int:
     change = [0] * (len(graph.equations) + 2)
     inside = [0] * (len(graph.equations) + 2)
     for index, eqn in enumerate(graph.equations):
-        inside[index] = max(map(predicted_peak, eqn.op.regions()), default=0)
+        inside[index] = max(map(predicted_peak, eqn.op.regions()), default=0) + _copied(eqn)
         for value in eqn.results:
             if value in stored.values and value not in kept:
                 change[index] += value.type.bytes
@@ -44,6 +45,19 @@ def predicted_peak(graph: Graph) -> int:
         live += now
         peak = max(peak, live + within)
     return peak
+
+
+def _copied(eqn: Equation) -> int:
+    """Bytes of what a convolution reads and writes in another order: XLA's kernels have one order of dimensions."""
+    op = eqn.op
+    if not isinstance(op, Convolution):
+        return 0
+    spatial = range(len(op.window_strides))
+    image = (0, len(spatial) + 1, *[1 + index for index in spatial])
+    kernel = (len(spatial) + 1, len(spatial), *spatial)
+    found = (op.dimensions.input, op.dimensions.kernel, op.dimensions.output)
+    arrays = zip((*eqn.operands, *eqn.results), found, (image, kernel, image), strict=True)
+    return sum(value.type.bytes for value, order, direct in arrays if order != direct)
 
 
 class _Stored:

@@ -45,6 +45,22 @@ def test_a_barrier_is_no_copy() -> None:
     assert peak(PRODUCT.format("x"), "optimization_barrier %0", PRODUCT.format("1")) == plain
 
 
+def test_a_convolution_in_another_order_copies_what_it_reads() -> None:
+    """XLA's kernels take images as [batch, spatial, features]; the gradient of a kernel has the batch as features."""
+
+    def convolution(order: str) -> int:
+        fields = "window_strides=[1], padding=[[0,0]], lhs_dilation=[1], rhs_dilation=[1], window_reversal=[false]"
+        dimensions = f"dimensions={{input={order}, kernel=[2,1,0], output=[0,2,1]}}"
+        text = (
+            "graph @f(%x: f32[4,4,4], %k: f32[1,4,4]) -> (f32[4,4,4]) {"
+            f"%0: f32[4,4,4] = convolution %x, %k {{{fields}, {dimensions}}} return %0 }}"
+        )
+        return predicted_peak(parse(text))
+
+    assert convolution("[0,2,1]") == 0
+    assert convolution("[2,0,1]") == 256
+
+
 def chain(weights: Any, x: Any) -> Any:
     for first, second in weights:
         x = x + np.tanh(np.tanh(x @ first) @ second)
