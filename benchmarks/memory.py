@@ -7,6 +7,7 @@ stands on the whole, unmodified model; beside it JAX with the same policy on eac
 of the model's equations into eight equal runs, each checkpointed. The columns:
 
     temporary   MiB of temporary memory, as XLA says (memory_analysis)
+    predicted   what rematc said of it before XLA saw the program (Lowered.predicted_peak), over it
     products    matrix products and convolutions executed, in loops as often as they run
     GFLOP       as XLA says (cost_analysis), a loop's body counted once
     time        median run time over that of JAX without rematerialization, runs interleaved
@@ -80,6 +81,7 @@ class Built:
 
     variant: Variant
     temporary: int
+    predicted: int | None
     products: int
     flops: float
     seconds: float
@@ -93,6 +95,7 @@ class Row:
     model: str
     variant: Variant
     temporary: int
+    predicted: int | None
     products: int
     flops: float
     compile_seconds: float
@@ -157,11 +160,13 @@ def _build_rematc(model: Model, variant: Variant, arguments: tuple[Any, ...]) ->
 
     loss = model.build(REMATC, wrap if is_local else unwrapped, wrap if variant.placement == "groups" else unwrapped)
     step = rematc.value_and_grad(loss, policy=policy if variant.placement == "whole" else None)
-    compiled = rematc.compile(step, *arguments)
+    lowered = rematc.lower(step, *arguments)
+    compiled = lowered.compile()
     temporary, flops = compiled.memory().temp_bytes, compiled.flops()
     products = _products(compiled.hlo_optimized())
     seconds = compiled.executable.compile_seconds
-    return Built(variant, temporary, products, flops, seconds, lambda: compiled(*arguments))
+    predicted = lowered.predicted_peak()
+    return Built(variant, temporary, predicted, products, flops, seconds, lambda: compiled(*arguments))
 
 
 def _build_jax(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
@@ -188,7 +193,7 @@ def _build_jax(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Bu
     cost: Any = compiled.cost_analysis()
     products = _products(compiled.as_text() or "")
     flops = cost.get("flops", 0.0)
-    return Built(variant, memory.temp_size_in_bytes, products, flops, seconds, lambda: compiled(*arguments))
+    return Built(variant, memory.temp_size_in_bytes, None, products, flops, seconds, lambda: compiled(*arguments))
 
 
 def _products(text: str) -> int:
@@ -206,8 +211,13 @@ def measure(model: Model, policies: Sequence[str], rounds: int) -> list[Row]:
     for variant in variants(model, policies):
         built = build(model, variant, arguments)
         programs.append(built)
-        rows.append(Row(model.name, variant, built.temporary, built.products, built.flops, built.seconds))
-        print(f"{model.name}: {variant}: {built.temporary / 2**20:.0f} MiB", file=sys.stderr, flush=True)
+        figures = (built.temporary, built.predicted, built.products, built.flops, built.seconds)
+        rows.append(Row(model.name, variant, *figures))
+        print(
+            f"{model.name}: {variant}: {built.temporary / 2**20:.0f} MiB, {_predicted(rows[-1])}",
+            file=sys.stderr,
+            flush=True,
+        )
     if rounds:
         _compare_gradients(rows, programs)
         _time(rows, programs, rounds)
@@ -253,13 +263,14 @@ def table(model: Model, rows: Sequence[Row]) -> str:
     lines = [
         f"### {model.name}: {model.about}",
         "",
-        "| program | temporary MiB | products | GFLOP | time | compile s | gradients: to JAX, own |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| program | temporary MiB | predicted | products | GFLOP | time | compile s | gradients: to JAX, own |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
         is_run = row.time is not None
         cells = (
             f"{row.temporary / 2**20:.0f}",
+            _predicted(row),
             f"{row.products}",
             f"{row.flops / 1e9:.1f}",
             f"{row.time:.2f}" if is_run else "",
@@ -268,6 +279,10 @@ def table(model: Model, rows: Sequence[Row]) -> str:
         )
         lines.append(f"| {row.variant} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _predicted(row: Row) -> str:
+    return "" if row.predicted is None else f"{row.predicted / row.temporary:.2f}"
 
 
 def main() -> None:
