@@ -115,14 +115,23 @@ def extremum(block: Block, eqn: Any) -> Sequence[Value]:
 
 
 def _of_complex(block: Block, direction: str, x: Value, y: Value) -> Value:
-    """The greater or lesser of complex numbers; equal ones share the derivative in halves, as of real numbers."""
+    """The greater or lesser of complex numbers; equal ones share the derivative in halves, as of real numbers.
+
+    Where neither wins because a part is NaN it is y, without a derivative if it is NaN itself.
+    """
     b = block.b
-    (x_real, x_imag), (y_real, y_imag) = [(b.real(z), b.imag(z)) for z in (x, y)]
+    (x_real, x_imag), (y_real, y_imag) = parts = [(b.real(z), b.imag(z)) for z in (x, y)]
     same_real = b.compare(x_real, y_real, "EQ")
-    later = b.logical_and(same_real, b.compare(x_imag, y_imag, direction))
-    chosen = b.select(b.logical_or(b.compare(x_real, y_real, direction), later), x, y)
-    is_tie = b.compare(x, y, "EQ")
-    return b.select(is_tie, b.add(b.scale(x, 0.5), b.scale(y, 0.5)), chosen)
+    is_tie = b.logical_and(same_real, b.compare(x_imag, y_imag, "EQ"))
+    half_real, half_imag = [b.add(*[b.scale(part, 0.5) for part in pair]) for pair in zip(*parts, strict=True)]
+
+    def wins(real: Value, imag: Value, other_real: Value, other_imag: Value) -> Value:
+        later = b.logical_and(same_real, b.compare(imag, other_imag, direction))
+        return b.logical_or(b.compare(real, other_real, direction), later)
+
+    rest = b.select(b.compare(y, y, "NE"), b.emit1(StopGradient(), y), y)
+    rest = b.select(is_tie, b.from_parts(half_real, half_imag), rest)
+    return b.select(wins(x_real, x_imag, y_real, y_imag), x, rest)
 
 
 @imports("sign")

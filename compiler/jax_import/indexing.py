@@ -98,7 +98,8 @@ def scatter(block: Block, eqn: Any) -> Sequence[Value]:
         tuple(numbers.operand_batching_dims),
         tuple(numbers.scatter_indices_batching_dims),
     )
-    op = _COMBINED[name](dims, bool(params["indices_are_sorted"]), bool(params["unique_indices"]))
+    make: Any = _COMBINED[name]  # all members have these fields
+    op = make(dims, bool(params["indices_are_sorted"]), bool(params["unique_indices"]))
     if x.type.dtype.kind not in op.kinds or (name == "scatter" and not _replaces(params["update_jaxpr"])):
         return block.fallback(eqn)
     if _mode(eqn) == "CLIP" and dims.scatter_dims_to_operand_dims:
