@@ -54,6 +54,7 @@ class Comparison:
     Attributes:
         planned: products in the module that XLA was given.
         recomputed: how many of them are evaluated a second time.
+        looped: how many of these in loops, where XLA merges nothing with what is outside.
         found: products in the module that XLA runs, as text (a conditional makes it a range).
         merged: how many recomputed products XLA merged.
         where: these by kind and line.
@@ -66,6 +67,7 @@ class Comparison:
 
     planned: int = 0
     recomputed: int = 0
+    looped: int = 0
     found: str = "0"
     merged: int = 0
     where: tuple[Merged, ...] = ()
@@ -97,6 +99,7 @@ def compare_modules(before: str, after: str) -> Comparison:
         compared,
         planned=repetition.all.total(),
         recomputed=repetition.repeated.total(),
+        looped=repetition.looped,
         unseen=compared.unseen + with_vectors,
     )
 

@@ -100,7 +100,7 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     comparison = compare_modules(before, compiled.as_text() or "")
     text: str = lowered.as_text()
     barriers = text.count("stablehlo.optimization_barrier")
-    without = _without(text) if barriers and comparison.recomputed else None
+    without = _without(text) if barriers and comparison.recomputed > comparison.looped else None
     options = barrier_options(jax_adapter.default_platform()) if barriers else {}
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)
@@ -147,6 +147,9 @@ def _judge(comparison: Comparison, barriers: int, temp: int, without: int | None
         return verdict, message, way_out
     if not comparison.recomputed:
         return _without_products(message, barriers)
+    if comparison.recomputed == comparison.looped and verdict != UNDONE:
+        count = f"{comparison.recomputed} products are" if comparison.recomputed > 1 else "1 product is"
+        return KEPT, f"{count} recomputed, all in loops, where XLA merges nothing with what is outside", ""
     if verdict == UNDONE:
         return verdict, message, cure or _WRAP
     if cure:

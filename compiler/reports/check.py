@@ -108,7 +108,7 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
         )
         return UNDONE, message, _WAY_OUT
     notes = _notes(comparison)
-    if looped and not comparison.recomputed:
+    if looped and not comparison.recomputed:  # in loops whose state was not understood
         counts = f"{comparison.planned} products planned, {comparison.found} executed"
         return KEPT, f"kept: recomputation in loops, where XLA merges nothing; {counts}{notes}", ""
     if not comparison.recomputed:
@@ -117,7 +117,10 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
     if comparison.unseen == count:
         reason = "XLA computes such products, most of them with vectors, in other forms"
         return UNKNOWN, f"cannot tell whether {count} recomputed {_products(count)} were kept: {reason}", ""
-    return KEPT, f"kept: {count} recomputed {_products(count)}, {comparison.found} executed in all{notes}", ""
+    where = ""
+    if comparison.looped:
+        where = " in loops" if comparison.looped == count else f", {comparison.looped} of them in loops"
+    return KEPT, f"kept: {count} recomputed {_products(count)}{where}, {comparison.found} executed in all{notes}", ""
 
 
 _WAY_OUT = (

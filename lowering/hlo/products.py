@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rematc.lowering.hlo.branches import branch_names, known_branch
 from rematc.lowering.hlo.module import (
     Computation,
     HloModule,
@@ -26,10 +27,15 @@ from rematc.lowering.hlo.module import (
 )
 from rematc.lowering.hlo.trips import trip_count
 
-#: Library calls that multiply matrices, and that convolve, by how their targets begin. cuBLAS stands for
-#: its counterparts on ROCm too, cuDNN for MIOpen.
-_MATMUL_CALLS = re.compile(r"__cublas\$(lt\$)?(gemm|matmul)|__triton_gemm|__onednn\$(matmul|dot)|__eigen.*[Mm]at[Mm]ul")
-_CONVOLUTION_CALLS = re.compile(r"__cudnn\$conv|__onednn\$conv|__eigen.*[Cc]onv")
+#: Targets of library calls that multiply matrices, and that convolve, by XLA's sources (xla/service/gpu/cublas_cudnn.h,
+#: xla/service/cpu/onednn_contraction_rewriter.cc); none was met in a program run here, where XLA puts products into
+#: fusions. cuBLAS stands for its counterparts on ROCm too, cuDNN for MIOpen. Triton's are fusions, whose computations
+#: have the product itself. Calls that reorder weights (`matmul_reorder`, `convReorderFilter`) are none.
+_MATMUL_CALLS = re.compile(r"__cublas\$(gemm|lt\$matmul(\$f8)?)$|__onednn\$matmul$|__eigen.*[Mm]at[Mm]ul")
+_CONVOLUTION_CALLS = re.compile(
+    r"__cudnn\$conv(Forward|ForwardGraph|BiasActivationForward|BackwardInput|BackwardFilter)$"
+    r"|__onednn\$convolution$|__eigen.*[Cc]onv"
+)
 _TARGET = re.compile(r'custom_call_target="((?:[^"\\]|\\.)*)"')
 _LABELS = re.compile(r"\bdim_labels=(\w+)_(\w+)->(\w+)")
 
@@ -176,7 +182,9 @@ class _Counting:
                 case "while":
                     self._add_loop(instruction, computation, counts)
                 case "conditional":
-                    branches = [self._counts(name) for name in _branches(instruction)]
+                    names = branch_names(instruction)
+                    known = known_branch(instruction, computation, self.module)
+                    branches = [self._counts(name) for name in (names if known is None else names[known : known + 1])]
                     counts.add(_either(branches) if branches else _Counts())
                 case "fusion" | "call" | "async-start":
                     for names in called_computations(instruction).values():
@@ -206,12 +214,6 @@ class _Counting:
         return found
 
 
-def _branches(instruction: Instruction) -> list[str]:
-    called = called_computations(instruction)
-    names = called.get("branch_computations", ())
-    return list(names) or [*called.get("true_computation", ()), *called.get("false_computation", ())]
-
-
 def _callees(computation: Computation) -> list[str]:
     found = [
         name
@@ -239,6 +241,8 @@ def product_of(instruction: Instruction, computation: Computation, module: HloMo
             if _CONVOLUTION_CALLS.match(target):
                 return _convolution(instruction, computation, module, target)
             if _MATMUL_CALLS.match(target):
+                if "contracting_dim" not in instruction.attributes:
+                    return _call_without_dimensions(instruction, computation, module)
                 return _dot(instruction, computation, module)
     return None
 
@@ -265,6 +269,22 @@ def _dot(instruction: Instruction, computation: Computation, module: HloModule) 
     text = f"dot {result}, {terms} term{'s' * (terms != 1)} each"
     is_with_vector = 1 in (rows, columns, terms)
     return Product(math.prod(result.sizes) * terms, text, source_line(instruction, module), is_with_vector)
+
+
+def _call_without_dimensions(instruction: Instruction, computation: Computation, module: HloModule) -> Product | None:
+    """A call that does not say what it contracts, as oneDNN's: [..., m, k] or [..., k, m] by a matrix with n columns.
+
+    The result has an element for each row and column, so that the left operand has k for each of the rows.
+    """
+    result = Shape.of(instruction.shape)
+    shapes = _operand_shapes(instruction, computation)
+    if len(shapes) < 2 or not result.sizes or not math.prod(result.sizes):
+        return None
+    columns = result.sizes[-1]
+    rows = math.prod(result.sizes) // columns
+    terms = math.prod(shapes[0].sizes) // rows
+    text = f"dot {result}, {terms} term{'s' * (terms != 1)} each"
+    return Product(rows * columns * terms, text, source_line(instruction, module), 1 in (rows, columns, terms))
 
 
 def _dimensions(attributes: str, kind: str) -> tuple[int, ...]:

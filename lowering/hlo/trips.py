@@ -55,6 +55,12 @@ def trip_count(loop: Instruction, around: Computation, module: HloModule) -> int
     return max(-(-(end - start) // step.offset), 0)
 
 
+def stride(entry: int, body: Computation, module: HloModule) -> int | None:
+    """What a step adds to an entry of the loop's state; None where that is no constant."""
+    after = _next(entry, body, module)
+    return None if after is None or after.entry != entry else after.offset
+
+
 def _comparison(condition: Computation, module: HloModule) -> tuple[str, _Linear, _Linear] | None:
     """Direction and both sides of the condition's root, looked for in fusions and calls."""
     scope = _Scope(condition, module, None)

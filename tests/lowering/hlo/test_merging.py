@@ -64,14 +64,64 @@ def test_the_same_product_twice_is_a_repetition_through_calls() -> None:
     assert (found.all.total(), found.repeated.total()) == (3, 1)
 
 
-def test_loops_are_apart() -> None:
+def rolled(policy: Any, length: int = 6, xs: Any = None) -> Callable[..., Any]:
     def loss(w: Any, x: Any) -> Any:
-        step = jax.checkpoint(lambda c, _: (jnp.sin(c @ w), None))
-        return jax.lax.scan(step, x, None, 6)[0].sum()
+        step = jax.checkpoint(lambda c, _: (jnp.sin(c @ w), None), policy=policy)
+        return jax.lax.scan(step, x, xs, length)[0].sum()
+
+    return jax.value_and_grad(loss)
+
+
+def test_a_step_that_repeats_the_forward_loops_is_a_repetition() -> None:
+    found = repetition(rolled(None), LAYERS[0], X)
+    assert found.all.total() == 6 * 4  # forward, recompute, two cotangents
+    assert found.repeated.total() == found.looped == 6
+
+
+def test_what_a_loop_saved_is_not_repeated() -> None:
+    found = repetition(rolled(jax.checkpoint_policies.dots_saveable), LAYERS[0], X)
+    assert found.all.total() == 6 * 3
+    assert found.repeated.total() == 0
+
+
+def test_loops_over_other_values_repeat_nothing() -> None:
+    def last(w: Any, x: Any, rows: Any) -> Any:
+        return jax.lax.scan(lambda c, row: (jnp.sin(c @ w + row), None), x, rows)[0].sum()
+
+    rows = np.ones((6, 8, 16), np.float32)
+    twice = repetition(lambda w, x, a, b: last(w, x, a) + last(w, x, b), LAYERS[0], X, rows, rows)
+    assert (twice.all.total(), twice.repeated.total()) == (12, 0)
+    same = repetition(lambda w, x, a: last(w, x, a) + last(w, x, a).sum(), LAYERS[0], X, rows)
+    assert (same.all.total(), same.repeated.total()) == (12, 6)
+    shifted = repetition(lambda w, x, a: last(w, x, a[:-1]) + last(w, x, a[1:]), LAYERS[0], X, rows)
+    assert (shifted.all.total(), shifted.repeated.total()) == (10, 0)
+
+
+def test_a_product_of_another_row_is_another_product() -> None:
+    """A step that multiplies this row and the next one multiplies no row twice."""
+
+    def loss(w: Any, rows: Any) -> Any:
+        def step(i: Any, total: Any) -> Any:
+            return total + (rows[i] @ w).sum() + (rows[i + 1] @ w).sum()
+
+        return jax.lax.fori_loop(0, 5, step, 0.0)
+
+    found = repetition(loss, LAYERS[0], np.ones((6, 8, 16), np.float32))
+    assert (found.all.total(), found.repeated.total()) == (10, 0)
+
+
+@pytest.mark.parametrize("outer", [2, 3])
+def test_loops_of_loops(outer: int) -> None:
+    """The backward pass takes the inner steps of an outer one again, and in each of these the product once more."""
+
+    def loss(w: Any, x: Any) -> Any:
+        inner = jax.checkpoint(lambda c, _: (jnp.sin(c @ w), None))
+        whole = jax.checkpoint(lambda c, _: (jax.lax.scan(inner, c, None, 12 // outer)[0], None))
+        return jax.lax.scan(whole, x, None, outer)[0].sum()
 
     found = repetition(jax.value_and_grad(loss), LAYERS[0], X)
-    assert found.repeated.total() == 0
-    assert found.all.total() == 6 * 4  # forward, recompute, two cotangents
+    assert found.repeated.total() == found.looped == 12 + 12
+    assert found.all.total() == 12 * 5
 
 
 def test_what_only_a_conditional_keeps_apart_is_a_repetition() -> None:
@@ -80,6 +130,14 @@ def test_what_only_a_conditional_keeps_apart_is_a_repetition() -> None:
         return (x @ w).sum() + again.sum()
 
     assert repetition(function, LAYERS[0], X, True).repeated.total() == 1
+
+
+def test_of_branches_the_dearest_counts_and_none_is_there_for_another() -> None:
+    def function(w: Any, x: Any, switch: Any) -> Any:
+        return jax.lax.cond(switch, lambda y: jnp.cos(y @ w) @ w, lambda y: y @ w, x).sum()
+
+    found = repetition(function, LAYERS[0], X, True)
+    assert (found.all.total(), found.repeated.total()) == (2, 0)
 
 
 def test_dead_products_do_not_count() -> None:

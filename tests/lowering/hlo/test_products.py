@@ -130,6 +130,63 @@ custom_call_target="__cudnn$convBackwardFilter"
 """
 
 
+ONEDNN = """HloModule m
+ENTRY %e {
+  %x = f32[8,4,16]{2,1,0} parameter(0)
+  %w = f32[16,32]{1,0} parameter(1)
+  %packed = f32[512]{0} custom-call(%w), custom_call_target="__onednn$matmul_reorder"
+  %y = f32[8,4,32]{2,1,0} custom-call(%x, %packed), custom_call_target="__onednn$matmul", \
+backend_config={"onednn_matmul_config":{"weights_prepacked":true}}
+  %s = f32[8,4,32]{2,1,0} custom-call(%y), custom_call_target="__onednn$softmax"
+  %k = f32[4,3,3,8]{3,2,1,0} parameter(2)
+  %r = f32[4,3,3,8]{3,2,1,0} custom-call(%k), custom_call_target="__cudnn$convReorderFilter", dim_labels=bf01_oi01->bf01
+  %a = s8[64,32]{1,0} parameter(3)
+  ROOT %f8 = (f32[64,16]{1,0}, s8[32]{0}) custom-call(%a, %a), custom_call_target="__cublas$lt$matmul$f8", \
+backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}}
+}
+"""
+
+
+def test_a_call_that_does_not_say_what_it_contracts() -> None:
+    """And calls that only reorder weights are no products. By XLA's sources: no such program is made here."""
+    executed = executed_products(parse_hlo(ONEDNN.replace("\\\n", "")))
+    assert executed.by_size() == {8 * 4 * 32 * 16: 1, 64 * 16 * 32: 1}
+
+
+KEPT_BRANCH = """HloModule m
+%skipped (p: (f32[8,8])) -> f32[8,8] {
+  %p = (f32[8,8]{1,0}) parameter(0)
+  %zero = f32[] constant(0)
+  ROOT %z = f32[8,8]{1,0} broadcast(%zero), dimensions={}
+}
+%taken (q: (f32[8,8])) -> f32[8,8] {
+  %q = (f32[8,8]{1,0}) parameter(0)
+  %x = f32[8,8]{1,0} get-tuple-element(%q), index=0
+  ROOT %d = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+%index (r: f32[8,8]) -> s32[] {
+  %r = f32[8,8]{1,0} parameter(0)
+  %first = f32[1,1]{1,0} slice(%r), slice={[0:1], [0:1]}
+  %bits = s32[1,1]{1,0} bitcast-convert(%first)
+  %one = s32[1,1]{1,0} constant({ /*i0=0*/ {ODD} })
+  %some = s32[1,1]{1,0} or(%bits, %one)
+  ROOT %scalar = s32[] bitcast(%some)
+}
+ENTRY %e {
+  %x = f32[8,8]{1,0} parameter(0)
+  %i = s32[] fusion(%x), kind=kLoop, calls=%index
+  %t = (f32[8,8]{1,0}) tuple(%x)
+  ROOT %c = f32[8,8]{1,0} conditional(%i, %t, %t), branch_computations={%skipped, %taken}
+}
+"""
+
+
+@pytest.mark.parametrize(("number", "found"), [("1", "1"), ("-3", "1"), ("2", "0 to 1")])
+def test_of_an_odd_index_the_second_branch_is_taken(number: str, found: str) -> None:
+    executed = executed_products(parse_hlo(KEPT_BRANCH.replace("ODD", number)))
+    assert str(executed.total) == found
+
+
 def test_libraries_of_gpus() -> None:
     executed = executed_products(parse_hlo(GPU))
     convolution, product = 2 * 8 * 8 * 8 * 4 * 9, 64 * 32 * 16
