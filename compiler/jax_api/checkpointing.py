@@ -20,8 +20,9 @@ from jax.extend.core import jaxpr_as_fun
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
-from rematc.compiler.jax_export.evaluating import differentiable_call
+from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.arguments import Statics, function_name, policy_argument
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.user_location import user_location
@@ -207,11 +208,11 @@ def _with_derivative(
         region, constants = graph()
         given = [words(value, None) for value in (*primals, *constants)]
         parts = linearize(region, (*present, *(False,) * len(constants)))
+        log_residuals(traced.name, parts.residuals, parts.forward)
         results = evaluate(parts.forward, given)
         count = len(region.results)
-        outgoing = iter(evaluate(parts.linear, (*results[count:], *tangents)))
         values = [like(value, aval) for value, aval in zip(results[:count], traced.out_avals, strict=True)]
-        return values, [next(outgoing) if is_set else None for is_set in parts.has_tangent]
+        return values, tangents_of(parts, results[count:], tangents)
 
     return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
 

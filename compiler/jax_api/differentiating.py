@@ -20,7 +20,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, trace_jax
-from rematc.compiler.jax_export.evaluating import differentiable_call
+from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import evaluate
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
 from rematc.compiler.tracing.user_location import user_location
@@ -265,8 +265,7 @@ def _function(graphs: Graphs, strategy: str) -> Callable[..., Sequence[Any]]:
         parts = linearize(graph, present)
         results = evaluate(_passed(parts.forward, strategy), primals)
         count = len(graph.results)
-        given = iter(evaluate(parts.linear, (*results[count:], *tangents)))
-        return results[:count], [next(given) if is_set else None for is_set in parts.has_tangent]
+        return results[:count], tangents_of(parts, results[count:], tangents)
 
     differentiable = differentiable_call(function, forward)
 

@@ -14,7 +14,6 @@ from jax.ad_checkpoint import checkpoint_name
 from rematc.compiler.jax_export.evaluating import exports
 from rematc.ir.core import Equation
 from rematc.ir.ops import collective, effects, structural
-from rematc.ir.policy import CROSSING
 
 
 @exports(structural.Name)
@@ -22,7 +21,7 @@ def name(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`checkpoint_name`; the labels of our own passes are no names of the user's."""
     assert isinstance(eqn.op, structural.Name)
     (x,) = operands
-    return (x if eqn.op.label == CROSSING else checkpoint_name(x, eqn.op.label),)
+    return (x if eqn.op.label.startswith("@") else checkpoint_name(x, eqn.op.label),)
 
 
 @exports(structural.StopGradient)

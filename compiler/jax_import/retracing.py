@@ -85,6 +85,12 @@ def jvp_of(eqn: Any, wrt: Sequence[bool]) -> Any:
     return trace(derivative, [*avals, *[aval for aval, is_set in zip(avals, wrt, strict=True) if is_set]])
 
 
+def _in_type_of(ct: Any, aval: Any) -> Any:
+    if jax_adapter.is_float0(aval.dtype) or jax_adapter.is_key(aval.dtype) or ct.dtype == aval.dtype:
+        return ct
+    return jax.lax.convert_element_type(ct, aval.dtype)
+
+
 def backward_of(eqn: Any) -> Any:
     """The closed jaxpr (residuals, cts of the inexact outputs) -> cts, of an equation that stands for a linear map
     with a backward rule: JAX's `custom_lin`.
@@ -100,6 +106,8 @@ def backward_of(eqn: Any) -> Any:
             np.zeros(aval.shape, aval.dtype) if jax_adapter.is_float0(aval.dtype) else next(given) for aval in outputs
         ]
         found = jax_adapter.pulled_back(rule, arrays[:count], cts)
-        return [ct for ct, is_set in zip(found, is_zero, strict=True) if not is_set]
+        given_back = [ct for ct, is_set in zip(found, is_zero, strict=True) if not is_set]
+        # JAX takes what a rule gives for narrow arguments in float32, too.
+        return [_in_type_of(ct, aval) for ct, aval in zip(given_back, inputs[count:], strict=True)]
 
     return trace(backward, [*inputs[:count], *[aval for aval in outputs if not jax_adapter.is_float0(aval.dtype)]])
