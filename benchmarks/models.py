@@ -82,7 +82,11 @@ class Row:
 def measure_package(package: str, only: Sequence[str], rounds: int, is_double: bool) -> None:
     """Print a line of JSON for each of its losses."""
     jax.config.update("jax_enable_x64", is_double)
-    losses: tuple[Loss, ...] = importlib.import_module(f"benchmarks.losses.{package}").LOSSES
+    try:
+        losses: tuple[Loss, ...] = importlib.import_module(f"benchmarks.losses.{package}").LOSSES
+    except (ImportError, AttributeError) as error:  # what packages for another jax raise
+        print(f"{package}: skipped, cannot be imported with this jax: {error}", file=sys.stderr)
+        return
     for loss in losses:
         if not only or package in only or loss.name in only:
             print(json.dumps(asdict(measure(loss, rounds, is_double))), flush=True)

@@ -31,9 +31,7 @@ PACKAGES = (
     "dynamax",
     "flowjax",
     "lineax",
-    "neural_tangents",
     "keras",
-    "haliax",
     "rlax",
     "transformers",
 )

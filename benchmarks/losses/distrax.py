@@ -1,4 +1,7 @@
-"""Losses of distrax's bijectors and distributions."""
+"""Losses of distrax's bijectors and distributions.
+
+Releases of tensorflow-probability may be behind jax; then distrax needs `tfp-nightly` in its place.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def hidden_markov() -> Built:
             trans_dist=distrax.Categorical(params["moves"]),
             obs_dist=distrax.Normal(params["means"], jnp.exp(params["log_scales"])),
         )
-        return -model.forward(observed)[1]
+        return -model.forward(observed)[0]
 
     return loss, (params, observed)
 

@@ -23,10 +23,10 @@ def _lattice() -> Any:
 
 def dynamics() -> Built:
     displacement, shift = space.periodic(SIDE)
-    params = {"sigma": jnp.ones(()), "epsilon": jnp.ones(())}
+    params = {"sigma": jnp.full((), 1.4), "epsilon": jnp.ones(())}
 
     def loss(params: Any, positions: Any, key: Any) -> Any:
-        potential = energy.lennard_jones_pair(displacement, sigma=params["sigma"], epsilon=params["epsilon"])
+        potential = energy.soft_sphere_pair(displacement, sigma=params["sigma"], epsilon=params["epsilon"])
         start, step = simulate.nvt_langevin(potential, shift, 1e-3, kT=0.1)
         state = start(key, positions)
         state, _ = jax.lax.scan(lambda state, _: (step(state), None), state, None, 10)
