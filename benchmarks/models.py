@@ -1,6 +1,6 @@
 """Losses out of packages that others wrote: rematc beside JAX, on the jax that is installed.
 
-    python benchmarks/models.py [--only equinox,linen-vae] [--quick] [--x64] [--policies nothing,dots] [--json FILE] [--rounds N]
+    python benchmarks/models.py [--only equinox,linen-vae] [--quick] [--x64] [--policies nothing,dots] [--json FILE]
 
 The losses are in benchmarks/losses/, one file a package; `pip install "rematc[models]"` installs the packages, and one
 that is missing is skipped with a line that says so. A package's losses are measured in a process of their own. The
