@@ -55,6 +55,7 @@ class Comparison:
         planned: products in the module that XLA was given.
         recomputed: how many of them are evaluated a second time.
         looped: how many of these in loops, where XLA merges nothing with what is outside.
+        barriers: optimization barriers outside of loops.
         found: products in the module that XLA runs, as text (a conditional makes it a range).
         merged: how many recomputed products XLA merged.
         where: these by kind and line.
@@ -68,6 +69,7 @@ class Comparison:
     planned: int = 0
     recomputed: int = 0
     looped: int = 0
+    barriers: int = 0
     found: str = "0"
     merged: int = 0
     where: tuple[Merged, ...] = ()
@@ -100,6 +102,7 @@ def compare_modules(before: str, after: str) -> Comparison:
         planned=repetition.all.total(),
         recomputed=repetition.repeated.total(),
         looped=repetition.looped,
+        barriers=repetition.barriers,
         unseen=compared.unseen + with_vectors,
     )
 

@@ -10,6 +10,7 @@ import jax
 import jaxlib.version
 
 from rematc.compiler.check.comparison import Comparison, compare_modules
+from rematc.compiler.check.placing import Placed, placed_well
 from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
@@ -39,6 +40,8 @@ class JaxCheck:
             them by itself.
         flops: floating-point operations as JAX compiles it, a loop's body counted once.
         without_flops: the same with the barriers taken out.
+        placed: what the same loss takes under a policy on the whole, which rematc places (`value_and_grad`). None for
+            what is not a gradient of `jax.grad` or `jax.value_and_grad`, or cannot be imported.
     """
 
     verdict: str
@@ -51,6 +54,7 @@ class JaxCheck:
     held_bytes: int | None
     flops: float
     without_flops: float | None
+    placed: Placed | None = None
 
     @property
     def is_effective(self) -> bool | None:
@@ -67,6 +71,9 @@ class JaxCheck:
             lines.append(f"  with the barriers taken out {amount}, {self.without_flops / 1e9:.1f} GFLOP")
         if self.held_bytes is not None:
             lines.append(f"  with barriers that hold {format_bytes(self.held_bytes)}")
+        if self.placed is not None:
+            amount = f"{format_bytes(self.placed.temp_bytes)}, {self.placed.flops / 1e9:.1f} GFLOP"
+            lines.append(f"  with a policy on the whole, '{self.placed.policy}', placed by rematc {amount}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, object]:
@@ -80,8 +87,8 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
         step = jax.jit(jax.value_and_grad(loss))
         print(rematc.check_jax(step, params, batch))
 
-    It is compiled up to three times (as it is; without barriers; with barriers that hold, where this jaxlib drops
-    them) and not run.
+    It is compiled up to four times (as it is; without barriers; with barriers that hold, where this jaxlib drops
+    them; and with the checkpoints where rematc would place them) and not run.
 
     Args:
         function: what `jax.jit` returns, or a function to be handed to it.
@@ -100,7 +107,8 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     comparison = compare_modules(before, compiled.as_text() or "")
     text: str = lowered.as_text()
     barriers = text.count("stablehlo.optimization_barrier")
-    without = _without(text) if barriers and comparison.recomputed > comparison.looped else None
+    is_flat = comparison.recomputed > comparison.looped or not comparison.recomputed
+    without = _without(text) if comparison.barriers and is_flat else None
     options = barrier_options(jax_adapter.default_platform()) if barriers else {}
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)
@@ -117,6 +125,7 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
         held,
         _flops(compiled),
         None if without is None else without[1],
+        placed_well(function, args, lowered.out_info) if barriers and not kwargs else None,
     )
 
 
@@ -146,7 +155,7 @@ def _judge(comparison: Comparison, barriers: int, temp: int, without: int | None
     if verdict == UNKNOWN:
         return verdict, message, way_out
     if not comparison.recomputed:
-        return _without_products(message, barriers)
+        return _without_products(message, barriers, temp, without, cure)
     if comparison.recomputed == comparison.looped and verdict != UNDONE:
         count = f"{comparison.recomputed} products are" if comparison.recomputed > 1 else "1 product is"
         return KEPT, f"{count} recomputed, all in loops, where XLA merges nothing with what is outside", ""
@@ -178,9 +187,10 @@ def _cure(options: CompilerOptions, held: int, temp: int) -> str:
     return f"pass compiler_options={dict(options)} to jax.jit ({effect}), or upgrade to jaxlib 0.12"
 
 
-def _without_products(message: str, barriers: int) -> tuple[str, str, str]:
-    if barriers:
-        count = "1 barrier" if barriers == 1 else f"{barriers} barriers"
-        sentence = f"{count}; products are recomputed in loops only, where XLA merges nothing, or not at all"
-        return KEPT, sentence, ""
-    return NOTHING, f"no checkpoint outside loops leaves a barrier; {message}", ""
+def _without_products(message: str, barriers: int, temp: int, without: int | None, cure: str) -> tuple[str, str, str]:
+    if not barriers:
+        return NOTHING, f"no checkpoint outside loops leaves a barrier; {message}", ""
+    count, saves = ("1 barrier", "saves") if barriers == 1 else (f"{barriers} barriers", "save")
+    if without is not None and (cure or temp >= _NO_GAIN * without):
+        return UNDONE, f"{count}, which {saves} no memory; {message}", cure or _WRAP
+    return KEPT, f"{count}; {message}", ""

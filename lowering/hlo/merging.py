@@ -50,11 +50,13 @@ class Repetition:
         all: how often each is executed.
         merged: the same if those that are equal were merged.
         looped: how many of those repeated stand in loops, where XLA merges nothing with what is outside.
+        barriers: how many optimization barriers stand outside of loops.
     """
 
     all: Counter[Product]
     merged: Counter[Product]
     looped: int = 0
+    barriers: int = 0
 
     @property
     def repeated(self) -> Counter[Product]:
@@ -67,7 +69,7 @@ def repeated_products(module: HloModule) -> Repetition:
     numbering = _Numbering(module)
     if module.entry is not None:
         _Scope(numbering, 1).values(module.computations[module.entry], [], 0)
-    return Repetition(numbering.all, numbering.merged, numbering.looped)
+    return Repetition(numbering.all, numbering.merged, numbering.looped, numbering.barriers)
 
 
 class _Numbering:
@@ -77,6 +79,7 @@ class _Numbering:
         self.all: Counter[Product] = Counter()
         self.merged: Counter[Product] = Counter()
         self.looped = 0
+        self.barriers = 0
         self.bodies: dict[object, int] = {}
         self.body_of: dict[str, int] = {}
         self.seen: dict[object, None] = {}
@@ -193,6 +196,7 @@ class _Scope:
             case "get-tuple-element":
                 return self._element(instruction, operands)
             case "opt-barrier" | "optimization-barrier" if len(operands) == 1:
+                self.numbering.barriers += not self.is_in_loop and self.times > 0
                 return operands[0]
             case "reshape" if len(operands) == 1:
                 return self.numbers.reshaped(operands[0], Shape.of(instruction.shape))

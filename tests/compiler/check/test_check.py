@@ -14,7 +14,9 @@ import pytest
 
 import rematc
 from rematc.compiler.check.comparison import compare_modules
+from rematc.compiler.check.placing import placed_well
 from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
+from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering.jax_adapter import is_jaxlib_before
 
@@ -205,15 +207,66 @@ def test_jax_with_one_checkpoint_around_all() -> None:
     assert "wrap smaller parts" in check.way_out
 
 
-def test_jax_in_loops() -> None:
-    def loss(w: Any, x: Any) -> Any:
-        return jax.lax.scan(jax.checkpoint(lambda c, _: (jnp.sin(c @ w), None)), x, None, 6)[0].sum()
+def test_jax_with_a_policy_around_all() -> None:
+    loss = jax.checkpoint(chain_loss(jnp, same), policy=jax.checkpoint_policies.dots_saveable)
+    check = rematc.check_jax(jax.value_and_grad(loss), *chain_arguments())
+    assert check.verdict == UNDONE
+    assert check.message.startswith("1 barrier, which saves no memory; no product is recomputed")
+    assert check.placed is not None and check.placed.policy == "dots"
+    assert f"'dots', placed by rematc {format_bytes(check.placed.temp_bytes)}" in str(check)
 
+
+def rolled(policy: Any = None) -> Callable[..., Any]:
+    def loss(w: Any, x: Any) -> Any:
+        step = jax.checkpoint(lambda c, _: (jnp.sin(c @ w), None), policy=policy)
+        return jax.lax.scan(step, x, None, 6)[0].sum()
+
+    return loss
+
+
+def test_jax_in_loops() -> None:
     weights, x = chain_arguments()
     shape: Any = jax.ShapeDtypeStruct
-    check = rematc.check_jax(jax.jit(jax.value_and_grad(loss)), weights[0], shape(x.shape, x.dtype))
+    check = rematc.check_jax(jax.jit(jax.value_and_grad(rolled())), weights[0], shape(x.shape, x.dtype))
     assert check.verdict == KEPT
+    assert check.message.startswith("6 products are recomputed, all in loops")
+    assert check.without_bytes is None
     assert check.as_dict()["verdict"] == "kept"
+    saved = rematc.check_jax(jax.value_and_grad(rolled(jax.checkpoint_policies.dots_saveable)), weights[0], x)
+    assert saved.verdict == KEPT
+    assert "no product is recomputed" in saved.message
+    assert (check.comparison.looped, saved.comparison.looped) == (6, 0)
+
+
+@pytest.mark.parametrize(
+    ("derivative", "argnums", "has_aux"),
+    [(jax.value_and_grad, 0, False), (jax.grad, 1, False), (jax.grad, (0, 1), True), (jax.value_and_grad, 1, True)],
+)
+def test_what_it_would_cost_placed_well(derivative: Any, argnums: Any, has_aux: bool) -> None:
+    loss, (weights, x) = chain_loss(jnp, same), chain_arguments()
+    arguments = (weights[:2], x)
+
+    def with_aux(weights: Any, x: Any) -> Any:
+        return loss(weights, x), {"rows": x.sum(axis=1)}
+
+    step = jax.jit(derivative(jax.checkpoint(with_aux if has_aux else loss), argnums=argnums, has_aux=has_aux))
+    placed = placed_well(step, arguments, step.lower(*arguments).out_info)
+    assert placed is not None
+    assert placed.policy == "nothing"
+    ours = rematc.value_and_grad(chain_loss(np, same), argnums, policy="nothing")
+    expected = rematc.compile(ours, *arguments).memory().temp_bytes
+    assert abs(placed.temp_bytes - expected) <= 0.1 * expected
+
+
+def test_what_is_no_gradient_is_not_placed() -> None:
+    """A whole training step is not taken apart, and neither is what cannot be imported."""
+
+    def train(weights: Any, x: Any) -> Any:
+        value, gradients = jax.value_and_grad(chain_loss(jnp, jax.checkpoint))(weights, x)
+        return value, [w - 0.1 * gradient for w, gradient in zip(weights, gradients, strict=True)], value
+
+    step = jax.jit(train)
+    assert placed_well(step, chain_arguments(), step.lower(*chain_arguments()).out_info) is None
 
 
 def test_jax_takes_functions() -> None:
