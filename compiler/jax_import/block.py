@@ -67,12 +67,14 @@ class Shared:
         fallbacks: the primitives that came in without a rule of their own, each with where it was met first.
         policies: the user's policies of the regions around, which are asked about each equation; outer ones first.
         jaxprs: what JAX was asked to trace for equations, by what makes them alike.
+        is_in_adjoint: whether what is imported is the adjoint of a linear map, which is never transposed itself.
     """
 
     constants: dict[int, Any] = field(default_factory=dict)
     fallbacks: dict[str, Location | None] = field(default_factory=dict)
     policies: list[AskedPolicy] = field(default_factory=list)
     jaxprs: dict[Any, Any] = field(default_factory=dict)
+    is_in_adjoint: bool = False
 
     @contextmanager
     def asking(self, policy: AskedPolicy) -> Iterator[None]:

@@ -19,7 +19,7 @@ from rematc.ir.core import Op, Types, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.structural import Name
-from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy
+from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.lowering import jax_adapter
 from rematc.passes import policies
 
@@ -58,6 +58,9 @@ _PRIMITIVES = {
     "compare": "eq",
     "broadcast_in_dim": "broadcast_in_dim",
 }
+
+
+_STRENGTH = (Save, Offload, Recompute)
 
 
 def policy_of(policy: JaxPolicy | None, depth: int) -> Policy | None:
@@ -148,9 +151,10 @@ class AskedPolicy(policies.BuiltinPolicy):
         return Name(_written(self.label, self._ask(eqn.primitive, avals, eqn.params)))
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        for name in names:
-            if name.startswith(f"{self.label}:"):
-                return (_read(name),)
+        answers = [_read(name) for name in names if name.startswith(f"{self.label}:")]
+        if answers:
+            # A value and its names are one: the strongest answer counts.
+            return (min(answers, key=lambda one: _STRENGTH.index(type(one))),)
         described = _described(op, operands)
         if described is None:
             return (RECOMPUTE,)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.extend.core import jaxpr_as_fun
 
-from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.jax_import.block import Block, Region, imports
 from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, inexact_outputs, traced_jvp
 from rematc.compiler.jax_import.retracing import trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
@@ -29,18 +29,13 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
     count, outputs = len(eqn.invars), len(eqn.outvars)
     of = (*inexact_outputs(eqn)[: solution.sides], *(False,) * (outputs - solution.sides))
     rule, reason = traced_jvp(eqn, wrt, "custom_linear_solve")
-    order = derivative_order()
-    parts = {"body": solution.body(), "rule": rule, "adjoint": solution.adjoint(order > 0)}
-    present = {name: jaxpr for name, jaxpr in parts.items() if jaxpr is not None}
-    with of_order(max(order - 1, 0)):
-        made, captured = block.regions(list(present.values()), [f"linear_solve_{name}" for name in present])
-    graphs = dict(zip(present, made, strict=True))
-    adjoint = graphs.get("adjoint")
+    regions, captured = _with_common_captures(_parts(block, solution, rule))
     flags = (False,) * len(captured)
     linear = (*flags, *(index >= count - solution.sides for index in range(count)))
+    adjoint = regions.get("adjoint")
     op = CustomJvp(
-        graphs["body"],
-        _without_aux(graphs["rule"], outputs, sum(of)) if rule is not None else None,
+        regions["body"],
+        _without_aux(regions["rule"], outputs, sum(of)) if rule is not None else None,
         (*flags, *wrt),
         of,
         adjoint=adjoint,
@@ -48,6 +43,38 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
         reason=reason,
     )
     return block.b.emit(op, *captured, *block.operands(eqn))
+
+
+def _parts(block: Block, solution: _Solution, rule: Any | None) -> dict[str, Region]:
+    """The graphs of an op by what they are.
+
+    The adjoint is differentiated as often as the solution, the rule once less. The solution that the adjoint is has no
+    adjoint of its own: where it is differentiated its rule is, in which the tangents are solved for.
+    """
+    order, is_in_adjoint = derivative_order(), block.shared.is_in_adjoint
+    block.shared.is_in_adjoint = False
+    with of_order(max(order - 1, 0)):
+        parts = {"body": block.region(solution.body(), "linear_solve")}
+        if rule is not None:
+            parts["rule"] = block.region(rule, "linear_solve_jvp")
+    jaxpr = None if is_in_adjoint else solution.adjoint(order > 0)
+    if jaxpr is not None:
+        block.shared.is_in_adjoint = True
+        parts["adjoint"] = block.region(jaxpr, "linear_solve_adjoint")
+    block.shared.is_in_adjoint = is_in_adjoint
+    return parts
+
+
+def _with_common_captures(regions: dict[str, Region]) -> tuple[dict[str, Graph], tuple[Value, ...]]:
+    """The graphs with all that any of them captures as their first parameters."""
+    captured = tuple(dict.fromkeys(value for region in regions.values() for value in region.captured))
+    graphs = {}
+    for name, region in regions.items():
+        graph, count = region.graph, len(region.captured)
+        own = dict(zip(region.captured, graph.params, strict=False))
+        front = [own.get(value) or Value(value.type) for value in captured]
+        graphs[name] = Graph(graph.name, (*front, *graph.params[count:]), graph.equations, graph.results)
+    return graphs, captured
 
 
 def _without_aux(rule: Graph, outputs: int, tangents: int) -> Graph:

@@ -1,0 +1,100 @@
+"""Primitives without an import rule: through JAX's own lowering and derivative, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+import rematc
+from rematc.compiler.jax_import.frontend import Fallbacks
+from rematc.ir.errors import CompileError
+from tests.support.jax_programs import assert_like_jax
+
+# Results are trees, which tests know and types do not.
+from_jax: Any = rematc.from_jax
+
+X = jnp.asarray([0.5, -1.2, 2.0], jnp.float32)
+
+
+def primitive(name: str, meaning: Any, rule: Any = None) -> Any:
+    """A primitive of somebody's package: elementwise, with a lowering, perhaps with a derivative."""
+    rules: Any = ad
+    batchers: Any = batching
+    made: Any = Primitive(name)
+    made.def_impl(meaning)
+    made.def_abstract_eval(lambda x, *_: x)
+    mlir.register_lowering(made, mlir.lower_fun(meaning, multiple_results=False))
+    if rule is not None:
+        rules.defjvp2(made, *rule)
+    batchers.defbroadcasting(made)
+    return made
+
+
+twist = primitive(
+    "twist", lambda x, y: jnp.sin(x) * y, [lambda t, r, x, y: t * jnp.cos(x) * y, lambda t, r, x, y: 3 * t]
+)
+plain = primitive("plain", lambda x: x * x + 1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: twist.bind(x, x + 1),
+        lambda x: jax.lax.scan(lambda c, a: (twist.bind(c, a), c), x[0], x)[0],
+        jax.checkpoint(lambda x: jnp.exp(twist.bind(x, x))),
+    ],
+    ids=["alone", "in a scan", "in a checkpoint"],
+)
+def test_its_lowering_is_its_meaning_and_the_rule_of_jax_its_derivative(function: Any) -> None:
+    assert_like_jax(function, X)
+
+
+def test_its_second_derivative_is_that_of_the_rule() -> None:
+    def slope(api: Any, wrap: Any) -> Any:
+        return api.grad(api.grad(wrap(lambda x: twist.bind(x, x * x))))(jnp.float32(0.4))
+
+    np.testing.assert_allclose(slope(rematc, from_jax), slope(jax, lambda f: f), rtol=1e-5)
+
+
+def test_without_a_rule_only_the_derivative_is_an_error() -> None:
+    function: Any = from_jax(lambda x, y: (plain.bind(x) * y).sum())
+    np.testing.assert_allclose(function(X, X), ((X * X + 1) * X).sum(), rtol=1e-6)
+    gradient: Any = rematc.grad(function, 1)(X, X)
+    np.testing.assert_allclose(gradient, X * X + 1)
+    with pytest.raises(
+        CompileError, match=r"'plain' is differentiated.*Differentiation rule for 'plain' not"
+    ) as caught:
+        rematc.grad(function)(X, X)
+    assert caught.value.loc is not None
+    assert caught.value.loc.file == __file__
+
+
+def test_the_trace_says_what_came_in_so() -> None:
+    low = rematc.lower(from_jax(lambda x: plain.bind(twist.bind(x, x))), X)
+    (note,) = [record for record in low.records if isinstance(record, Fallbacks)]
+    assert sorted(note.primitives) == ["plain", "twist"]
+    assert all(loc is not None and loc.file == __file__ for loc in note.primitives.values())
+
+
+def test_without_a_lowering_it_is_an_error_that_says_so() -> None:
+    lost: Any = Primitive("lost")
+    lost.def_abstract_eval(lambda x: x)
+    with pytest.raises(CompileError, match="JAX's 'lost' has no import rule, and its own lowering") as caught:
+        rematc.trace(from_jax(lost.bind), X)
+    assert caught.value.loc is not None
+    assert caught.value.loc.file == __file__
+
+
+def test_shard_map_inside_is_an_error_with_advice() -> None:
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    partition: Any = jax.sharding.PartitionSpec
+    spec = partition("i")
+    function = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
+    with pytest.raises(CompileError, match="apply rematc inside of the function that shard_map maps"):
+        rematc.trace(from_jax(function), X)
