@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.stablehlo.elementwise import total_order_key
 from rematc.ir.core import OPS, Op, Value
 from rematc.ir.ops.arithmetic import Clamp, IntegerPower, Maximum, Minimum, Sign
 from rematc.ir.ops.bessel import BesselIe
@@ -102,6 +103,15 @@ def same(block: Block, eqn: Any) -> Sequence[Value]:
 def compare(block: Block, eqn: Any) -> Sequence[Value]:
     """`compare`."""
     return block.b.emit(Compare(eqn.primitive.name.upper()), *alike(block, block.operands(eqn)))
+
+
+@imports("eq_to", "le_to", "lt_to")
+def compare_in_total_order(block: Block, eqn: Any) -> Sequence[Value]:
+    """`compare`, of floats in IEEE 754's total order: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+    x, y = alike(block, block.operands(eqn))
+    if x.type.dtype.is_float:
+        x, y = total_order_key(block.b, x), total_order_key(block.b, y)
+    return block.b.emit(Compare(eqn.primitive.name.removesuffix("_to").upper()), x, y)
 
 
 @imports("max", "min")

@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, with_jvp
+from rematc.compiler.jax_import.retracing import trace
+from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
+from rematc.lowering import jax_adapter
 
 
 @imports("cholesky")
 def cholesky(block: Block, eqn: Any) -> Sequence[Value]:
-    """`cholesky`, the lower factor."""
+    """`cholesky`, the lower factor, with JAX's derivative: it reads both triangles, of which the op has the lower.
+
+    They differ where a matrix is no result of symmetric operations: JAX's gradient is not symmetric there.
+    """
+    if derivative_order() and any(differentiated_inputs(block, eqn)):
+        avals = [atom.aval for atom in eqn.invars]
+        return with_jvp(block, eqn, trace(lambda *arrays: jax_adapter.apply_equation(eqn, arrays), avals), 0)
     return block.b.emit(Cholesky(True), *block.operands(eqn))
 
 

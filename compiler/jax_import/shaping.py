@@ -8,7 +8,9 @@ from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.ir.core import Value
+from rematc.ir.ops.logical import ShiftRightLogical
 from rematc.ir.ops.structural import Iota, OptimizationBarrier
+from rematc.ir.types import U64, TensorType
 
 
 @imports("broadcast_in_dim")
@@ -124,6 +126,18 @@ def iota(block: Block, eqn: Any) -> Sequence[Value]:
     if type.dtype.is_bool:
         block.fail(eqn, "counts in booleans; count in integers and convert")
     return block.b.emit(Iota(type, eqn.params["dimension"]))
+
+
+@imports("iota_2x32_shape")
+def iota_2x32_shape(block: Block, eqn: Any) -> Sequence[Value]:
+    """The number of each element in row-major order: the upper half of its 64 bits, and the lower half."""
+    type = block.result_types(eqn)[0]
+    if type.size < 2**32:
+        counted = block.b.iota(type.with_shape((type.size,)), 0)
+        return [block.b.zeros(type), block.b.reshape(counted, type.shape)]
+    counted = block.b.reshape(block.b.iota(TensorType(U64, (type.size,)), 0), type.shape)
+    upper = block.b.emit1(ShiftRightLogical(), counted, block.b.full(counted.type, 32))
+    return [block.b.convert(upper, type.dtype), block.b.convert(counted, type.dtype)]
 
 
 @imports("optimization_barrier")

@@ -117,7 +117,7 @@ def top_k(block: Block, operation: Any) -> Sequence[Value]:
         nan = block.constants.get(alike.operands[1])
         if compared and compared.op == Compare("NE") and compared.operands == same and _are_nan(nan):
             return block.b.emit(TopK(k), alike.operands[2])
-    _, indices = block.b.emit(TopK(k), total_order_key(block, x))
+    _, indices = block.b.emit(TopK(k), total_order_key(block.b, x))
     return [take_along(block.b, x, indices, x.type.rank - 1), indices]
 
 

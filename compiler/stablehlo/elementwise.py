@@ -197,16 +197,16 @@ def compare(block: Block, operation: Any) -> Sequence[Value]:
     x, y = block.operands(operation)
     direction = found.choice("comparison_direction")
     if found.choice("compare_type") == "TOTALORDER" and x.type.dtype.is_float:
-        x, y = total_order_key(block, x), total_order_key(block, y)
+        x, y = total_order_key(block.b, x), total_order_key(block.b, y)
     return block.b.emit(Compare(direction), x, y)
 
 
-def total_order_key(block: Block, x: Value) -> Value:
+def total_order_key(b: Builder, x: Value) -> Value:
     """Integers that compare as the floats do in IEEE 754's totalOrder: -NaN, -inf, ..., -0, 0, ..., inf, NaN.
 
     A float's bits read as a signed integer are in order where the sign is clear; else all others are turned around.
     """
-    b, bits = block.b, x.type.dtype.bits
+    bits = x.type.dtype.bits
     integers = TensorType(DTYPES[f"i{bits}"], x.type.shape)
     raw = b.emit1(BitcastConvert(integers.dtype), b.emit1(StopGradient(), x))
     last = b.full(integers, bits - 1)

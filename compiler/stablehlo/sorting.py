@@ -102,7 +102,7 @@ def _column(block: Block, key: Key, x: Value, descending: bool) -> Value:
     turns = (key.direction == "GT") != descending
     if x.type.dtype.is_float and (turns or not _is_plain(key)):
         zero = b.zeros(x.type)
-        x = total_order_key(block, b.select(b.compare(x, zero, "EQ"), zero, x) if _is_plain(key) else x)
+        x = total_order_key(b, b.select(b.compare(x, zero, "EQ"), zero, x) if _is_plain(key) else x)
     return b.emit1(Not(), x) if turns else x
 
 
