@@ -26,7 +26,7 @@ from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
 from jax._src.lax.lax import _convert_element_type
 from jax._src.random import prng as _prng
-from jax._src.source_info_util import is_user_filename
+from jax._src.source_info_util import Scope, is_user_filename
 from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
@@ -314,9 +314,10 @@ def _code_location(code: Any, instruction: int) -> Location:
     )
 
 
-def scope_of(eqn: Any) -> str:
-    """The names that `jax.named_scope` gave around an equation, joined by `/`."""
-    return str(eqn.source_info.name_stack)
+def scopes_of(eqn: Any) -> tuple[str, ...]:
+    """The names that `jax.named_scope` gave around an equation, outer ones first, as far as its jaxpr reaches."""
+    stack = eqn.source_info.name_stack.stack
+    return tuple([entry.name for entry in stack if isinstance(entry, Scope)]) if stack else ()
 
 
 def is_library_function(jaxpr: Any) -> bool:

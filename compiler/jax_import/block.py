@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -135,10 +136,20 @@ class Block:
         varying: the values that may have a tangent.
         outer: the block around, whose values this one reads through parameters; None of the outermost.
         loc: the location of every equation, where the jaxpr's own are not the user's.
+        scopes: the names of `jax.named_scope` around all of it.
     """
 
-    def __init__(self, b: Builder, shared: Shared, outer: Block | None = None, loc: Location | None = None) -> None:
+    def __init__(
+        self,
+        b: Builder,
+        shared: Shared,
+        outer: Block | None = None,
+        loc: Location | None = None,
+        scopes: tuple[str, ...] = (),
+    ) -> None:
         self.b = b
+        self.scopes = scopes
+        self._current = scopes
         self.shared = shared
         self.outer = outer
         self.loc = loc
@@ -168,7 +179,12 @@ class Block:
 
     def location(self, eqn: Any) -> Location | None:
         """The user's line that an equation comes from."""
-        return self.loc or jax_adapter.equation_location(eqn) or self._around
+        loc = self.loc or jax_adapter.equation_location(eqn)
+        if loc is None:
+            return self._around
+        scopes = self.scopes if self.loc is None else ()
+        scopes += jax_adapter.scopes_of(eqn)
+        return _scoped(loc, scopes) if scopes else loc
 
     def fail(self, eqn: Any, what: str) -> NoReturn:
         """Raise CompileError at the equation: `JAX's 'sort' <what>`."""
@@ -221,7 +237,7 @@ class Block:
             operands: the values of its inputs.
             loc: the location of all its equations; by default their own.
         """
-        inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc)
+        inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc, self._current)
         inner._constants, inner.varying = self._constants, self.varying
         return inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
 
@@ -245,7 +261,7 @@ class Block:
 
     def _graph(self, jaxpr: Any, name: str) -> tuple[Graph, list[Any]]:
         """A closed jaxpr as a graph, and the large arrays that are its first parameters."""
-        inner = Block(Builder(name), self.shared, self, self.loc)
+        inner = Block(Builder(name), self.shared, self, self.loc, self._current)
         operands = [inner.b.parameter(type_of(variable.aval)) for variable in jaxpr.jaxpr.invars]
         results = inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
         large = inner.large_constants()
@@ -266,6 +282,7 @@ class Block:
     def _equation(self, eqn: Any) -> None:
         rule = RULES.get(eqn.primitive.name)
         self.b.loc = loc = self.location(eqn)
+        self._current = self.scopes + jax_adapter.scopes_of(eqn)
         try:
             results = self._applied(rule, eqn)
             if self.shared.policies:
@@ -301,6 +318,12 @@ def _has_keys(eqn: Any) -> bool:
     return any(
         jax_adapter.is_key(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars) if hasattr(atom.aval, "dtype")
     )
+
+
+@lru_cache(maxsize=1 << 12)
+def _scoped(loc: Location, scopes: tuple[str, ...]) -> Location:
+    """A location whose function stands in these scopes: many layers have one line."""
+    return replace(loc, function="/".join((*scopes, loc.function)))
 
 
 def as_numpy(array: Any) -> Array:

@@ -187,3 +187,21 @@ def test_a_large_constant_of_jax_is_not_copied() -> None:
     (constant,) = lowered.program.constants
     assert np.shares_memory(constant, np.asarray(table))
     assert not constant.flags.writeable
+
+
+def test_named_scopes_tell_layers_of_one_line_apart() -> None:
+    @jax.jit
+    def layer(x: Any) -> Any:
+        with jax.named_scope("attention"):
+            return jnp.sin(x)
+
+    def model(x: Any) -> Any:
+        for index in range(2):
+            with jax.named_scope(f"layer_{index}"):
+                x = layer(x)
+        return jax.lax.scan(lambda x, _: (jax.named_scope("step")(jnp.cos)(x), None), x, None, 2)[0]
+
+    lowered = rematc.lower(rematc.from_jax(model), np.ones(3, np.float32))
+    found = [eqn.loc.function for eqn in lowered.graph.equations if eqn.op.name == "sine" and eqn.loc is not None]
+    name = "test_named_scopes_tell_layers_of_one_line_apart.<locals>.layer".rpartition("<locals>.")[2]
+    assert found == [f"layer_0/attention/{name}", f"layer_1/attention/{name}"]
