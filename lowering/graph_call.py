@@ -53,10 +53,10 @@ def call_graph(graph: Graph, operands: Sequence[Any], rules: GraphRules) -> list
 
 def _abstract_evaluate(*operands: Any, graph: Graph, rules: GraphRules) -> tuple[list[Any], frozenset[Any]]:
     avals = [jax_adapter.abstract_value(type) for type in graph.result_types]
-    varying = frozenset().union(*[getattr(operand, "vma", frozenset()) for operand in operands])
+    varying = [operand for operand in operands if jax_adapter.varying_axes(operand)]
     if varying:
-        # Inside shard_map: a result differs from device to device as its operands do.
-        avals = [aval.update(vma=varying) for aval in avals]
+        # Inside shard_map callers let all operands differ alike, and so do the results.
+        avals = [jax_adapter.with_varying_axes(aval, varying[0]) for aval in avals]
     return avals, jax_adapter.effects_of(graph.effect)
 
 
@@ -113,15 +113,15 @@ def _transpose(cts: Sequence[Any], *operands: Any, graph: Graph, rules: GraphRul
 
 
 def _batch(axis: Any, operands: Sequence[Any], dimensions: Sequence[Any], *, graph: Graph, rules: GraphRules) -> Any:
-    is_batched = [dimension is not batching.not_mapped for dimension in dimensions]
+    is_batched = [dimension is not None for dimension in dimensions]
     moved = [
-        batching.moveaxis(operand, dimension, 0) if is_set else operand
+        jax.numpy.moveaxis(operand, dimension, 0) if is_set else operand
         for operand, dimension, is_set in zip(operands, dimensions, is_batched, strict=True)
     ]
     name = axis.name if isinstance(axis.name, str) else None
     batched, results_batched = rules.vmap(graph, is_batched, axis.size, name)
     results = call_graph(batched, moved, rules)
-    return results, [0 if is_set else batching.not_mapped for is_set in results_batched]
+    return results, [0 if is_set else None for is_set in results_batched]
 
 
 _graph_p.def_effectful_abstract_eval(_abstract_evaluate)

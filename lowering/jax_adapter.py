@@ -486,3 +486,17 @@ def keys_of_words(words: Any, dtype: Any) -> Any:
 def weakly_typed(value: Any) -> Any:
     """An array whose element type yields to those that it meets, as a Python number's does."""
     return _convert_element_type(value, weak_type=True)
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """The axes of `shard_map`, with its checks on, along which a value may differ from device to device."""
+    manual = getattr(aval, "mat", None)
+    return frozenset() if manual is None else frozenset(manual.varying)
+
+
+def with_varying_axes(aval: Any, like: Any) -> Any:
+    """An abstract value on the devices of another one, which differs from device to device as that does."""
+    spec = jax.sharding.PartitionSpec(*(None,) * aval.ndim)
+    return like.update(
+        shape=aval.shape, dtype=aval.dtype, weak_type=False, sharding=like.sharding.update(spec=spec)
+    )

@@ -20,7 +20,7 @@ from jax.extend.core import jaxpr_as_fun
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
-from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
+from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.compiler.jax_export.exporting import evaluate
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.arguments import Statics, function_name, policy_argument
@@ -181,14 +181,13 @@ class _Region:
         return _Region(traced, _with_derivative(traced, policy.ours, prevent_cse, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
-        results = self.call(*arrays, *self.traced.captured)
+        results = self.call(*varied([*arrays, *self.traced.captured], self.traced.axes))
         return jax.tree_util.tree_unflatten(self.traced.out_tree, results)
 
 
 def _with_derivative(
     traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...], segments: bool
 ) -> Callable[..., Sequence[Any]]:
-    body = jaxpr_as_fun(_inside(traced.jaxpr))
     imported: list[tuple[Graph, tuple[Any, ...]]] = []
 
     def graph() -> tuple[Graph, tuple[Any, ...]]:
@@ -214,12 +213,14 @@ def _with_derivative(
         values = [like(value, aval) for value, aval in zip(results[:count], traced.out_avals, strict=True)]
         return values, tangents_of(parts, results[count:], tangents)
 
+    def unlike(*operands: Any) -> tuple[Any, ...]:
+        # The jaxpr was traced as if all devices had the same values; jax.lax tells them apart again.
+        region, constants = graph()
+        results = evaluate(region, [words(value, None) for value in (*operands, *constants)])
+        return tuple([like(value, aval) for value, aval in zip(results, traced.out_avals, strict=True)])
+
+    body = unlike if traced.axes else jaxpr_as_fun(traced.jaxpr)
     return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
-
-
-def _inside(jaxpr: Any) -> Any:
-    """The jaxpr as it is: JAX's own equation of `jax.checkpoint` and what it reads."""
-    return jaxpr
 
 
 def _with_policy(graph: Graph, policy: Policy) -> Graph:

@@ -19,7 +19,7 @@ from rematc.compiler.execution.programs import collection_paused, default_pipeli
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.remembering import Remembered
-from rematc.compiler.jax_api.traced import TracedCall, trace_jax
+from rematc.compiler.jax_api.traced import TracedCall, summed, trace_jax
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import evaluate
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
@@ -175,7 +175,8 @@ class _Gradient:
         results = self.call(*traced.operands(arguments.arrays, self.constants))
         count = len(traced.out_avals)
         given = iter(results[count:])
-        gradients = [next(given) if is_set else None for is_set in self.differentiated]
+        pairs = zip(arguments.arrays, self.differentiated, strict=True)
+        gradients = [summed(next(given), array, traced.axes) if is_set else None for array, is_set in pairs]
         found = chosen(self.wanted.argnums, arguments.positional(gradients))
         return traced.outputs(results[:count]), found
 

@@ -11,7 +11,8 @@ import jax.tree_util
 from rematc.compiler.execution.programs import default_pipeline, run_passes
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
 from rematc.compiler.jax_api.compiling import barrier_strategy
-from rematc.compiler.jax_api.traced import like, trace_jax, words
+from rematc.compiler.jax_api.traced import like, summed, trace_jax, words
+from rematc.compiler.jax_export.evaluating import varied
 from rematc.compiler.jax_export.exporting import evaluate
 from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.user_location import user_location
@@ -56,10 +57,10 @@ def pulled_back(
             for leaf, aval, is_set in zip(leaves, traced.out_avals, pulled.has_tangent, strict=False)
             if is_set
         ]
-        given, has_ct = iter(evaluate(backward_graph, (*residuals, *present))), iter(pulled.has_ct)
+        given, has_ct = iter(evaluate(backward_graph, (*residuals, *varied(present, traced.axes)))), iter(pulled.has_ct)
         outgoing = [
-            next(given) if is_set and next(has_ct) else _zero(aval)
-            for is_set, aval in zip(wrt, traced.in_avals, strict=False)
+            summed(next(given), array, traced.axes) if is_set and next(has_ct) else _zero(aval)
+            for is_set, aval, array in zip(wrt, traced.in_avals, arguments.arrays, strict=False)
         ]
         return arguments.positional(outgoing)
 

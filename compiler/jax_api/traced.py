@@ -11,6 +11,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.jax_api.arguments import JaxArguments
+from rematc.compiler.jax_export.evaluating import varied, varying_axes
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.lowering import jax_adapter
@@ -28,6 +29,7 @@ class TracedCall:
         out_tree: how the results make up what the function returned.
         name: what reports call the function.
         names: of the inputs that callers pass.
+        axes: of `shard_map`, along which inputs differ from device to device. Inside, all values do.
     """
 
     jaxpr: Any
@@ -37,6 +39,7 @@ class TracedCall:
     out_tree: jax.tree_util.PyTreeDef
     name: str
     names: tuple[str, ...]
+    axes: frozenset[str]
 
     @property
     def is_lasting(self) -> bool:
@@ -54,7 +57,7 @@ class TracedCall:
     def operands(self, arrays: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
         """What to pass for the parameters of an import: keys as words, numbers as arrays; then its `constants`."""
         given = [words(array, aval) for array, aval in zip(arrays, self.in_avals, strict=True)]
-        return [*given, *[words(array, None) for array in (*self.captured, *constants)]]
+        return varied([*given, *[words(array, None) for array in (*self.captured, *constants)]], self.axes)
 
     def outputs(self, results: Sequence[Any]) -> Any:
         """What the function returns, of the graph's results."""
@@ -84,7 +87,9 @@ def trace_jax(
         return leaves
 
     flat.__name__ = flat.__qualname__ = name
-    jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*arguments.arrays)
+    axes = varying_axes(arguments.arrays)
+    given = [_struct(array) for array in arguments.arrays] if axes else arguments.arrays
+    jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)
     closed, captured = jax_adapter.captured_as_inputs(jaxpr)
     count = len(arguments.arrays)
     return TracedCall(
@@ -95,7 +100,16 @@ def trace_jax(
         trees[-1],
         name,
         arguments.names,
+        axes | varying_axes(captured),
     )
+
+
+def _struct(array: Any) -> jax.ShapeDtypeStruct:
+    """The type of an array that is the same on all devices."""
+    aval = jax.typeof(array)
+    struct: Any = jax.ShapeDtypeStruct
+    found: jax.ShapeDtypeStruct = struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return found
 
 
 def words(array: Any, aval: Any) -> Any:
@@ -121,3 +135,9 @@ def like(value: Any, aval: Any) -> Any:
     if getattr(aval, "weak_type", False):
         return jax_adapter.weakly_typed(value)
     return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
+
+
+def summed(gradient: Any, array: Any, axes: frozenset[str]) -> Any:
+    """The gradient with respect to an array that is the same on all devices along some axes of `shard_map`."""
+    common = axes - varying_axes([array])
+    return jax.lax.psum(gradient, tuple(sorted(common))) if common else gradient

@@ -87,6 +87,26 @@ def _is_wide_type(type: TensorType) -> bool:
     return type.dtype.bits > (64 if type.dtype.is_complex else 32)
 
 
+# -- shard_map --------------------------------------------------------------------------------------------------------
+
+
+def varying_axes(values: Sequence[Any]) -> frozenset[str]:
+    """The axes of `shard_map`, with its checks on, along which any of the values may differ from device to device."""
+    found: frozenset[str] = frozenset()
+    return found.union(*[jax_adapter.varying_axes(jax.typeof(value)) for value in values])
+
+
+def varied(values: Sequence[Any], axes: frozenset[str]) -> list[Any]:
+    """The values as ones that may differ along all these axes: what loops and branches take must agree in that."""
+    if not axes:
+        return list(values)
+    return [_varied(value, axes - jax_adapter.varying_axes(jax.typeof(value))) for value in values]
+
+
+def _varied(value: Any, axes: frozenset[str]) -> Any:
+    return jax.lax.pcast(value, tuple(sorted(axes)), to="varying") if axes else value
+
+
 # -- derivatives of our own -------------------------------------------------------------------------------------------
 
 
@@ -111,27 +131,25 @@ def _derived(function: Callable[..., Sequence[Any]], op: Op, types: tuple[Tensor
     return forward_differentiated(graph_of(op, types), function)
 
 
-def forward_differentiated(
-    graph: Graph, function: Callable[..., Sequence[Any]] | None = None
-) -> Callable[..., Sequence[Any]]:
-    """The graph as a function whose derivative is that of our own jvp; `function` computes its values, if given."""
+def forward_differentiated(graph: Graph, function: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    """A function whose derivative is that of our own jvp of its graph; `function` computes its values."""
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         differentiated = jvp(graph, present)
         results = evaluate(differentiated.graph, (*primals, *tangents))
         return results[: len(graph.results)], _spread(results[len(graph.results) :], differentiated.has_tangent)
 
-    return differentiable_call(function or _function(graph), forward)
+    return differentiable_call(function, forward)
 
 
-def _function(graph: Graph) -> Callable[..., Sequence[Any]]:
-    return lambda *operands: tuple(evaluate(graph, operands))
+def linearized(graph: Graph, function: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    """A function whose derivative is split into forward and linear part by our own partial evaluation of its graph.
 
+    Checkpoint regions so save what their policies let them, under whatever transformation of JAX's.
 
-def linearized(graph: Graph) -> Callable[..., Sequence[Any]]:
-    """The graph as a function whose derivative is split into forward and linear part by our own partial evaluation.
-
-    Its checkpoint regions so save what their policies let them, under whatever transformation of JAX's.
+    Args:
+        graph: the function's graph.
+        function: computes its values.
     """
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -140,7 +158,7 @@ def linearized(graph: Graph) -> Callable[..., Sequence[Any]]:
         count = len(graph.results)
         return results[:count], tangents_of(parts, results[count:], tangents)
 
-    return differentiable_call(_function(graph), forward)
+    return differentiable_call(function, forward)
 
 
 def tangents_of(parts: Linearized, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from rematc.compiler.jax_export import (  # noqa: F401  # rules enter the regist
     structural,
 )
 from rematc.compiler.jax_export.evaluating import evaluate
+from rematc.compiler.jax_export.opaque import call_graph
 from rematc.ir.core import Graph
 
 
@@ -28,6 +29,19 @@ def jax_function(graph: Graph) -> Callable[..., Sequence[Any]]:
 
     def run(*operands: Any) -> tuple[Any, ...]:
         return tuple(evaluate(graph, operands))
+
+    run.__name__ = run.__qualname__ = graph.name
+    return run
+
+
+def opaque_function(graph: Graph) -> Callable[..., Sequence[Any]]:
+    """The graph as a JAX function that is one equation, `rematc_graph`: its StableHLO is a function in JAX's module.
+
+    JAX traces and lowers it in no time, however large it is; what it computes, JAX does not see.
+    """
+
+    def run(*operands: Any) -> tuple[Any, ...]:
+        return tuple(call_graph(graph, operands))
 
     run.__name__ = run.__qualname__ = graph.name
     return run

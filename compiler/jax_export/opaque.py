@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.execution.programs import default_pipeline, make_program, run_passes
-from rematc.compiler.jax_export.evaluating import graph_of, wide_types
+from rematc.compiler.jax_export.evaluating import graph_of, varied, varying_axes, wide_types
 from rematc.ir.core import Equation, Graph
 from rematc.lowering import graph_call
 from rematc.lowering.platforms import barriers_hold
@@ -28,7 +28,7 @@ def opaque(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 def call_graph(graph: Graph, operands: Sequence[Any]) -> Sequence[Any]:
     """Apply a graph to JAX's values as one equation `rematc_graph`."""
     with wide_types(graph):
-        return graph_call.call_graph(graph, operands, _RULES)
+        return graph_call.call_graph(graph, varied(operands, varying_axes(operands)), _RULES)
 
 
 @functools.lru_cache(maxsize=256)

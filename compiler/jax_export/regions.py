@@ -17,6 +17,8 @@ from rematc.compiler.jax_export.evaluating import (
     graph_of,
     linearized,
     no_tangent,
+    varied,
+    varying_axes,
 )
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation, Graph
@@ -58,7 +60,7 @@ def checkpoint(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 @functools.lru_cache(maxsize=512)
 def _checkpointed(op: Checkpoint, types: tuple[TensorType, ...]) -> Callable[..., Sequence[Any]]:
-    return linearized(graph_of(op, types))
+    return linearized(graph_of(op, types), lambda *operands: tuple(evaluate(op.body, operands)))
 
 
 @functools.lru_cache(maxsize=512)
@@ -79,10 +81,11 @@ def scan(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.scan`."""
     op = eqn.op
     assert isinstance(op, Scan)
-    consts, carry, xs = op.parts(operands)
+    axes = varying_axes(operands)
+    consts, carry, xs = op.parts(varied(operands, axes))
 
     def step(state: Any, slices: Any) -> Any:
-        results = evaluate(op.body, (*consts, *state, *slices))
+        results = varied(evaluate(op.body, (*consts, *state, *slices)), axes)
         return tuple(results[: op.carry]), tuple(results[op.carry :])
 
     last, stacks = lax.scan(step, tuple(carry), tuple(xs), op.length, op.is_reversed, op.unroll)
@@ -94,10 +97,11 @@ def while_(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.while_loop`."""
     op = eqn.op
     assert isinstance(op, While)
-    cond_consts, body_consts, carry = op.parts(operands)
+    axes = varying_axes(operands)
+    cond_consts, body_consts, carry = op.parts(varied(operands, axes))
     found: Sequence[Any] = lax.while_loop(
         lambda state: evaluate(op.cond, (*cond_consts, *state))[0],
-        lambda state: tuple(evaluate(op.body, (*body_consts, *state))),
+        lambda state: tuple(varied(evaluate(op.body, (*body_consts, *state)), axes)),
         tuple(carry),
     )
     return found
@@ -114,13 +118,14 @@ def case(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         return evaluate(op.branches[0], rest)
     is_inside = lax.ge(index, lax.full_like(index, 0))
     chosen = lax.select(is_inside, index, lax.full_like(index, last))
-    branches = [functools.partial(_branch, branch) for branch in op.branches]
-    found: Sequence[Any] = lax.switch(chosen, branches, *rest)
+    axes = varying_axes(operands)
+    branches = [functools.partial(_branch, branch, axes) for branch in op.branches]
+    found: Sequence[Any] = lax.switch(chosen, branches, *varied(rest, axes))
     return found
 
 
-def _branch(graph: Graph, *operands: Any) -> tuple[Any, ...]:
-    return tuple(evaluate(graph, operands))
+def _branch(graph: Graph, axes: frozenset[str], *operands: Any) -> tuple[Any, ...]:
+    return tuple(varied(evaluate(graph, operands), axes))
 
 
 # -- derivatives that the user gives ----------------------------------------------------------------------------------

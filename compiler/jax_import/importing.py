@@ -11,6 +11,7 @@ from rematc.compiler.jax_import import (
     branches,
     calls,
     checkpoints,
+    collectives,
     custom_derivatives,
     effects,
     elementwise,
@@ -25,6 +26,7 @@ from rematc.compiler.jax_import import (
     solving,
 )
 from rematc.compiler.jax_import.block import Block, Shared, type_of
+from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
@@ -34,6 +36,7 @@ FAMILIES = (
     branches,
     calls,
     checkpoints,
+    collectives,
     custom_derivatives,
     effects,
     elementwise,
@@ -58,12 +61,14 @@ class Imported:
         constants: the arrays to pass for the last parameters, as JAX holds them.
         weak: one per result: whether JAX gives it a weak type.
         fallbacks: the primitives that have no import rule, and the line where each was met first.
+        counts: of each of these, how many equations there are.
     """
 
     graph: Graph
     constants: tuple[Any, ...]
     weak: tuple[bool, ...]
     fallbacks: dict[str, Location | None]
+    counts: dict[str, int]
 
 
 @collection_paused()
@@ -79,7 +84,9 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
         CompileError: at the user's line, for what cannot be imported.
     """
     shared = Shared()
-    block = Block(Builder(name), shared)
+    builder = Builder(name)
+    builder.loc = user_location()  # of equations that no line of the user's stands behind
+    block = Block(builder, shared)
     inputs = jaxpr.jaxpr.invars
     operands = [
         block.b.parameter(type_of(variable.aval), label)
@@ -89,4 +96,4 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
     large = block.large_constants()
     graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
     weak = tuple([bool(getattr(aval, "weak_type", False)) for aval in jaxpr.out_avals])
-    return Imported(graph, tuple([shared.constants[key] for key in large]), weak, shared.fallbacks)
+    return Imported(graph, tuple([shared.constants[key] for key in large]), weak, shared.fallbacks, shared.counts)
