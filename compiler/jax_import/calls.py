@@ -37,6 +37,12 @@ def composite(block: Block, eqn: Any) -> Sequence[Value]:
     return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn))
 
 
+@imports("custom_vmap_call", "custom_partitioning", keys=True)
+def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
+    """The function's equations: rules for batches, and for parts on several devices, say how else it may be computed."""
+    return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn))
+
+
 @imports("platform_index")
 def platform_index(block: Block, eqn: Any) -> Sequence[Value]:
     """A constant: which entry lists the platform where JAX runs, or else has no list."""

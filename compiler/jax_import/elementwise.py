@@ -181,6 +181,16 @@ def one_minus_square(block: Block, eqn: Any) -> Sequence[Value]:
     return [block.b.multiply(block.b.add(one, x), block.b.subtract(one, x))]
 
 
+@imports("polynomial")
+def polynomial(block: Block, eqn: Any) -> Sequence[Value]:
+    """Horner's rule; the coefficients come from the constant one on."""
+    x, *coefficients = alike(block, block.operands(eqn))
+    found = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        found = block.b.add(block.b.multiply(found, x), coefficient)
+    return [found]
+
+
 @imports("integer_pow")
 def integer_pow(block: Block, eqn: Any) -> Sequence[Value]:
     """`integer_power`; x^0 is 1 whatever x."""
@@ -310,6 +320,12 @@ def identity(block: Block, eqn: Any) -> Sequence[Value]:
 def tie(block: Block, eqn: Any) -> Sequence[Value]:
     """The second operand."""
     return block.operands(eqn)[1:]
+
+
+@imports("dce_sink")
+def dce_sink(block: Block, eqn: Any) -> Sequence[Value]:
+    """Nothing: what it keeps alive is not used."""
+    return []
 
 
 @imports("empty", "empty2")
