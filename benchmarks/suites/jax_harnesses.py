@@ -201,9 +201,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", default="1/1", help="I/N: run every N-th case, from the I-th on")
     parser.add_argument("--only", default="*", help="a pattern of names (fnmatch)")
+    parser.add_argument("--skip", nargs="*", default=(), help="patterns of names that are left out")
     parser.add_argument("--per-group", type=int, default=0, help="at most so many cases of each group, spread evenly")
     parser.add_argument("--x64", action="store_true", help="with 64-bit types")
     parser.add_argument("--outcomes", type=Path, help="add the outcomes to this file, and report all in it")
+    parser.add_argument("--again", action="store_true", help="run only the cases that differ in the file")
     parser.add_argument("--report", action="store_true", help="run nothing: report what is in the file")
     parser.add_argument("--check", action="store_true", help="fail where anything is not as listed")
     parser.add_argument("--write", action="store_true", help="bring docs/conformance.md up to date")
@@ -211,7 +213,10 @@ def main() -> int:
     found: Outcomes = json.loads(given.outcomes.read_text()) if given.outcomes and given.outcomes.exists() else {}
     if not given.report:
         names = listed_names(x64=given.x64)
-        run(names, _chosen(names, given), found, given.outcomes, x64=given.x64)
+        chosen = _chosen(names, given)
+        if given.again:
+            chosen = [index for index in chosen if _differs(found.get(names[index][1]))]
+        run(names, chosen, found, given.outcomes, x64=given.x64)
     text, problems, is_enough = report(found, tomllib.loads(SECTION.expected.read_text()))
     print(text)
     if given.write:
@@ -220,9 +225,19 @@ def main() -> int:
     return int((given.check and bool(problems)) or not is_enough)
 
 
+def _differs(row: Mapping[str, Any] | None) -> bool:
+    if row is None:
+        return False
+    return any(row[kind] != PASSED and not row[kind].startswith(NONE) for kind in ("value", "gradient"))
+
+
 def _chosen(names: Sequence[tuple[str, str]], given: argparse.Namespace) -> list[int]:
     part, _, parts = given.part.partition("/")
-    chosen = [index for index, (_, name) in enumerate(names) if fnmatch.fnmatch(name, given.only)]
+    chosen = [
+        index
+        for index, (_, name) in enumerate(names)
+        if fnmatch.fnmatch(name, given.only) and not any(fnmatch.fnmatch(name, pattern) for pattern in given.skip)
+    ]
     if given.per_group:
         by_group: dict[str, list[int]] = {}
         for index in chosen:
