@@ -97,8 +97,7 @@ def measure(loss: Loss, policies: Sequence[str], rounds: int, is_double: bool) -
     row = Row(loss.name, loss.about)
     with attempt(row, "build"):
         function, arguments = loss.build()
-        if is_double and not loss.is_single:
-            arguments = in_double(arguments)
+        arguments = in_type(np.float64 if is_double and not loss.is_single else np.float32, arguments)
     if row.errors:
         return row
     width = max(np.dtype(leaf.dtype).itemsize for leaf in jax.tree_util.tree_leaves(arguments[0]))
@@ -167,11 +166,11 @@ class attempt:  # noqa: N801  # reads as a statement
         return True
 
 
-def in_double(tree: Any) -> Any:
-    """The arrays of a pytree, float64 where they are float32."""
+def in_type(dtype: Any, tree: Any) -> Any:
+    """The arrays of a pytree; those of float32 and float64 are of `dtype`."""
 
     def cast(leaf: Any) -> Any:
-        return leaf.astype(np.float64) if getattr(leaf, "dtype", None) == np.float32 else leaf
+        return leaf.astype(dtype) if getattr(leaf, "dtype", None) in (np.float32, np.float64) else leaf
 
     return jax.tree_util.tree_map(cast, tree)
 

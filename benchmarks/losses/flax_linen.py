@@ -120,7 +120,7 @@ class Speech(nn.Module):
 
 def speech() -> Built:
     model = Speech()
-    frames = jax.random.normal(KEY, (4, 64, 24))
+    frames = jax.random.normal(KEY, (4, 64, 24), jnp.float32)
     labels = jax.random.randint(KEY, (4, 10), 1, 20)
     padding = (jnp.arange(10) >= jnp.array([[10], [8], [7], [4]])).astype(jnp.float32)
     params = jax.jit(model.init)(KEY, frames)
@@ -222,7 +222,8 @@ def mixer() -> Built:
 LOSSES = (
     Loss("linen-transformer", "decoder with dropout, cross-entropy", transformer),
     Loss("linen-resnet", "residual network with batch statistics", resnet),
-    Loss("linen-speech", "convolution, LSTM, GRU, connectionist temporal classification", speech),
+    # flax makes the first state of a recurrence in float32.
+    Loss("linen-speech", "convolution, LSTM, GRU, temporal classification", speech, is_single=True),
     Loss("linen-scan-remat", "attention layers under nn.scan and nn.remat", scanned),
     Loss("linen-vae", "variational autoencoder, transposed convolutions", vae),
     # 8 bits of significand: a rounding that falls otherwise once is 2^-8 of an entry.

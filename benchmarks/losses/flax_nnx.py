@@ -88,6 +88,7 @@ def recurrent() -> Built:
 
 
 LOSSES = (
-    Loss("nnx-vision", "vision transformer", vision),
+    # flax.nnx computes attention in float32.
+    Loss("nnx-vision", "vision transformer", vision, is_single=True),
     Loss("nnx-gru", "recurrent classifier with batch statistics and dropout", recurrent),
 )

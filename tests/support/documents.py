@@ -9,12 +9,14 @@
 - `...` stands for anything in a line, alone on a line for any lines. Times are never compared.
 - Comments right before a block: `<!-- not run: why -->`; `<!-- file: path -->`, the block stands in that file;
   `<!-- measured: jaxlib 0.10 -->`, what follows has figures of XLA: they are compared within a tenth where that
-  jaxlib is installed, and not at all elsewhere; `<!-- printed by: jaxlib 0.10 -->`, another jaxlib says something else.
+  jaxlib is installed, and not at all elsewhere; `<!-- printed by: jaxlib 0.10 -->`, another jaxlib says something else;
+  `<!-- needs: flax, optax -->`, the block is run only where these packages are installed.
 - Between `<!-- begin ops -->` and `<!-- end ops -->` stands what `TABLES["ops"]` gives.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -22,7 +24,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import zip_longest
@@ -74,6 +76,7 @@ class Example:
         line: of the source in the file, from 1.
         expected: what it should print; None where no block shows it.
         quoted: path of the file that the source is a part of, if any.
+        missing: packages that it needs and that are not installed.
     """
 
     file: Path
@@ -81,6 +84,7 @@ class Example:
     line: int
     expected: Block | None
     quoted: str | None = None
+    missing: tuple[str, ...] = ()
 
 
 def blocks(file: Path) -> list[Block]:
@@ -103,10 +107,17 @@ def python_examples(file: Path) -> list[Example]:
     for block, after in zip_longest(every, every[1:]):
         if block.language == "python" and "not run" not in block.directives:
             is_output = after is not None and after.language == "text" and after.follows
+            output = after if is_output else None
             found.append(
-                Example(file, block.text, block.line, after if is_output else None, block.directives.get("file"))
+                Example(file, block.text, block.line, output, block.directives.get("file"), missing(block.directives))
             )
     return found
+
+
+def missing(directives: Mapping[str, str]) -> tuple[str, ...]:
+    """The packages that a block needs and that are not installed."""
+    needed = filter(None, directives.get("needs", "").split(", "))
+    return tuple([name for name in needed if importlib.util.find_spec(name) is None])
 
 
 def console_examples(file: Path) -> list[Example]:
@@ -153,13 +164,15 @@ def environment() -> dict[str, str]:
 
 
 def run_python(file: Path) -> list[str]:
-    """What each python example of a file prints. Raises AssertionError if one fails.
+    """What each python example of a file prints, "" where its packages are missing. Raises AssertionError if one fails.
 
     They run in a folder that has nothing but the repository's own folders, so that they may write files.
     """
     name, line, sources = f"{file.stem.lower()}.py", 1, []
     for example in python_examples(file):
-        if example.quoted is None:
+        if example.missing:
+            sources.append((name, line, ""))
+        elif example.quoted is None:
             sources.append((name, line, example.source))
             line += example.source.count("\n")
         else:
@@ -206,7 +219,9 @@ def run_console(example: Example) -> str:
 
 
 def mismatch(example: Example, printed: str) -> str:
-    """How an example's output differs from what the file shows; "" if it does not."""
+    """How an example's output differs from what the file shows; "" if it does not, or was not run."""
+    if example.missing:
+        return ""
     expected = example.expected
     if expected is None:
         return f"prints what no ```text block shows:\n{printed}" if printed else ""
