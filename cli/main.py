@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 import rematc
-from rematc.cli.options import BARRIERS, EMITTED, PLATFORMS, Options
+from rematc.cli.options import BARRIERS, EMITTED, FRONTENDS, PLATFORMS, Options
 
-HELP = """Differentiate a NumPy function, rematerialize under a policy, compile with XLA, and report.
+HELP = """Differentiate a NumPy or JAX function, rematerialize under a policy, compile with XLA, and report.
 
 \b
 remat-compile model.py --policy dots            report what is saved, recomputed, and used by XLA
@@ -44,6 +44,12 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
 )
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="MODEL.py")
 @click.option("--entry", metavar="NAME", help="The function to differentiate.")
+@click.option(
+    "--frontend",
+    type=click.Choice(FRONTENDS),
+    default="auto",
+    help="What the function is written in; default: jax where the file imports jax or a library of it.",
+)
 @click.option(
     "--arg", "args", multiple=True, metavar="TYPE", help="Type of an argument, as f32[5,4]; one each, in order."
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What a model is written in.
+FRONTENDS = ("auto", "numpy", "jax")
 #: What `--emit` prints, in the order in which the compiler makes it.
 EMITTED = ("ir", "linear", "forward", "backward", "stablehlo", "hlo", "hlo-optimized")
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -19,6 +21,7 @@ class Options:
     Attributes:
         model: the Python file.
         entry: name of the function in it, or None to find it.
+        frontend: "numpy", "jax", or "auto" to find out which of them the function is written in.
         args: types of the arguments, as written; () takes `example_args()`.
         argnums: positions to differentiate with respect to.
         has_aux: whether the function returns (value, auxiliary data).
@@ -41,6 +44,7 @@ class Options:
 
     model: Path
     entry: str | None
+    frontend: str
     args: tuple[str, ...]
     argnums: tuple[int, ...]
     has_aux: bool

@@ -8,6 +8,7 @@ from rematc.cli.check import check_table
 from rematc.cli.measurement import Run
 from rematc.cli.tables import Table
 from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
+from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.report import DerivativeReport, Figures, RepeatedValue, Report
 from rematc.compiler.reports.residuals import SavedResidual, format_bytes
 
@@ -20,6 +21,8 @@ def report_tables(heading: str, policy: str, report: Report, run: Run | None, *,
     tables = [Table(heading, (), (), (), f"policy {policy}")]
     for one in report.derivatives:
         tables += _derivative_tables(one, is_complete, len(report.derivatives) > 1)
+    if report.foreign:
+        tables.append(_foreign_table(report.foreign))
     tables.append(_figures_table(report, policy))
     if report.check is not None:
         tables.append(check_table(report.check))
@@ -104,6 +107,11 @@ def _work_table(one: DerivativeReport) -> Table:
     parts = (("forward", one.forward), ("recompute", one.recompute), ("backward", one.backward), ("total", total))
     rows = tuple((name, str(work.equations), format_flops(work.flops)) for name, work in parts)
     return Table("", ("work", "equations", "FLOPs"), (False, True, True), rows)
+
+
+def _foreign_table(foreign: Sequence[ForeignPrimitive]) -> Table:
+    title = f"imported through JAX, whose lowering and derivatives they are: {counted(len(foreign), 'primitive')}"
+    return Table(title, ("",), (False,), tuple([(str(one),) for one in foreign]))
 
 
 def _figures_table(report: Report, policy: str) -> Table:

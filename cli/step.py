@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rematc.cli.arguments import find_arguments, parse_type, placeholders, random_arrays
+from rematc.cli.frontend import with_frontend
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
@@ -138,6 +139,7 @@ def load_step(options: Options, progress: Progress) -> TrainingStep:
     with progress.phase(f"loading {options.model}"):
         entry = find_entry(load_model(options.model), options.entry)
         args = find_arguments(entry, types, random_arrays if options.is_run else placeholders)
+        entry = with_frontend(entry, args, options.frontend)
     if options.is_run:
         _check_values(entry, args)
     return TrainingStep(entry, args, options, progress)

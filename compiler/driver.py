@@ -14,6 +14,7 @@ import jax.tree_util
 from rematc.compiler.execution.calls import TracedFunction, trace_call
 from rematc.compiler.execution.programs import collection_paused, make_program, run_passes
 from rematc.compiler.reports.check import Check, check_executable
+from rematc.compiler.reports.fallbacks import foreign_primitives
 from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
 from rematc.compiler.reports.residuals import SavedResidual
 from rematc.compiler.tracing.arguments import CallArguments, Function
@@ -173,7 +174,14 @@ class Compiled(CompiledFunction):
     def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""
         beside = None if baseline is None else baseline.figures()
-        return Report(self.lowered.derivatives, self.executable.platform, self.figures(), beside, self.check())
+        return Report(
+            self.lowered.derivatives,
+            self.executable.platform,
+            self.figures(),
+            beside,
+            self.check(),
+            foreign_primitives(self.lowered.records),
+        )
 
 
 def trace(fun: Function, *args: object, **kwargs: object) -> Graph:

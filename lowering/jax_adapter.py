@@ -298,16 +298,17 @@ def equation_location(eqn: Any) -> Location | None:
         if code.co_filename.startswith(_PACKAGE):
             return None
         if is_user_filename(code.co_filename):
-            return _code_location(code, instruction)
+            return _code_location(code, code.co_filename, instruction)
     return None
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _code_location(code: Any, instruction: int) -> Location:
+def _code_location(code: Any, file: str, instruction: int) -> Location:
+    # Code objects are equal where their files differ, so the file is a part of what is remembered.
     positions = next(itertools.islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
     line, _, column, _ = positions
     return Location(
-        code.co_filename,
+        file,
         line or code.co_firstlineno,
         0 if column is None else column + 1,
         code.co_qualname.rpartition("<locals>.")[2],

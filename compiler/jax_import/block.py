@@ -66,6 +66,7 @@ class Shared:
     Attributes:
         constants: the large captured arrays, as JAX holds them, by their identity; in order of first use.
         fallbacks: the primitives that came in without a rule of their own, each with where it was met first.
+        counts: of each of them, how many equations there are.
         policies: the user's policies of the regions around, which are asked about each equation; outer ones first.
         jaxprs: what JAX was asked to trace for equations, by what makes them alike.
         is_in_adjoint: whether what is imported is the adjoint of a linear map, which is never transposed itself.
@@ -73,9 +74,19 @@ class Shared:
 
     constants: dict[int, Any] = field(default_factory=dict)
     fallbacks: dict[str, Location | None] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     policies: list[AskedPolicy] = field(default_factory=list)
     jaxprs: dict[Any, Any] = field(default_factory=dict)
     is_in_adjoint: bool = False
+
+    @contextmanager
+    def unlisted(self) -> Iterator[None]:
+        """Import what is not of the user's function itself: a rule, whose primitives are not listed."""
+        fallbacks, counts = dict(self.fallbacks), dict(self.counts)
+        try:
+            yield
+        finally:
+            self.fallbacks, self.counts = fallbacks, counts
 
     @contextmanager
     def asking(self, policy: AskedPolicy) -> Iterator[None]:
@@ -310,7 +321,9 @@ class Block:
         rule = RULES.get(ANY)
         if rule is None:
             self.fail(eqn, "has no import rule; report it, or express it by primitives of jax.lax")
-        self.shared.fallbacks.setdefault(eqn.primitive.name, self.location(eqn))
+        name, shared = eqn.primitive.name, self.shared
+        shared.fallbacks.setdefault(name, self.location(eqn))
+        shared.counts[name] = shared.counts.get(name, 0) + 1
         return rule(self, eqn)
 
 

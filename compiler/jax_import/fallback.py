@@ -58,7 +58,7 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     rule, reason = traced_jvp(eqn, wrt, name)
     if rule is None:
         return block.b.emit(CustomJvp(body, None, tuple(wrt), of, reason=reason), *operands)
-    with of_order(derivative_order() - 1):
+    with of_order(derivative_order() - 1), block.shared.unlisted():
         found = block.region(rule, f"{name}_jvp")
     captured = found.captured
     params = (*[Value(value.type) for value in captured], *body.params)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
@@ -13,12 +12,12 @@ import jax.tree_util
 from rematc.compiler.execution.calls import apply_graph, emit_op1
 from rematc.compiler.execution.jit import compiled
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
-from rematc.ir.locations import Location
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering import jax_adapter
@@ -26,19 +25,6 @@ from rematc.lowering.dispatch import Dispatcher
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Fallbacks:
-    """A note on a trace: the primitives of a JAX function that came in without an import rule.
-
-    Attributes:
-        function: the function's name.
-        primitives: each with the line where it was met first.
-    """
-
-    function: str
-    primitives: dict[str, Location | None]
 
 
 def from_jax(
@@ -101,7 +87,7 @@ def _recorded(fun: Function, statics: Statics, args: Sequence[object], kwargs: d
     imported, out_tree = imported_call(fun, call)
     trace = require_trace()
     if imported.fallbacks:
-        trace.records.append(Fallbacks(function_name(fun), imported.fallbacks))
+        trace.records.append(Fallbacks(function_name(fun), imported.fallbacks, imported.counts))
     given = [
         array if type.dtype is value.type.dtype else emit_op1(Convert(value.type.dtype), array)
         for array, type, value in zip(call.arrays, call.types, imported.graph.params, strict=False)

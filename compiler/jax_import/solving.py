@@ -56,11 +56,13 @@ def _parts(block: Block, solution: _Solution, rule: Any | None) -> dict[str, Reg
     with of_order(max(order - 1, 0)):
         parts = {"body": block.region(solution.body(), "linear_solve")}
         if rule is not None:
-            parts["rule"] = block.region(rule, "linear_solve_jvp")
+            with block.shared.unlisted():
+                parts["rule"] = block.region(rule, "linear_solve_jvp")
     jaxpr = None if is_in_adjoint else solution.adjoint(order > 0)
     if jaxpr is not None:
         block.shared.is_in_adjoint = True
-        parts["adjoint"] = block.region(jaxpr, "linear_solve_adjoint")
+        with block.shared.unlisted():
+            parts["adjoint"] = block.region(jaxpr, "linear_solve_adjoint")
     block.shared.is_in_adjoint = is_in_adjoint
     return parts
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.residuals import SavedResidual, describe_place, describe_residuals
 from rematc.ir.core import Graph
 from rematc.ir.types import TensorType
@@ -114,6 +115,7 @@ class Report:
         figures: what XLA says of the program.
         baseline: the same without any policy, where it was compiled for comparison.
         check: whether XLA kept the plan.
+        foreign: primitives of JAX's that came in without an import rule.
     """
 
     derivatives: tuple[DerivativeReport, ...]
@@ -121,6 +123,7 @@ class Report:
     figures: Figures
     baseline: Figures | None = None
     check: Check | None = None
+    foreign: tuple[ForeignPrimitive, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able data."""
@@ -130,6 +133,7 @@ class Report:
             "xla": asdict(self.figures),
             "xla_without_policy": None if self.baseline is None else asdict(self.baseline),
             "check": None if self.check is None else self.check.as_dict(),
+            "imported_through_jax": [asdict(one) | {"place": one.place.strip()} for one in self.foreign],
         }
 
 

@@ -27,6 +27,14 @@ class Key:
     key_dtype: Any
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Where the words of a key are in it: the path to the words is that to the key."""
+
+    def __str__(self) -> str:
+        return ""
+
+
 def _unflatten(key_dtype: Any, children: Any) -> Any:
     """Where JAX's own arrays come back, so does the typed key."""
     (words,) = children
@@ -37,7 +45,7 @@ def _unflatten(key_dtype: Any, children: Any) -> Any:
 
 jax.tree_util.register_pytree_with_keys(
     Key,
-    lambda key: (((jax.tree_util.FlattenedIndexKey(0), key.words),), key.key_dtype),
+    lambda key: (((_Words(), key.words),), key.key_dtype),
     _unflatten,
     lambda key: ((key.words,), key.key_dtype),
 )
