@@ -43,7 +43,7 @@ import jaxlib.version
 import numpy as np
 
 import rematc
-from rematc.compiler.jax_import.frontend import Fallbacks
+from rematc.compiler.reports.fallbacks import Fallbacks
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 

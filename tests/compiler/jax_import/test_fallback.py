@@ -12,7 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 import rematc
-from rematc.compiler.jax_import.frontend import Fallbacks
+from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.ir.errors import CompileError
 from tests.support.jax_programs import assert_like_jax
 
