@@ -81,11 +81,15 @@ class Lowered:
     def compile(self, platform: str | None = None) -> Compiled:
         """Hand the module to XLA; `platform` is cpu, cuda or tpu, by default what jax would take.
 
+        Where arguments that it was lowered for are spread over several devices, so is the program, and XLA's figures
+        are those of one device.
+
         Raises CompileError where the platform is not there or XLA refuses.
         """
         program = self.program_for(platform)
         artifact = Artifact(program, self._call.array_tree(), self.traced.out_tree)
-        return Compiled(artifact, compile_program(program, platform=platform), self)
+        shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
+        return Compiled(artifact, compile_program(program, platform=platform, shardings=shardings), self)
 
 
 @dataclass(frozen=True)
@@ -165,11 +169,16 @@ class Compiled(CompiledFunction):
 
     def check(self) -> Check:
         """Whether XLA kept what was planned: recomputed products found in the module that it runs, and memory."""
-        return check_executable(self.executable, self.lowered.records, self.lowered.predicted_peak())
+        return check_executable(self.executable, self.lowered.records, self._predicted_bytes)
 
     def figures(self) -> Figures:
         """Memory, work and compile time together, and the memory that the plan predicts."""
-        return dataclasses.replace(super().figures(), predicted_bytes=self.lowered.predicted_peak())
+        return dataclasses.replace(super().figures(), predicted_bytes=self._predicted_bytes)
+
+    @property
+    def _predicted_bytes(self) -> int | None:
+        """Of a program on several devices nothing is predicted: XLA decides what each of them holds."""
+        return self.lowered.predicted_peak() if self.executable.devices == 1 else None
 
     def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-from jax.sharding import SingleDeviceSharding
+import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
@@ -69,11 +70,13 @@ class Executable:
         program: what was compiled.
         platform: for what: `cpu`, `cuda`, `rocm` or `tpu`.
         compile_seconds: how long XLA took.
+        devices: on how many devices it runs. Of a program that is spread over several, what XLA says is for one.
     """
 
     program: Program
     platform: str
     compile_seconds: float
+    devices: int
     _lowered: jax.stages.Lowered = field(repr=False)
     _compiled: jax.stages.Compiled = field(repr=False)
     _constants: tuple[jax.Array, ...] = field(repr=False)
@@ -82,8 +85,8 @@ class Executable:
         """Run the program on its leaves.
 
         Raises:
-            CompileError: for arguments of other types than the program's, when memory runs out, or where a function
-                of the user's raises (`CallbackError`).
+            CompileError: for arguments of other types than the program's, or that lie on other devices, when memory
+                runs out, or where a function of the user's raises (`CallbackError`).
         """
         previous = jax_adapter.swap_x64(True)
         try:
@@ -95,6 +98,9 @@ class Executable:
             raise
         except TypeError:
             self._check(leaves)
+            raise
+        except ValueError:
+            self._check_shardings(leaves)
             raise
         finally:
             jax_adapter.restore_x64(previous)
@@ -114,8 +120,19 @@ class Executable:
                 found = aval.str_short(short_dtypes=True)
                 raise CompileError(f"'{self.program.name}' was compiled for {type} as array {index}, got {found}")
 
+    def _check_shardings(self, leaves: Sequence[Any]) -> None:
+        expected = jax.tree_util.tree_leaves(self._compiled.input_shardings)
+        for index, (leaf, wanted) in enumerate(zip(leaves, expected, strict=False)):
+            found = getattr(leaf, "sharding", None)
+            if found is not None and not found.is_equivalent_to(wanted, np.ndim(leaf)):
+                raise CompileError(
+                    f"'{self.program.name}' was compiled for array {index} on {_described(wanted)}, got one on "
+                    f"{_described(found)}; compile it at arrays, or jax.ShapeDtypeStructs, of the shardings that it is "
+                    "to be called with, or move the array there with jax.device_put"
+                )
+
     def memory(self) -> Memory:
-        """The memory that it needs besides its constants."""
+        """The memory that it needs besides its constants, on one device."""
         analysis: Any = self._compiled.memory_analysis()
         return Memory(
             temp_bytes=analysis.temp_size_in_bytes,
@@ -155,20 +172,23 @@ def compile_program(
     platform: str | None = None,
     compiler_options: CompilerOptions | None = None,
     donated: Sequence[int] = (),
+    shardings: Sequence[Sharding | None] = (),
 ) -> Executable:
-    """Compile a program for the first device of a platform.
+    """Compile a program for the first device of a platform, or for the devices that its arguments lie on.
 
     Args:
         program: what to compile.
         platform: `cpu`, `cuda`, `rocm`, `gpu` or `tpu`; JAX's default where None.
         compiler_options: options of XLA, besides those that make barriers hold.
         donated: indices of the leaves whose memory the results may take over.
+        shardings: of the leaves. Where one is spread over several devices, so is the program: XLA partitions it.
 
     Raises:
-        CompileError: where there is no such platform, it lacks a memory that the program uses, or XLA runs out of
-            memory.
+        CompileError: where there is no such platform, it lacks a memory that the program uses, its arguments lie on
+            another one, or XLA runs out of memory.
     """
-    device = _device(platform)
+    spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
+    device = _device(platform) if not spread else _device_of(spread, platform)
     if program.uses_host_memory and not _has_host_memory(device):
         raise jax_adapter.host_memory_error(program, device.platform)
 
@@ -176,13 +196,18 @@ def compile_program(
         return call_program(program, operands)
 
     run.__name__ = program.name
-    in_shapes = [_placeholder(type, device) for type in program.param_types]
-    placements = [_placement(type, device) for type in program.result_types]
+    placements: dict[str, Any] = {}
+    if spread:
+        given = [*shardings, *[None] * (len(program.param_types) - len(shardings))]
+        in_shapes = [_spread_placeholder(*row) for row in zip(program.param_types, given, strict=True)]
+    else:
+        in_shapes = [_placeholder(type, device) for type in program.param_types]
+        placements["out_shardings"] = [_placement(type, device) for type in program.result_types]
     options: dict[str, Any] = dict(compiler_options or {})
     if program.has_barriers:
         options = barrier_options(device.platform, options)
     with jax.enable_x64(True):
-        jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, out_shardings=placements)
+        jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, **placements)
         lowered = jitted.lower(*in_shapes)
         start = time.perf_counter()
         try:
@@ -192,8 +217,9 @@ def compile_program(
             raise
         seconds = time.perf_counter() - start
         with jax.ensure_compile_time_eval():
-            constants = tuple([jax.device_put(array, device) for array in program.constants])
-    return Executable(program, device.platform, seconds, lowered, compiled, constants)
+            constants = tuple([jax.device_put(array, None if spread else device) for array in program.constants])
+    devices = len(spread[0].device_set) if spread else 1
+    return Executable(program, device.platform, seconds, devices, lowered, compiled, constants)
 
 
 def _device(platform: str | None) -> jax.Device:
@@ -206,6 +232,29 @@ def _device(platform: str | None) -> jax.Device:
         ) from None
 
 
+def _device_of(shardings: Sequence[Sharding], platform: str | None) -> jax.Device:
+    """One of the devices that arrays are spread over; they must be the platform's."""
+    device: Any = min(shardings[0].device_set, key=_id)
+    if platform is not None and _device(platform).platform != device.platform:
+        raise CompileError(
+            f"arguments lie on {_described(shardings[0])}, and the program is to run on '{platform}'; leave out the "
+            "platform, or move the arguments there"
+        )
+    return device
+
+
+def _id(device: Any) -> int:
+    return int(device.id)
+
+
+def _described(sharding: Sharding) -> str:
+    devices: list[Any] = sorted(sharding.device_set, key=_id)
+    if len(devices) == 1:
+        return f"the device {devices[0]}"
+    spec = getattr(sharding, "spec", None)
+    return f"{len(devices)} devices ({devices[0].platform}{'' if spec is None else f', {spec}'})"
+
+
 def _has_host_memory(device: jax.Device) -> bool:
     # XLA:CPU names a `pinned_host` memory too, and ignores what is placed there: nothing would be offloaded.
     return device.platform != "cpu" and any(memory.kind == "pinned_host" for memory in device.addressable_memories())
@@ -213,6 +262,13 @@ def _has_host_memory(device: jax.Device) -> bool:
 
 def _placement(type: TensorType, device: jax.Device) -> SingleDeviceSharding:
     return SingleDeviceSharding(device, memory_kind="pinned_host" if type.on_host else None)
+
+
+def _spread_placeholder(type: TensorType, sharding: Sharding | None) -> Any:
+    """An argument of a program on several devices. XLA decides where one of a single device's goes."""
+    shape: Any = jax.ShapeDtypeStruct
+    is_spread = sharding is not None and len(sharding.device_set) > 1
+    return shape(type.shape, type.dtype.numpy, sharding=sharding if is_spread else None)
 
 
 def _placeholder(type: TensorType, device: jax.Device) -> Any:

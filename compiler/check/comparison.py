@@ -16,6 +16,7 @@ multiplications and sums.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from rematc.lowering.hlo.merging import TooLargeError, repeated_products
 from rematc.lowering.hlo.module import SourceLine
 from rematc.lowering.hlo.parser import parse_hlo
-from rematc.lowering.hlo.products import Executed, Product, executed_products
+from rematc.lowering.hlo.products import Executed, Product, Times, executed_products
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,11 @@ def compare_modules(before: str, after: str) -> Comparison:
         return Comparison(unread="the text has no entry")
     planned, merged = _by_size(repetition.all), _by_size(repetition.merged)
     seen = Counter({product: count for product, count in repetition.repeated.items() if not product.is_with_vector})
+    if _is_partitioned(after):
+        # Sizes are those of a device's parts: only the number of products can be compared.
+        planned, merged = _as_one(planned), _as_one(merged)
+        seen = Counter({replace(product, multiplications=1): count for product, count in seen.items()})
+        found = replace(found, products=_of_one_size(found.products))
     compared = _compared(planned, merged, found, seen, entering.unread + found.unread)
     with_vectors = repetition.repeated.total() - seen.total()
     return replace(
@@ -113,6 +119,27 @@ def _by_size(counts: Mapping[Product, int]) -> Counter[int]:
         if not product.is_with_vector:
             sizes[product.multiplications] += count
     return sizes
+
+
+_PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+
+
+def _is_partitioned(text: str) -> bool:
+    """Whether a module runs on several devices, each of which has a part of each array."""
+    found = _PARTITIONS.search(text.partition("\n")[0])
+    return found is not None and int(found[1]) > 1
+
+
+def _as_one(counts: Counter[int]) -> Counter[int]:
+    return Counter({1: counts.total()})
+
+
+def _of_one_size(products: Mapping[Product, Times]) -> dict[Product, Times]:
+    counts: dict[Product, Times] = {}
+    for product, times in products.items():
+        alike = replace(product, multiplications=1)
+        counts[alike] = counts.get(alike, Times(0, 0)) + times
+    return counts
 
 
 def _compared(
