@@ -146,8 +146,10 @@ def _of_complex(block: Block, direction: str, x: Value, y: Value) -> Value:
 
 @imports("sign")
 def sign(block: Block, eqn: Any) -> Sequence[Value]:
-    """`sign`; of unsigned integers, whether they are not 0."""
+    """`sign`, whose derivative is 0 in JAX, off the real line too; of unsigned integers, whether they are not 0."""
     (x,) = block.operands(eqn)
+    if x.type.dtype.is_complex:
+        x = block.b.emit1(StopGradient(), x)
     if x.type.dtype.kind is not Kind.UINT:
         return block.b.emit(Sign(), x)
     return [block.b.convert(block.b.compare(x, block.b.zeros(x.type), "NE"), x.type.dtype)]

@@ -58,8 +58,12 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     rule, reason = traced_jvp(eqn, wrt, name)
     if rule is None:
         return block.b.emit(CustomJvp(body, None, tuple(wrt), of, reason=reason), *operands)
-    with of_order(derivative_order() - 1), block.shared.unlisted():
-        found = block.region(rule, f"{name}_jvp")
+    try:
+        with of_order(derivative_order() - 1), block.shared.unlisted():
+            found = block.region(rule, f"{name}_jvp")
+    except CompileError as error:
+        # What it computes may be wanted without its derivative.
+        return block.b.emit(CustomJvp(body, None, tuple(wrt), of, reason=error.message), *operands)
     captured = found.captured
     params = (*[Value(value.type) for value in captured], *body.params)
     op = CustomJvp(

@@ -9,7 +9,7 @@ from rematc.compiler.jax_import.block import Block, imports
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
 from rematc.ir.ops import cumulative, folding, reduction, window
-from rematc.ir.ops.elementwise import ORDERED
+from rematc.ir.ops.elementwise import ORDERED, REALS
 from rematc.ir.ops.logical import Xor
 from rematc.ir.ops.sorting import Sort, TopK
 from rematc.ir.types import TensorType
@@ -127,8 +127,10 @@ def _direction(eqn: Any) -> str:
 
 @imports("select_and_scatter_add")
 def select_and_scatter_add(block: Block, eqn: Any) -> Sequence[Value]:
-    """`select_and_scatter`."""
+    """`select_and_scatter`, of real numbers."""
     source, x = block.operands(eqn)
+    if x.type.dtype.kind not in REALS:
+        return block.fallback(eqn)
     return block.b.emit(window.SelectAndScatter(_direction(eqn), *_windows(eqn.params)), x, source)
 
 
