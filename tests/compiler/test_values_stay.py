@@ -15,7 +15,7 @@ from rematc.compiler.driver import Lowered
 from rematc.compiler.execution.programs import default_pipeline
 from rematc.compiler.reports.check import KEPT
 from rematc.compiler.text import parse
-from rematc.ir.core import Array
+from rematc.ir.core import Array, Graph
 from rematc.ir.types import DTYPES, TensorType
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.program import Program
@@ -154,11 +154,17 @@ def test_every_bit_goes_through(strategy: str, size: int) -> None:
     names = [name for name, dtype in DTYPES.items() if dtype.bits >= 8 or name == "bool"]
     graph = Barriers(strategy).run(parse(_moved(names, size)))
     assert size == 0 or "case" in stablehlo_text(graph) or "optimization_barrier" in stablehlo_text(graph)
-    program = Program(stablehlo_text(graph), graph.param_types, graph.result_types, graph.name)
     given = [every_bit(type)[:size] for type in graph.param_types]
-    found = compile_program(program)(*given)
-    for name, one, other in zip(names, given, found, strict=True):
-        assert one[::-1].tobytes() == np.asarray(other).tobytes(), name
+    found, plain = _ran(graph, given), _ran(Barriers("none").run(parse(_moved(names, size))), given)
+    for name, one, other, without in zip(names, given, found, plain, strict=True):
+        assert other == without, name
+        # XLA of jaxlib 0.12 moves some 8-bit floats as wider ones, which leaves of a NaN that it is one.
+        assert other == one[::-1].tobytes() or name.startswith("f8"), name
+
+
+def _ran(graph: Graph, given: list[Array]) -> list[bytes]:
+    program = Program(stablehlo_text(graph), graph.param_types, graph.result_types, graph.name)
+    return [np.asarray(one).tobytes() for one in compile_program(program)(*given)]
 
 
 @pytest.mark.parametrize("strategy", KEEPING)
