@@ -39,7 +39,7 @@ def composite(block: Block, eqn: Any) -> Sequence[Value]:
 
 @imports("custom_vmap_call", "custom_partitioning", keys=True)
 def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
-    """The function's equations: rules for batches, and for parts on several devices, say how else it may be computed."""
+    """The function's equations: its rules for batches, or for parts on several devices, say the same in another way."""
     return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn))
 
 
