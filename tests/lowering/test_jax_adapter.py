@@ -119,3 +119,43 @@ def test_every_element_type_goes_in_and_out(name: str) -> None:
 def test_constants_must_fit_the_last_parameters() -> None:
     with pytest.raises(InternalError, match="constants do not fit"):
         Program(negation().text, (VECTOR,), (VECTOR,), "f", (np.zeros(3),))
+
+
+def test_an_equation_has_the_users_line_and_scopes() -> None:
+    def model(x: Any) -> Any:
+        with jax.named_scope("layer"):
+            return jnp.sin(x)
+
+    (eqn,) = jax.make_jaxpr(model)(X).eqns
+    loc = jax_adapter.equation_location(eqn)
+    assert loc is not None
+    assert (loc.file, loc.line) == (__file__, model.__code__.co_firstlineno + 2)
+    assert loc.function == "model"
+    assert jax_adapter.scopes_of(eqn) == ("layer",)
+
+
+def test_functions_of_jax_are_told_from_the_users() -> None:
+    jaxpr = jax.make_jaxpr(lambda x: jax.jit(lambda y: y + 1)(jax.nn.silu(x)))(X)
+    assert [jax_adapter.is_library_function(eqn.params["jaxpr"].jaxpr) for eqn in jaxpr.eqns] == [True, False]
+
+
+def test_typed_keys_have_words() -> None:
+    keys = jax.random.split(jax.random.key(0), 3)
+    assert jax_adapter.is_key(keys.dtype)
+    assert not jax_adapter.is_key(X.dtype)
+    dtype, shape = jax_adapter.key_layout(keys.dtype)
+    assert (np.dtype(dtype), shape) == (np.dtype(np.uint32), (2,))
+    np.testing.assert_array_equal(jax_adapter.key_words(keys), jax.random.key_data(keys))
+
+
+def test_tangents_of_integers_are_known() -> None:
+    assert jax_adapter.is_float0(jax.dtypes.float0)
+    assert not jax_adapter.is_float0(np.dtype(np.bool_))
+
+
+def test_the_flag_of_the_program_is_read_past_that_of_the_thread() -> None:
+    previous = jax_adapter.swap_x64(True)
+    try:
+        assert not jax_adapter.is_x64_enabled()
+    finally:
+        jax_adapter.restore_x64(previous)
