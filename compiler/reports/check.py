@@ -84,7 +84,7 @@ def check_executable(executable: Executable, records: Sequence[object], predicte
     comparison = compare_modules(executable.hlo_with_lines(), executable.hlo_optimized())
     barriers = executable.program.text.count("stablehlo.optimization_barrier")
     flat, looped = _products_to_recompute(records)
-    verdict, message, way_out = judge(comparison, 0 if barriers else flat, looped)
+    verdict, message, way_out = judge(comparison, 0 if comparison.barriers else flat, looped)
     return Check(verdict, message, way_out, comparison, barriers, executable.memory().temp_bytes, predicted_bytes)
 
 
@@ -93,13 +93,13 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
 
     Args:
         comparison: what was planned and found.
-        wanted: products that a plan without any barrier was to recompute outside loops.
+        wanted: products that a plan was to recompute outside loops, in a program with nothing that keeps them apart.
         looped: products that a plan was to recompute in loops, where XLA merges nothing.
     """
     if comparison.unread:
         way_out = "compare `--emit stablehlo` with `--emit hlo-optimized` by eye, and report this text of XLA's"
         return UNKNOWN, f"could not read what XLA made of the program: {comparison.unread}", way_out
-    if wanted and not comparison.recomputed:
+    if wanted:
         message = f"{wanted} recomputed {_products(wanted)} merged with the forward pass: nothing keeps them apart"
         return UNDONE, message, "take the pass barriers with its default strategy: leave out --barrier and --passes"
     if comparison.merged:

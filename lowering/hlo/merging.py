@@ -50,7 +50,7 @@ class Repetition:
         all: how often each is executed.
         merged: the same if those that are equal were merged.
         looped: how many of those repeated stand in loops, where XLA merges nothing with what is outside.
-        barriers: how many optimization barriers stand outside of loops.
+        barriers: how many optimization barriers, and conditionals whose branch is known, stand outside of loops.
     """
 
     all: Counter[Product]
@@ -260,6 +260,7 @@ class _Scope:
         branches = [self.numbering.module.computations.get(name) for name in names]
         known = known_branch(instruction, computation, self.numbering.module)
         if known is not None and (taken := branches[known]) is not None and known + 1 < len(operands):
+            self.numbering.barriers += not self.is_in_loop and self.times > 0
             return self.values(taken, [operands[known + 1]], nesting + 1)
         self.numbering.alternatives(
             [
