@@ -69,6 +69,7 @@ class Shared:
         counts: of each of them, how many equations there are.
         policies: the user's policies of the regions around, which are asked about each equation; outer ones first.
         jaxprs: what JAX was asked to trace for equations, by what makes them alike.
+        called: the primitives whose own implementation is being imported.
         is_in_adjoint: whether what is imported is the adjoint of a linear map, which is never transposed itself.
     """
 
@@ -78,6 +79,7 @@ class Shared:
     policies: list[AskedPolicy] = field(default_factory=list)
     jaxprs: dict[Any, Any] = field(default_factory=dict)
     is_in_adjoint: bool = False
+    called: set[Any] = field(default_factory=set)
 
     @contextmanager
     def unlisted(self) -> Iterator[None]:
@@ -145,6 +147,7 @@ class Block:
         b: what the equations are written through.
         shared: what is common to the whole import.
         varying: the values that may have a tangent.
+        tangents: of a derivative rule, the parameters in which it is linear.
         outer: the block around, whose values this one reads through parameters; None of the outermost.
         loc: the location of every equation, where the jaxpr's own are not the user's.
         scopes: the names of `jax.named_scope` around all of it.
@@ -168,6 +171,7 @@ class Block:
         self._env: dict[Any, Value] = {}
         self._constants: dict[int, Value] = {}
         self.varying = Varying(b, self._constants)
+        self.tangents: frozenset[Value] = frozenset()
 
     # -- reading equations ---------------------------------------------------------------------------------------
 
@@ -249,17 +253,20 @@ class Block:
             loc: the location of all its equations; by default their own.
         """
         inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc, self._current)
-        inner._constants, inner.varying = self._constants, self.varying
+        inner._constants, inner.varying, inner.tangents = self._constants, self.varying, self.tangents
         return inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
 
-    def region(self, jaxpr: Any, name: str) -> Region:
-        """A closed jaxpr as a graph of its own."""
-        graph, constants = self._graph(jaxpr, name)
+    def region(self, jaxpr: Any, name: str, tangents: int = 0) -> Region:
+        """A closed jaxpr as a graph of its own. The last inputs are tangents, in which it is linear: so many."""
+        graph, constants = self._graph(jaxpr, name, tangents)
         return Region(graph, tuple([self.constant(array) for array in constants]))
 
-    def regions(self, jaxprs: Sequence[Any], names: Sequence[str]) -> tuple[list[Graph], tuple[Value, ...]]:
+    def regions(
+        self, jaxprs: Sequence[Any], names: Sequence[str], tangents: Sequence[int] | None = None
+    ) -> tuple[list[Graph], tuple[Value, ...]]:
         """Several closed jaxprs as graphs of the same captured values: (graphs, captured)."""
-        made = [self._graph(jaxpr, name) for jaxpr, name in zip(jaxprs, names, strict=True)]
+        rows = zip(jaxprs, names, tangents or [0] * len(jaxprs), strict=True)
+        made = [self._graph(jaxpr, name, count) for jaxpr, name, count in rows]
         shared: dict[int, Any] = {}
         for _, constants in made:
             shared.update((id(array), array) for array in constants)
@@ -270,10 +277,11 @@ class Block:
             graphs.append(Graph(graph.name, (*front, *graph.params[len(own) :]), graph.equations, graph.results))
         return graphs, tuple([self.constant(array) for array in shared.values()])
 
-    def _graph(self, jaxpr: Any, name: str) -> tuple[Graph, list[Any]]:
+    def _graph(self, jaxpr: Any, name: str, tangents: int = 0) -> tuple[Graph, list[Any]]:
         """A closed jaxpr as a graph, and the large arrays that are its first parameters."""
         inner = Block(Builder(name), self.shared, self, self.loc, self._current)
         operands = [inner.b.parameter(type_of(variable.aval)) for variable in jaxpr.jaxpr.invars]
+        inner.tangents = frozenset(operands[len(operands) - tangents :])
         results = inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
         large = inner.large_constants()
         params = (*large.values(), *operands)

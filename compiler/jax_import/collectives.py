@@ -10,20 +10,23 @@ import jax
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.ir.core import Value
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum
+from rematc.ir.ops.reduction import ReduceMax, ReduceMin, ReduceSum
 
-_REDUCTIONS = {"psum": AxisSum, "pmax": AxisMax, "pmin": AxisMin}
+_REDUCTIONS = {"psum": (AxisSum, ReduceSum), "pmax": (AxisMax, ReduceMax), "pmin": (AxisMin, ReduceMin)}
 
 
 @imports(*_REDUCTIONS)
 def reduction(block: Block, eqn: Any) -> Sequence[Value]:
-    """`axis_sum` and its kin, one after another for several axes."""
-    op = _REDUCTIONS[eqn.primitive.name]
+    """`axis_sum` and its kin, one after another for several axes; a reduction of what JAX has batched already."""
+    op, over_dimensions = _REDUCTIONS[eqn.primitive.name]
     values = block.operands(eqn)
     _check_whole(block, eqn)
+    dimensions = tuple(sorted(axis for axis in eqn.params["axes"] if isinstance(axis, int)))
+    if dimensions:
+        values = [block.b.emit1(over_dimensions(dimensions), value) for value in values]
     for axis in eqn.params["axes"]:
-        if isinstance(axis, int):
-            block.fail(eqn, f"is over dimension {axis} of an array; reduce that with jax.numpy")
-        values = [block.b.emit1(op(axis, _size(axis)), value) for value in values]
+        if not isinstance(axis, int):
+            values = [block.b.emit1(op(axis, _size(axis)), value) for value in values]
     return values
 
 

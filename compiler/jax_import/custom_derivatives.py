@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rematc.compiler.jax_import.block import Block, imports, type_of
+from rematc.compiler.jax_import.block import Block, Region, imports, type_of
 from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of, trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Graph, Value
@@ -180,8 +180,21 @@ def with_rule(block: Block, jaxpr: Any, rule: Any | None, name: str) -> tuple[li
         with of_order(0):
             return block.regions([jaxpr], [name])
     # The function itself is not differentiated where the rule is; what the rule calls is, one time less.
+    tangents = len(rule.jaxpr.invars) - len(jaxpr.jaxpr.invars)
     with of_order(derivative_order() - 1):
-        return block.regions([jaxpr, rule], [name, f"{name}_jvp"])
+        return block.regions([jaxpr, rule], [name, f"{name}_jvp"], [0, tangents])
+
+
+def with_common_captures(regions: dict[str, Region]) -> tuple[dict[str, Graph], tuple[Value, ...]]:
+    """The graphs with all that any of them captures as their first parameters."""
+    captured = tuple(dict.fromkeys(value for region in regions.values() for value in region.captured))
+    graphs = {}
+    for name, region in regions.items():
+        graph, count = region.graph, len(region.captured)
+        own = dict(zip(region.captured, graph.params, strict=False))
+        front = [own.get(value) or Value(value.type) for value in captured]
+        graphs[name] = Graph(graph.name, (*front, *graph.params[count:]), graph.equations, graph.results)
+    return graphs, captured
 
 
 def _consts_last(captured: int, consts: int, inputs: int) -> list[int]:

@@ -1,7 +1,8 @@
 """Import of primitives without a rule of their own: through JAX's.
 
-What such a primitive computes is its own StableHLO lowering, imported as StableHLO is; its derivative is JAX's jvp of
-it, imported as any other function of JAX's. Together they are a `custom_jvp`.
+What such a primitive computes is what its implementation does, in other primitives, or else its own StableHLO lowering,
+imported as StableHLO is. Its derivative is JAX's jvp of it, imported as any other function of JAX's. Together they are
+a `custom_jvp`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.jax_import.block import ANY, Block, imports
-from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, inexact_outputs, traced_jvp
-from rematc.compiler.jax_import.retracing import FAILURES, in_arithmetic_of, structs
+from rematc.compiler.jax_import.block import ANY, Block, Region, imports, type_of
+from rematc.compiler.jax_import.custom_derivatives import (
+    differentiated_inputs,
+    inexact_outputs,
+    traced_jvp,
+    with_common_captures,
+)
+from rematc.compiler.jax_import.retracing import FAILURES, in_arithmetic_of, structs, trace
 from rematc.compiler.stablehlo.importing import from_stablehlo
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Equation, Graph, Op, Value
@@ -45,34 +51,107 @@ def refused(block: Block, eqn: Any) -> Sequence[Value]:
 
 @imports(ANY, keys=True)
 def foreign(block: Block, eqn: Any) -> Sequence[Value]:
-    """`custom_jvp` of the primitive's lowering and of JAX's rule for it; the lowering where nothing is differentiated.
+    """`custom_jvp` of what the primitive computes and of JAX's rule for it; only that where nothing is differentiated.
 
-    The rule is found where a derivative is to come. Where JAX has none it is an error to take the derivative.
+    The rule is found where a derivative is to come. Where JAX has none it is an error to take the derivative. In the
+    rule of another function a primitive of tangents is linear in them, and its adjoint is JAX's transpose.
     """
-    operands = block.operands(eqn)
-    body = lowered(block, eqn)
+    operands, name = block.operands(eqn), eqn.primitive.name
+    parts = {"body": _meaning(block, eqn)}
     wrt, of = differentiated_inputs(block, eqn), inexact_outputs(eqn)
     if not any(wrt) or not any(of):
-        return block.b.inline(body, operands)
-    name = eqn.primitive.name
+        return block.b.inline(parts["body"].graph, [*parts["body"].captured, *operands])
     rule, reason = traced_jvp(eqn, wrt, name)
-    if rule is None:
-        return block.b.emit(CustomJvp(body, None, tuple(wrt), of, reason=reason), *operands)
-    try:
-        with of_order(derivative_order() - 1), block.shared.unlisted():
-            found = block.region(rule, f"{name}_jvp")
-    except CompileError as error:
-        # What it computes may be wanted without its derivative.
-        return block.b.emit(CustomJvp(body, None, tuple(wrt), of, reason=error.message), *operands)
-    captured = found.captured
-    params = (*[Value(value.type) for value in captured], *body.params)
+    linear = _linear_inputs(block, operands)
+    adjoint = _adjoint_of(eqn, linear, of) if any(linear) else None
+    with of_order(max(derivative_order() - 1, 0)), block.shared.unlisted():
+        if rule is not None:
+            parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
+        if adjoint is not None:
+            parts["adjoint"] = block.region(adjoint, f"{name}_transpose")
+    graphs, captured = with_common_captures(parts)
+    flags = (False,) * len(captured)
     op = CustomJvp(
-        Graph(body.name, params, body.equations, body.results),
-        found.graph,
-        (*(False,) * len(captured), *wrt),
+        graphs["body"],
+        graphs.get("rule"),
+        (*flags, *wrt),
         of,
+        adjoint=graphs.get("adjoint"),
+        linear=(*flags, *linear) if adjoint is not None else (),
+        reason=reason,
     )
     return block.b.emit(op, *captured, *operands)
+
+
+def _linear_inputs(block: Block, operands: Sequence[Value]) -> list[bool]:
+    """For each operand, whether it is, or is made of, a tangent of the rule that is imported."""
+    moved = set(block.tangents)
+    for one in block.b.equations if moved else ():
+        if not moved.isdisjoint(one.operands):
+            moved.update([value for value in one.results if value.type.dtype.is_inexact])
+    return [value in moved for value in operands]
+
+
+def _adjoint_of(eqn: Any, linear: Sequence[bool], of: Sequence[bool]) -> Any | None:
+    """The closed jaxpr (other inputs, cts of inexact outputs) -> cts of the linear inputs; None where JAX cannot."""
+    avals = [atom.aval for atom in eqn.invars]
+    others = [aval for aval, is_set in zip(avals, linear, strict=True) if not is_set]
+    moving = [aval for aval, is_set in zip(avals, linear, strict=True) if is_set]
+
+    def adjoint(*arrays: Any) -> list[Any]:
+        values, cts = arrays[: len(others)], arrays[len(others) :]
+
+        def function(*tangents: Any) -> list[Any]:
+            fixed, moved = iter(values), iter(tangents)
+            found = jax_adapter.apply_equation(eqn, [next(moved) if is_set else next(fixed) for is_set in linear])
+            return [one for one, is_set in zip(found, of, strict=True) if is_set]
+
+        return list(jax.linear_transpose(function, *structs(moving))(list(cts)))
+
+    try:
+        outputs = [variable.aval for variable, is_set in zip(eqn.outvars, of, strict=True) if is_set]
+        return trace(adjoint, [*others, *outputs])
+    except FAILURES:
+        return None
+
+
+def _meaning(block: Block, eqn: Any) -> Region:
+    """What a primitive computes: what it does when it is called, in other primitives; else its lowering."""
+    jaxpr = _called(block, eqn)
+    if jaxpr is None:
+        return Region(lowered(block, eqn), ())
+    block.shared.called.add(eqn.primitive)
+    try:
+        with of_order(0), block.shared.unlisted():
+            return block.region(jaxpr, eqn.primitive.name)
+    finally:
+        block.shared.called.discard(eqn.primitive)
+
+
+def _called(block: Block, eqn: Any) -> Any | None:
+    """The closed jaxpr of a primitive's own implementation; None where it has none that JAX can trace.
+
+    Primitives of JAX's are called through their lowering.
+    """
+    implementation = eqn.primitive.impl
+    is_lowering = getattr(getattr(implementation, "func", None), "__name__", "") == "apply_primitive"
+    avals, outputs = [atom.aval for atom in eqn.invars], [variable.aval for variable in eqn.outvars]
+    if is_lowering or eqn.primitive in block.shared.called or any(map(_is_key, [*avals, *outputs])):
+        return None
+
+    def function(*operands: Any) -> list[Any]:
+        found = implementation(*operands, **eqn.params)
+        return list(found) if eqn.primitive.multiple_results else [found]
+
+    try:
+        jaxpr = trace(function, avals)
+    except FAILURES:
+        return None
+    return jaxpr if list(map(type_of, jaxpr.out_avals)) == list(map(type_of, outputs)) else None
+
+
+def _is_key(aval: Any) -> bool:
+    return jax_adapter.is_key(aval.dtype)
 
 
 def lowered(block: Block, eqn: Any) -> Graph:

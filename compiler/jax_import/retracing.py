@@ -99,13 +99,16 @@ def backward_of(eqn: Any) -> Any:
     outputs = [variable.aval for variable in eqn.outvars]
     is_zero = eqn.params["in_zeros"]
     inputs = [atom.aval for atom in eqn.invars]
+    # What the forward rule keeps as a Python value, its backward rule may branch on.
+    fixed = [getattr(atom, "val", None) for atom in eqn.invars[:count]]
 
     def backward(*arrays: Any) -> list[Any]:
         given = iter(arrays[count:])
+        residuals = [one if value is None else value for one, value in zip(arrays[:count], fixed, strict=True)]
         cts = [
             np.zeros(aval.shape, aval.dtype) if jax_adapter.is_float0(aval.dtype) else next(given) for aval in outputs
         ]
-        found = jax_adapter.pulled_back(rule, arrays[:count], cts)
+        found = jax_adapter.pulled_back(rule, residuals, cts)
         given_back = [ct for ct, is_set in zip(found, is_zero, strict=True) if not is_set]
         # JAX takes what a rule gives for narrow arguments in float32, too.
         return [_in_type_of(ct, aval) for ct, aval in zip(given_back, inputs[count:], strict=True)]

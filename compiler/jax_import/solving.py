@@ -8,7 +8,12 @@ from typing import Any
 from jax.extend.core import jaxpr_as_fun
 
 from rematc.compiler.jax_import.block import Block, Region, imports
-from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, inexact_outputs, traced_jvp
+from rematc.compiler.jax_import.custom_derivatives import (
+    differentiated_inputs,
+    inexact_outputs,
+    traced_jvp,
+    with_common_captures,
+)
 from rematc.compiler.jax_import.retracing import trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Graph, Value
@@ -29,7 +34,7 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
     count, outputs = len(eqn.invars), len(eqn.outvars)
     of = (*inexact_outputs(eqn)[: solution.sides], *(False,) * (outputs - solution.sides))
     rule, reason = traced_jvp(eqn, wrt, "custom_linear_solve")
-    regions, captured = _with_common_captures(_parts(block, solution, rule))
+    regions, captured = with_common_captures(_parts(block, solution, rule, sum(wrt)))
     flags = (False,) * len(captured)
     linear = (*flags, *(index >= count - solution.sides for index in range(count)))
     adjoint = regions.get("adjoint")
@@ -45,7 +50,7 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
     return block.b.emit(op, *captured, *block.operands(eqn))
 
 
-def _parts(block: Block, solution: _Solution, rule: Any | None) -> dict[str, Region]:
+def _parts(block: Block, solution: _Solution, rule: Any | None, tangents: int) -> dict[str, Region]:
     """The graphs of an op by what they are.
 
     The adjoint is differentiated as often as the solution, the rule once less. The solution that the adjoint is has no
@@ -57,7 +62,7 @@ def _parts(block: Block, solution: _Solution, rule: Any | None) -> dict[str, Reg
         parts = {"body": block.region(solution.body(), "linear_solve")}
         if rule is not None:
             with block.shared.unlisted():
-                parts["rule"] = block.region(rule, "linear_solve_jvp")
+                parts["rule"] = block.region(rule, "linear_solve_jvp", tangents)
     jaxpr = None if is_in_adjoint else solution.adjoint(order > 0)
     if jaxpr is not None:
         block.shared.is_in_adjoint = True
@@ -65,18 +70,6 @@ def _parts(block: Block, solution: _Solution, rule: Any | None) -> dict[str, Reg
             parts["adjoint"] = block.region(jaxpr, "linear_solve_adjoint")
     block.shared.is_in_adjoint = is_in_adjoint
     return parts
-
-
-def _with_common_captures(regions: dict[str, Region]) -> tuple[dict[str, Graph], tuple[Value, ...]]:
-    """The graphs with all that any of them captures as their first parameters."""
-    captured = tuple(dict.fromkeys(value for region in regions.values() for value in region.captured))
-    graphs = {}
-    for name, region in regions.items():
-        graph, count = region.graph, len(region.captured)
-        own = dict(zip(region.captured, graph.params, strict=False))
-        front = [own.get(value) or Value(value.type) for value in captured]
-        graphs[name] = Graph(graph.name, (*front, *graph.params[count:]), graph.equations, graph.results)
-    return graphs, captured
 
 
 def _without_aux(rule: Graph, outputs: int, tangents: int) -> Graph:

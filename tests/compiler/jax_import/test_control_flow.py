@@ -57,6 +57,13 @@ def test_large_constants_of_regions_reach_them() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+def test_collectives_over_what_jax_has_batched_are_reductions() -> None:
+    def normalized(x: Any) -> Any:
+        return (x - lax.pmean(x, "rows")) / lax.pmax(lax.stop_gradient(jnp.abs(x)), "rows") + lax.psum(x, "rows")
+
+    assert_like_jax(jax.vmap(normalized, axis_name="rows"), jnp.stack([X, X * 2, 1 - X]), batched=False)
+
+
 @pytest.mark.parametrize("index", [-3, 0, 1, 2, 7])
 def test_a_switch_clamps_its_index(index: int) -> None:
     branches = [lambda x: x * 2, jnp.sin, lambda x: x + 1]

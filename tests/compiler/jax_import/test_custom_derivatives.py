@@ -64,6 +64,13 @@ def with_zeros() -> Function:
     return function
 
 
+def with_flags() -> Function:
+    """A backward rule that branches on a Python value which the forward rule kept."""
+    function = jax.custom_vjp(lambda x: x * 2)
+    function.defvjp(lambda x: (x * 2, (x, True)), lambda kept, ct: (ct * kept[0] if kept[1] else ct,))
+    return function
+
+
 def chained(x: Any) -> Any:
     given: Any = jax.custom_gradient
     square = given(lambda x: (x**2, lambda ct: (ct * 2 * x * 7,)))
@@ -82,6 +89,7 @@ PROGRAMS: dict[str, Function] = {
     "vjp in branches": lambda x: lax.cond(x[0] > 0, lambda x: of_vjp()(x, x), lambda x: x, x),
     "vjp of a batch": lambda x: jax.vmap(of_vjp(), (0, None))(x, x[1]),
     "vjp with integers": lambda x: with_integers()(x, jnp.arange(3)),
+    "vjp with flags": with_flags(),
     "vjp of a static argument": lambda x: with_static()(3, x),
     "vjp without unused residuals": lambda x: of_vjp(optimize_remat=True)(x, x),
     "gradient in the function": chained,

@@ -62,6 +62,40 @@ def test_its_second_derivative_is_that_of_the_rule() -> None:
     np.testing.assert_allclose(slope(rematc, from_jax), slope(jax, lambda f: f), rtol=1e-5)
 
 
+def linear(matrix: Any) -> Any:
+    """A map of vectors whose implementation is a loop, so that only the rule says what its adjoint is."""
+
+    def meaning(a: Any, x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, a @ c[1]), (0, x))[1]
+
+    rules: Any = ad
+    made: Any = Primitive("apply")
+    made.def_impl(meaning)
+    made.def_abstract_eval(lambda a, x: x)
+    mlir.register_lowering(made, mlir.lower_fun(meaning, multiple_results=False))
+    rules.defjvp2(made, lambda t, out, a, x: t @ x, lambda t, out, a, x: made.bind(a, t))
+    rules.primitive_transposes[made] = lambda ct, a, x: [None, made.bind(a.T, ct)]
+    return lambda x: made.bind(matrix, x) * made.bind(matrix * x, x)
+
+
+def test_the_adjoint_of_a_linear_primitive_is_its_transpose_in_jax() -> None:
+    matrix = jnp.arange(9.0, dtype=jnp.float32).reshape(3, 3) / 4
+    assert_like_jax(linear(matrix), X, batched=False)
+
+
+def test_a_callback_of_constants_is_called_where_the_program_runs_alone() -> None:
+    """Branches that are not taken may raise."""
+
+    def fail(_: Any) -> Any:
+        raise AssertionError("it is called")
+
+    def guarded(x: Any) -> Any:
+        struct: Any = jax.ShapeDtypeStruct
+        return jax.lax.cond(x[0] > 9, lambda: jax.pure_callback(fail, struct((3,), np.float32), 0), lambda: x * 2)
+
+    np.testing.assert_allclose(rematc.jit(from_jax(guarded))(X), X * 2)
+
+
 def test_without_a_rule_only_the_derivative_is_an_error() -> None:
     function: Any = from_jax(lambda x, y: (plain.bind(x) * y).sum())
     np.testing.assert_allclose(function(X, X), ((X * X + 1) * X).sum(), rtol=1e-6)
