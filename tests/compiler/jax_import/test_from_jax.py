@@ -133,7 +133,7 @@ def test_flags_and_static_arguments_reach_the_function_as_they_are() -> None:
 
 
 def test_weak_types_stay_weak() -> None:
-    imported = rematc.from_jax(lambda x: jnp.sin(x))
+    imported = rematc.from_jax(jnp.sin)
     half = np.ones(2, np.float16)
     assert rematc.jit(lambda x: imported(2.0) * x)(half).dtype == np.float16
     assert rematc.jit(lambda x: imported(np.float32(2)) * x)(half).dtype == np.float32
