@@ -333,6 +333,7 @@ def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> Any:
     return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, tuple(constants))
 
 
+@functools.lru_cache(maxsize=256)
 def is_key(dtype: Any) -> bool:
     """Whether an element type is that of typed random keys."""
     return bool(jax.numpy.issubdtype(dtype, jax.dtypes.prng_key))
@@ -498,6 +499,4 @@ def varying_axes(aval: Any) -> frozenset[str]:
 def with_varying_axes(aval: Any, like: Any) -> Any:
     """An abstract value on the devices of another one, which differs from device to device as that does."""
     spec = jax.sharding.PartitionSpec(*(None,) * aval.ndim)
-    return like.update(
-        shape=aval.shape, dtype=aval.dtype, weak_type=False, sharding=like.sharding.update(spec=spec)
-    )
+    return like.update(shape=aval.shape, dtype=aval.dtype, weak_type=False, sharding=like.sharding.update(spec=spec))

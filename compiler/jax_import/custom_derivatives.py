@@ -52,7 +52,7 @@ def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]
     if not any(wrt) or not any(of):
         return block.inline(jaxpr, block.operands(eqn))
     name = jax_adapter.function_name(jaxpr.jaxpr)
-    rule, reason = traced_jvp(eqn, wrt, name)
+    rule, reason = traced_jvp(block, eqn, wrt, name)
     graphs, captured = with_rule(block, jaxpr, rule, name)
     order = _consts_last(len(captured), consts, len(eqn.invars))
     taken = (*captured, *block.operands(eqn))
@@ -81,7 +81,7 @@ def custom_vjp_call(block: Block, eqn: Any) -> Sequence[Value]:
     if not any(wrt) or not any(of):
         return block.inline(jaxpr, block.operands(eqn))
     name = jax_adapter.function_name(jaxpr.jaxpr)
-    rule, reason = traced_jvp(eqn, wrt, name)
+    rule, reason = traced_jvp(block, eqn, wrt, name)
     graphs, captured = with_rule(block, jaxpr, rule, name)
     order = _consts_last(len(captured), consts, len(eqn.invars))
     taken = (*captured, *block.operands(eqn))
@@ -156,10 +156,23 @@ def _is_inexact(aval: Any) -> bool:
     return type_of(aval).dtype.is_inexact
 
 
-def traced_jvp(eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
-    """JAX's jvp of an equation as a closed jaxpr, or None and why there is none."""
+def traced_jvp(block: Block, eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
+    """JAX's jvp of an equation as a closed jaxpr, or None and why there is none.
+
+    A function that JAX has traced once is there many times with the same equations: they are asked for once.
+    """
     if derivative_order() == 0:
         return None, ""
+    key = ("jvp", id(eqn), tuple(wrt))
+    found = block.shared.jaxprs.get(key)
+    if found is None:
+        # The equation is kept with it, so that its identity stays its own.
+        found = block.shared.jaxprs[key] = (eqn, *_traced_jvp(eqn, wrt, name))
+    _, rule, reason = found
+    return rule, reason
+
+
+def _traced_jvp(eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
     try:
         return jvp_of(eqn, wrt), ""
     except CompileError:

@@ -61,7 +61,7 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     wrt, of = differentiated_inputs(block, eqn), inexact_outputs(eqn)
     if not any(wrt) or not any(of):
         return block.b.inline(parts["body"].graph, [*parts["body"].captured, *operands])
-    rule, reason = traced_jvp(eqn, wrt, name)
+    rule, reason = traced_jvp(block, eqn, wrt, name)
     linear = _linear_inputs(block, operands)
     adjoint = _adjoint_of(eqn, linear, of) if any(linear) else None
     with of_order(max(derivative_order() - 1, 0)), block.shared.unlisted():

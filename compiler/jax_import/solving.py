@@ -33,7 +33,7 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
         return block.inline(solution.body(), block.operands(eqn))
     count, outputs = len(eqn.invars), len(eqn.outvars)
     of = (*inexact_outputs(eqn)[: solution.sides], *(False,) * (outputs - solution.sides))
-    rule, reason = traced_jvp(eqn, wrt, "custom_linear_solve")
+    rule, reason = traced_jvp(block, eqn, wrt, "custom_linear_solve")
     regions, captured = with_common_captures(_parts(block, solution, rule, sum(wrt)))
     flags = (False,) * len(captured)
     linear = (*flags, *(index >= count - solution.sides for index in range(count)))
