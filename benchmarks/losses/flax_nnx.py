@@ -90,5 +90,6 @@ def recurrent() -> Built:
 LOSSES = (
     # flax.nnx computes attention in float32.
     Loss("nnx-vision", "vision transformer", vision, is_single=True),
-    Loss("nnx-gru", "recurrent classifier with batch statistics and dropout", recurrent),
+    # Its recurrence carries the type of its parameters as they are made.
+    Loss("nnx-gru", "recurrence, batch statistics, dropout", recurrent, is_single=True),
 )

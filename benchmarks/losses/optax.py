@@ -24,21 +24,21 @@ def many() -> Built:
         one, other = logits["one"], logits["other"]
         one_hot = jax.nn.one_hot(labels, 12, dtype=one.dtype)
         terms = (
-            optax.l2_loss(one, targets),
-            optax.log_cosh(one, targets),
-            optax.huber_loss(one, targets, delta=0.3),
-            optax.sigmoid_focal_loss(one, one_hot),
-            optax.hinge_loss(one, 2 * one_hot - 1),
+            optax.losses.l2_loss(one, targets),
+            optax.losses.log_cosh(one, targets),
+            optax.losses.huber_loss(one, targets, delta=0.3),
+            optax.losses.sigmoid_focal_loss(one, one_hot),
+            optax.losses.hinge_loss(one, 2 * one_hot - 1),
             optax.losses.poly_loss_cross_entropy(one, one_hot),
-            optax.kl_divergence(jax.nn.log_softmax(one), jax.nn.softmax(targets)),
-            optax.convex_kl_divergence(jax.nn.log_softmax(one), jax.nn.softmax(other)),
-            optax.cosine_similarity(one, other, epsilon=1e-6),
+            optax.losses.kl_divergence(jax.nn.log_softmax(one), jax.nn.softmax(targets)),
+            optax.losses.convex_kl_divergence(jax.nn.log_softmax(one), jax.nn.softmax(other)),
+            optax.losses.cosine_similarity(one, other, epsilon=1e-6),
             optax.losses.multiclass_perceptron_loss(one, labels),
             optax.losses.multiclass_hinge_loss(other, labels),
             optax.losses.ranking_softmax_loss(one, targets),
-            optax.ntxent(one[:16], labels[:16] % 5),
-            optax.make_fenchel_young_loss(jax.nn.logsumexp)(one, targets),
-            optax.squared_error(optax.projections.projection_simplex(one[0]), targets[0]),
+            optax.losses.ntxent(one[:16], labels[:16] % 5),
+            optax.losses.make_fenchel_young_loss(jax.nn.logsumexp)(one, targets),
+            optax.losses.squared_error(optax.projections.projection_simplex(one[0]), targets[0]),
         )
         return sum(jnp.mean(term) for term in terms)
 
@@ -52,7 +52,7 @@ def meta() -> Built:
     hyper = {"start": start, "log_rate": jnp.full((), -3.0)}
 
     def error(params: Any, x: Any, y: Any) -> Any:
-        return jnp.mean(optax.squared_error(jnp.tanh(x @ params["w"]) @ params["v"], y))
+        return jnp.mean(optax.losses.squared_error(jnp.tanh(x @ params["w"]) @ params["v"], y))
 
     def loss(hyper: Any, x: Any, y: Any) -> Any:
         optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(jnp.exp(hyper["log_rate"])))
