@@ -111,7 +111,8 @@ def test_value_and_gradient_are_those_of_jax(name: str) -> None:
         imported = graph_of_jaxpr(jaxpr)
     graph = imported.graph
     expected = function(*arrays)
-    for one, other in zip(evaluate(graph, arrays), expected, strict=True):
+    found: list[Any] = list(evaluate(graph, arrays))
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=1e-6)
         assert one.dtype == other.dtype
     wrt = [np.issubdtype(array.dtype, np.inexact) for array in arrays]
@@ -129,8 +130,8 @@ def test_value_and_gradient_are_those_of_jax(name: str) -> None:
     moving = [has for has, is_set in zip(pulled.has_tangent, of, strict=True) if is_set]
     given = iter(evaluate(pulled.backward, [*residuals, *[ct for ct, has in zip(cts, moving, strict=True) if has]]))
     for has, array, other in zip(pulled.has_ct, arrays, pull(cts), strict=True):
-        one = next(given) if has else np.zeros_like(array)
-        np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=1e-6)
+        ct: Any = next(given) if has else np.zeros_like(array)
+        np.testing.assert_allclose(ct, np.asarray(other), rtol=2e-5, atol=1e-6)
 
 
 def test_what_has_no_lowering_of_its_own_is_an_error_at_its_line() -> None:
