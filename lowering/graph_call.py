@@ -97,7 +97,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, graph: Graph, rules
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, graph: Graph, rules: GraphRules) -> list[Any]:
-    is_linear = [ad.is_undefined_primal(operand) for operand in operands]
+    is_linear = [isinstance(operand, ad.UndefinedPrimal) for operand in operands]
     has_ct = [not isinstance(ct, ad.Zero) for ct in cts]
     adjoint, gets_ct = rules.transpose(graph, is_linear, has_ct)
     known = [operand for operand, is_set in zip(operands, is_linear, strict=True) if not is_set]

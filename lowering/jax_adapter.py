@@ -498,5 +498,6 @@ def varying_axes(aval: Any) -> frozenset[str]:
 
 def with_varying_axes(aval: Any, like: Any) -> Any:
     """An abstract value on the devices of another one, which differs from device to device as that does."""
-    spec = jax.sharding.PartitionSpec(*(None,) * aval.ndim)
+    partition: Any = jax.sharding.PartitionSpec
+    spec = partition(*(None,) * aval.ndim)
     return like.update(shape=aval.shape, dtype=aval.dtype, weak_type=False, sharding=like.sharding.update(spec=spec))

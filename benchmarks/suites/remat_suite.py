@@ -5,9 +5,10 @@
     python benchmarks/suites/remat_suite.py jax
 
 The tree must be that of the installed version. Nothing of it is copied: the class `RematTest` of its tests/api_test.py
-runs as it stands, with our function in the place of JAX's. `remat_expected.toml` lists the tests that assert on the text
-of JAX's jaxprs or on its internals, each with our own test of the same behaviour; any other failure is an error, and so
-is a listed test that passes. `--write` brings docs/conformance.md up to date, and `--check` prints only what differs.
+runs as it stands, with our function in the place of JAX's. `remat_expected.toml` lists the tests that assert on the
+text of JAX's jaxprs or on its internals, each with our own test of the same behaviour; any other failure is an error,
+and so is a listed test that passes. `--write` brings docs/conformance.md up to date, and `--check` prints only what
+differs.
 """
 
 from __future__ import annotations

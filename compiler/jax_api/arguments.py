@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -144,11 +143,6 @@ def is_traced_number(leaf: Any) -> bool:
 def is_jax_array(leaf: Any) -> bool:
     """Whether a leaf is an array: JAX's, NumPy's, a tracer, a typed key."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or hasattr(leaf, "__jax_array__")
-
-
-def replaced(arguments: JaxArguments, arrays: Sequence[Any]) -> JaxArguments:
-    """The same arguments with other arrays."""
-    return dataclasses.replace(arguments, arrays=tuple(arrays))
 
 
 def _leaf_name(names: Sequence[str], path: tuple[Any, ...]) -> str:

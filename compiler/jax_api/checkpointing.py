@@ -21,7 +21,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
-from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.arguments import Statics, function_name, policy_argument
 from rematc.compiler.tracing.derivative_order import derivative_order
@@ -30,6 +30,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
+from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
 from rematc.passes.policies import BuiltinPolicy
 from rematc.passes.staging.stage import staged
@@ -208,7 +209,7 @@ def _with_derivative(
         given = [words(value, None) for value in (*primals, *constants)]
         parts = linearize(region, (*present, *(False,) * len(constants)))
         log_residuals(traced.name, parts.residuals, parts.forward)
-        results = evaluate(parts.forward, given)
+        results = apply_graph(parts.forward, given)
         count = len(region.results)
         values = [like(value, aval) for value, aval in zip(results[:count], traced.out_avals, strict=True)]
         return values, tangents_of(parts, results[count:], tangents)
@@ -216,7 +217,7 @@ def _with_derivative(
     def unlike(*operands: Any) -> tuple[Any, ...]:
         # The jaxpr was traced as if all devices had the same values; jax.lax tells them apart again.
         region, constants = graph()
-        results = evaluate(region, [words(value, None) for value in (*operands, *constants)])
+        results = apply_graph(region, [words(value, None) for value in (*operands, *constants)])
         return tuple([like(value, aval) for value, aval in zip(results, traced.out_avals, strict=True)])
 
     body = unlike if traced.axes else jaxpr_as_fun(traced.jaxpr)
@@ -251,8 +252,6 @@ def _in_segments(graph: Graph) -> Graph:
 
 def _dissolved(graph: Graph) -> Graph:
     """The graph with the bodies of its checkpoint regions in their place."""
-    from rematc.passes.inline import copy_equations
-
     equations: list[Equation] = []
     env: dict[Any, Any] = {}
     for eqn in graph.equations:

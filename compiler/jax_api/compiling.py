@@ -17,12 +17,13 @@ import jax
 from rematc.lowering import jax_adapter
 from rematc.lowering.platforms import barrier_options, barriers_hold
 
+_config: Any = jax.config  # which does not say what it has
 _has_options: ContextVar[bool] = ContextVar("the_program_is_compiled_with_our_options", default=False)
 
 
 def is_outermost() -> bool:
     """Whether nothing is being traced, so that a call compiles a program of its own."""
-    return not jax_adapter.is_trace_open() and not jax.config.jax_disable_jit
+    return not jax_adapter.is_trace_open() and not _config.jax_disable_jit
 
 
 def barrier_strategy() -> str:

@@ -18,10 +18,11 @@ import jax.tree_util
 from rematc.compiler.execution.programs import collection_paused, default_pipeline, run_passes
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
+from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, summed, trace_jax
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
-from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
 from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.differentiation import require_inexact, whole_policy
@@ -225,8 +226,7 @@ class _Graphs:
         cts = [b.full(graph.results[0].type, 1)] if any(pulled.has_tangent) else []
         given = iter(b.inline(pulled.backward, (*results[count:], *cts)))
         gradients = [
-            next(given) if is_set else b.zeros(type)
-            for is_set, (_, type) in zip(pulled.has_ct, chosen, strict=True)
+            next(given) if is_set else b.zeros(type) for is_set, (_, type) in zip(pulled.has_ct, chosen, strict=True)
         ]
         return b.build(*results[:count], *gradients)
 
@@ -259,12 +259,12 @@ def _function(graphs: Graphs, strategy: str) -> Callable[..., Sequence[Any]]:
     """
 
     def function(*operands: Any) -> tuple[Any, ...]:
-        return tuple(evaluate(_passed(graphs(0), strategy), operands))
+        return tuple(apply_graph(_passed(graphs(0), strategy), operands))
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         graph = graphs(_FURTHER)
         parts = linearize(graph, present)
-        results = evaluate(_passed(parts.forward, strategy), primals)
+        results = apply_graph(_passed(parts.forward, strategy), primals)
         count = len(graph.results)
         return results[:count], tangents_of(parts, results[count:], tangents)
 
@@ -307,9 +307,7 @@ def _check_scalar(traced: TracedCall, graph: Graph, wanted: _Wanted) -> None:
 # -- vjp --------------------------------------------------------------------------------------------------------------
 
 
-def vjp(
-    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: object = None
-) -> tuple[Any, ...]:
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: object = None) -> tuple[Any, ...]:
     """The value of a JAX function at `primals`, and a function from cotangents of its outputs to those of the primals.
 
     It stands in the place of `jax.vjp`. The backward function recomputes what the policy says, and works on tracers.
@@ -321,9 +319,7 @@ def vjp(
         policy: what of the whole of `fun` may be saved; None recomputes nothing.
 
     Returns:
-        (outputs, backward), or (outputs, backward, aux). `backward` takes cotangents like the outputs, and gives a tuple
-        with one for each primal; those of integers are zeros of type `float0`.
+        (outputs, backward), or (outputs, backward, aux). `backward` takes cotangents like the outputs, and gives a
+        tuple with one for each primal; those of integers are zeros of type `float0`.
     """
-    from rematc.compiler.jax_api.pulling import pulled_back
-
     return pulled_back(fun, primals, has_aux, whole_policy(policy))

@@ -13,7 +13,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
 from rematc.compiler.jax_api.compiling import barrier_strategy
 from rematc.compiler.jax_api.traced import like, summed, trace_jax, words
 from rematc.compiler.jax_export.evaluating import varied
-from rematc.compiler.jax_export.exporting import evaluate
+from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
@@ -44,7 +44,7 @@ def pulled_back(
         of = [index < outputs for index in range(len(graph.results))]
     of = [is_set and value.type.dtype.is_inexact for is_set, value in zip(of, graph.results, strict=True)]
     pulled = vjp(graph if policy is None else staged(graph, policy), wrt, of)
-    found = evaluate(_clean(pulled.forward), traced.operands(arguments.arrays, imported.constants))
+    found = apply_graph(_clean(pulled.forward), traced.operands(arguments.arrays, imported.constants))
     residuals = found[len(graph.results) :]
     backward_graph = _clean(pulled.backward)
 
@@ -57,7 +57,10 @@ def pulled_back(
             for leaf, aval, is_set in zip(leaves, traced.out_avals, pulled.has_tangent, strict=False)
             if is_set
         ]
-        given, has_ct = iter(evaluate(backward_graph, (*residuals, *varied(present, traced.axes)))), iter(pulled.has_ct)
+        given, has_ct = (
+            iter(apply_graph(backward_graph, (*residuals, *varied(present, traced.axes)))),
+            iter(pulled.has_ct),
+        )
         outgoing = [
             summed(next(given), array, traced.axes) if is_set and next(has_ct) else _zero(aval)
             for is_set, aval, array in zip(wrt, traced.in_avals, arguments.arrays, strict=False)
@@ -81,6 +84,6 @@ def _outputs_tree(tree: jax.tree_util.PyTreeDef, name: str) -> tuple[jax.tree_ut
 
 def _zero(aval: Any) -> Any:
     """The zero cotangent of an argument."""
-    if jax_adapter.is_float0(aval.dtype) or not jax.dtypes.issubdtype(aval.dtype, jax.numpy.inexact):
+    if jax_adapter.is_float0(aval.dtype) or not jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact):
         return like(None, aval.to_tangent_aval())
     return jax.numpy.zeros(aval.shape, aval.dtype)

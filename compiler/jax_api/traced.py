@@ -11,7 +11,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.jax_api.arguments import JaxArguments
-from rematc.compiler.jax_export.evaluating import varied, varying_axes
+from rematc.compiler.jax_export.evaluating import lax, varied, varying_axes
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.lowering import jax_adapter
@@ -140,4 +140,4 @@ def like(value: Any, aval: Any) -> Any:
 def summed(gradient: Any, array: Any, axes: frozenset[str]) -> Any:
     """The gradient with respect to an array that is the same on all devices along some axes of `shard_map`."""
     common = axes - varying_axes([array])
-    return jax.lax.psum(gradient, tuple(sorted(common))) if common else gradient
+    return lax.psum(gradient, tuple(sorted(common))) if common else gradient

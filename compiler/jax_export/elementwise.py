@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import lax
-
-from rematc.compiler.jax_export.evaluating import exports, with_own_jvp
+from rematc.compiler.jax_export.evaluating import exports, lax, with_own_jvp
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation, Op
 from rematc.ir.ops import (
@@ -30,7 +28,6 @@ _SAME: dict[type[Op], Callable[..., Any]] = {
     arithmetic.Maximum: lax.max,
     arithmetic.Minimum: lax.min,
     arithmetic.Abs: lax.abs,
-    arithmetic.Clamp: lax.clamp,
     complex_parts.Complex: lax.complex,
     complex_parts.Real: lax.real,
     complex_parts.Imag: lax.imag,
@@ -149,6 +146,18 @@ def sign(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     if eqn.operands[0].type.dtype.is_complex:
         return with_own_jvp(_sign, eqn, operands)
     return _sign(*operands)
+
+
+@exports(arithmetic.Clamp)
+def clamp(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`lax.clamp`, which JAX does not differentiate with respect to scalar bounds of arrays."""
+    if eqn.operands[0].type.shape == eqn.operands[1].type.shape == eqn.operands[2].type.shape:
+        return _clamp(*operands)
+    return with_own_jvp(_clamp, eqn, operands)
+
+
+def _clamp(*operands: Any) -> Sequence[Any]:
+    return (lax.clamp(*operands),)
 
 
 def _sign(*operands: Any) -> Sequence[Any]:

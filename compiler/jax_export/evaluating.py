@@ -25,6 +25,9 @@ from rematc.passes.inline import copy_equations
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import Linearized, linearize
 
+#: JAX's operations. Any: many have no annotations, and none take what they give.
+lax: Any = jax.lax
+_config: Any = jax.config
 Rule = Callable[[Equation, Sequence[Any]], Sequence[Any]]
 #: What applies the equations of each op.
 RULES: dict[type[Op], Rule] = {}
@@ -65,7 +68,7 @@ def evaluate(graph: Graph, operands: Sequence[Any]) -> list[Any]:
 @contextmanager
 def wide_types(graph: Graph) -> Iterator[None]:
     """Turn JAX's 64-bit types on for this thread meanwhile, if the graph has any; without, JAX narrows them."""
-    if jax.config.jax_enable_x64 or not _is_wide(graph):
+    if _config.jax_enable_x64 or not _is_wide(graph):
         yield
         return
     before = jax_adapter.swap_x64(True)
@@ -104,7 +107,7 @@ def varied(values: Sequence[Any], axes: frozenset[str]) -> list[Any]:
 
 
 def _varied(value: Any, axes: frozenset[str]) -> Any:
-    return jax.lax.pcast(value, tuple(sorted(axes)), to="varying") if axes else value
+    return lax.pcast(value, tuple(sorted(axes)), to="varying") if axes else value
 
 
 # -- derivatives of our own -------------------------------------------------------------------------------------------
@@ -187,8 +190,7 @@ def without_idle_regions(graph: Graph, residuals: int) -> Graph:
 
 
 def _is_idle(body: Graph, operands: Sequence[Value], unknown: set[Value]) -> bool:
-    """Whether all that a region computes of known values costs nothing: moves of data, and what follows from constants.
-    """
+    """Whether what a region computes of known values costs nothing: it moves data, or follows from constants."""
     inside = {param for param, value in zip(body.params, operands, strict=True) if value in unknown}
     varying = {*body.params}
     for eqn in body.equations:
@@ -238,12 +240,12 @@ def differentiable_call(function: Callable[..., Sequence[Any]], forward: Forward
 def _is_present(primal: Any, tangent: Any) -> bool:
     if isinstance(tangent, jax.custom_derivatives.SymbolicZero):
         return False
-    return bool(jax.dtypes.issubdtype(jax.typeof(primal).dtype, np.inexact))
+    return bool(jax.numpy.issubdtype(jax.typeof(primal).dtype, np.inexact))
 
 
 def no_tangent(value: Any) -> Any:
     """The zero tangent of a value: `float0` for integers and booleans."""
     dtype = jax.typeof(value).dtype
-    if not jax.dtypes.issubdtype(dtype, np.inexact):
+    if not jax.numpy.issubdtype(dtype, np.inexact):
         return np.zeros(np.shape(value), jax.dtypes.float0)
     return jax.numpy.zeros_like(value)

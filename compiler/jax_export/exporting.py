@@ -21,6 +21,14 @@ from rematc.compiler.jax_export.opaque import call_graph
 from rematc.ir.core import Graph
 
 
+def apply_graph(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """Apply a graph to JAX's arrays or tracers, one for each parameter; its results.
+
+    Raises MissingRuleError at the equation's line for an op without a rule.
+    """
+    return evaluate(graph, operands)
+
+
 def jax_function(graph: Graph) -> Callable[..., Sequence[Any]]:
     """The graph as a JAX function of its parameters, which gives a tuple of its results.
 

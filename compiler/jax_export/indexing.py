@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import lax
-
-from rematc.compiler.jax_export.evaluating import exports
+from rematc.compiler.jax_export.evaluating import exports, lax
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation, Op
 from rematc.ir.ops import indexing, sorting
@@ -108,4 +106,5 @@ def top_k(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     (x,) = operands
     if eqn.operands[0].type.dtype.is_float:
         x = lax.select(lax.ne(x, x), lax.full_like(x, math.nan), x)
-    return lax.top_k(x, eqn.op.k)
+    found: Sequence[Any] = lax.top_k(x, eqn.op.k)
+    return found

@@ -6,9 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import lax
-
-from rematc.compiler.jax_export.evaluating import exports, with_own_jvp
+from rematc.compiler.jax_export.evaluating import exports, lax, with_own_jvp
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation, Op
 from rematc.ir.ops import factorization, solving, spectral, triangular

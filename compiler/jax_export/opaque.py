@@ -43,16 +43,12 @@ def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, Graph, tuple
     return parts.forward, parts.linear, parts.has_tangent
 
 
-def _transpose(
-    graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
-) -> tuple[Graph, tuple[bool, ...]]:
+def _transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
     result = transpose(graph, is_linear, has_ct)
     return result.graph, result.has_ct
 
 
-def _vmap(
-    graph: Graph, is_batched: Sequence[bool], size: int, axis: str | None
-) -> tuple[Graph, tuple[bool, ...]]:
+def _vmap(graph: Graph, is_batched: Sequence[bool], size: int, axis: str | None) -> tuple[Graph, tuple[bool, ...]]:
     result = vmap(graph, is_batched, size, axis)
     return result.graph, result.is_batched
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax import lax
-
-from rematc.compiler.jax_export.evaluating import exports
+from rematc.compiler.jax_export.evaluating import exports, lax
 from rematc.ir.core import Equation
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
@@ -15,7 +13,7 @@ from rematc.ir.ops.fourier import Fft
 from rematc.ir.types import DType
 
 
-def _precision(name: str) -> lax.Precision | None:
+def _precision(name: str) -> Any:
     return None if name == "DEFAULT" else lax.Precision[name]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax import lax
 from jax.extend.random import threefry2x32_p
 
-from rematc.compiler.jax_export.evaluating import exports
+from rematc.compiler.jax_export.evaluating import exports, lax
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.ops.random_bits import RngBitGenerator
 
+_threefry2x32_p: Any = threefry2x32_p  # JAX does not type its primitives
 _ALGORITHMS = {
     "DEFAULT": lax.RandomAlgorithm.RNG_DEFAULT,
     "PHILOX": lax.RandomAlgorithm.RNG_PHILOX,
@@ -30,7 +30,7 @@ def threefry2x32(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         lax.broadcast_in_dim(lax.index_in_dim(key, word, batch, keepdims=False), high.shape, range(batch))
         for word in (0, 1)
     ]
-    found: Sequence[Any] = threefry2x32_p.bind(*words, high, low)
+    found: Sequence[Any] = _threefry2x32_p.bind(*words, high, low)
     return found
 
 
@@ -39,6 +39,8 @@ def rng_bit_generator(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.rng_bit_generator`, which takes states of two words."""
     op = eqn.op
     assert isinstance(op, RngBitGenerator)
-    if eqn.operands[0].type.shape != (2,) or not op.type.dtype.kind.name == "UINT":
+    if eqn.operands[0].type.shape != (2,) or op.type.dtype.kind.name != "UINT":
         return opaque(eqn, operands)
-    return lax.rng_bit_generator(operands[0], op.type.shape, op.type.dtype.numpy, _ALGORITHMS[op.algorithm])
+    algorithm = _ALGORITHMS[op.algorithm]
+    following: Sequence[Any] = lax.rng_bit_generator(operands[0], op.type.shape, op.type.dtype.numpy, algorithm)
+    return following

@@ -8,9 +8,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 
-from rematc.compiler.jax_export.evaluating import evaluate, exports, with_own_jvp
+from rematc.compiler.jax_export.evaluating import evaluate, exports, lax, with_own_jvp
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops import cumulative, folding, reduction, window

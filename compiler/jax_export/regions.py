@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
-from jax import lax
 
 from rematc.compiler.jax_export.evaluating import (
     evaluate,
     exports,
     forward_differentiated,
     graph_of,
+    lax,
     linearized,
     no_tangent,
     varied,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax import lax
-
-from rematc.compiler.jax_export.evaluating import exports
+from rematc.compiler.jax_export.evaluating import exports, lax
 from rematc.ir.core import Equation
 from rematc.ir.ops import conversion, dynamic, shape, structural
 

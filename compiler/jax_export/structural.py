@@ -8,12 +8,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematc.compiler.jax_export.evaluating import exports
+from rematc.compiler.jax_export.evaluating import exports, lax
 from rematc.ir.core import Equation
 from rematc.ir.ops import collective, effects, structural
+
+_named: Any = checkpoint_name
+_struct: Any = jax.ShapeDtypeStruct
 
 
 @exports(structural.Name)
@@ -21,7 +23,7 @@ def name(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`checkpoint_name`; the labels of our own passes are no names of the user's."""
     assert isinstance(eqn.op, structural.Name)
     (x,) = operands
-    return (x if eqn.op.label.startswith("@") else checkpoint_name(x, eqn.op.label),)
+    return (x if eqn.op.label.startswith("@") else _named(x, eqn.op.label),)
 
 
 @exports(structural.StopGradient)
@@ -33,7 +35,8 @@ def stop_gradient(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 @exports(structural.OptimizationBarrier)
 def optimization_barrier(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.optimization_barrier`."""
-    return lax.optimization_barrier(tuple(operands)) if operands else ()
+    found: Sequence[Any] = lax.optimization_barrier(tuple(operands)) if operands else ()
+    return found
 
 
 @exports(structural.ToMemory)
@@ -57,7 +60,7 @@ def pure_callback(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`jax.pure_callback`."""
     op = eqn.op
     assert isinstance(op, effects.PureCallback)
-    shapes = tuple([jax.ShapeDtypeStruct(type.shape, type.dtype.numpy) for type in op.types])
+    shapes = tuple([_struct(type.shape, type.dtype.numpy) for type in op.types])
     results: Sequence[Any] = jax.pure_callback(
         functools.partial(_results, op), shapes, *operands, vmap_method=op.vmap_method
     )

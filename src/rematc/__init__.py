@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import rematc.debug
+    import rematc.jax
     import rematc.numpy
     import rematc.policies
     import rematc.random  # noqa: F401  # makes the submodules known to type checkers
@@ -125,7 +126,7 @@ _HOMES = {
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",
 }
-_SUBMODULES = ("debug", "numpy", "policies", "random")
+_SUBMODULES = ("debug", "jax", "numpy", "policies", "random")
 
 __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gathered from the table
 

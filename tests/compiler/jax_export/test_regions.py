@@ -17,22 +17,24 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.branches import Case
 from rematc.ir.types import F32, I32, TensorType
 
+#: Any: what is called with tracers for arrays.
+traced: Any = rematc
 X = np.linspace(0.2, 1.4, 6).reshape(2, 3).astype(np.float32)
 Function = Callable[..., Any]
 
 
-@rematc.custom_jvp
+@traced.custom_jvp  # type: ignore[untyped-decorator]  # Any, as said
 def doubled_slope(x: Any) -> Any:
     return np.sin(x)
 
 
-@doubled_slope.defjvp
+@doubled_slope.defjvp  # type: ignore[untyped-decorator]  # Any, as said
 def _doubled(primals: Any, tangents: Any) -> Any:
     (x,), (t,) = primals, tangents
     return np.sin(x), 2 * np.cos(x) * t
 
 
-@rematc.custom_vjp
+@traced.custom_vjp  # type: ignore[untyped-decorator]  # Any, as said
 def tripled_slope(x: Any) -> Any:
     return np.sin(x)
 
@@ -44,33 +46,33 @@ def loop(x: Any) -> Any:
     def step(carry: Any, row: Any) -> Any:
         return np.sin(carry) * row, carry
 
-    last, every = rematc.scan(step, x[0], x)
+    last, every = traced.scan(step, x[0], x)
     return np.sum(last) + np.sum(every * every)
 
 
 def bounded(x: Any) -> Any:
-    state = rematc.while_loop(lambda s: np.sum(s[1]) < 40, lambda s: (s[0] + 1, s[1] * 1.5), (np.int32(0), x))
+    state = traced.while_loop(lambda s: np.sum(s[1]) < 40, lambda s: (s[0] + 1, s[1] * 1.5), (np.int32(0), x))
     return np.sum(np.sin(state[1]))
 
 
 def chosen(x: Any) -> Any:
-    return np.sum(rematc.switch((x[0, 0] > 0).astype(np.int32), [np.cos, np.sin], x))
+    return np.sum(traced.switch((x[0, 0] > 0).astype(np.int32), [np.cos, np.sin], x))
 
 
 def checkpointed(x: Any) -> Any:
-    return np.sum(rematc.checkpoint(lambda y: np.sin(np.sin(y) * y), policy="names=a")(x))
+    return np.sum(traced.checkpoint(lambda y: np.sin(np.sin(y) * y), policy="names=a")(x))
 
 
 def nested(x: Any) -> Any:
-    @rematc.checkpoint
+    @traced.checkpoint  # type: ignore[untyped-decorator]  # as above
     def outer(y: Any) -> Any:
-        return rematc.checkpoint(lambda z: np.sin(np.exp(z)))(y) * y
+        return traced.checkpoint(lambda z: np.sin(np.exp(z)))(y) * y
 
     return np.sum(outer(x))
 
 
 def called(x: Any) -> Any:
-    function = rematc.jit(lambda y: np.sin(y) * y)
+    function = traced.jit(lambda y: np.sin(y) * y)
     return np.sum(function(function(x)))
 
 
@@ -89,7 +91,7 @@ FUNCTIONS = {
 def exported(function: Function) -> Function:
     """The function's graph as a JAX function; custom rules are traced where a derivative is taken."""
     with of_order(2):
-        graph: Graph = rematc.trace(function, X)
+        graph: Graph = traced.trace(function, X)
     return lambda x: jax_function(graph)(x)[0]
 
 
@@ -97,12 +99,12 @@ def exported(function: Function) -> Function:
 def test_value_and_derivative_are_ours(name: str) -> None:
     function = FUNCTIONS[name]
     taken = exported(function)
-    np.testing.assert_allclose(jax.jit(taken)(X), rematc.jit(function)(X), rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(taken)(X), traced.jit(function)(X), rtol=1e-6)
     if name == "while":  # which has no backward derivative
         _, slope = jax.jvp(taken, (X,), (X,))
-        np.testing.assert_allclose(slope, rematc.jvp(function, (X,), (X,))[1], rtol=1e-5)
+        np.testing.assert_allclose(slope, traced.jvp(function, (X,), (X,))[1], rtol=1e-5)
         return
-    np.testing.assert_allclose(jax.jit(jax.grad(taken))(X), rematc.grad(function)(X), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(taken))(X), traced.grad(function)(X), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"while"}))
@@ -111,9 +113,9 @@ def test_jax_batches_and_differentiates_again(name: str) -> None:
     taken = exported(function)
     batch = np.stack([X, X + 0.1])
     found = jax.vmap(jax.grad(taken))(batch)
-    np.testing.assert_allclose(found, np.stack([rematc.grad(function)(x) for x in batch]), rtol=1e-5)
+    np.testing.assert_allclose(found, np.stack([traced.grad(function)(x) for x in batch]), rtol=1e-5)
     twice = jax.grad(lambda x: jax.numpy.sum(jax.grad(taken)(x) ** 2))(X)
-    np.testing.assert_allclose(twice, rematc.grad(lambda x: np.sum(rematc.grad(function)(x) ** 2))(X), rtol=1e-4)
+    np.testing.assert_allclose(twice, traced.grad(lambda x: np.sum(traced.grad(function)(x) ** 2))(X), rtol=1e-4)
 
 
 def test_an_index_outside_takes_the_last_branch() -> None:
@@ -134,22 +136,22 @@ def test_what_a_checkpoint_saves_is_what_its_policy_says() -> None:
     """JAX's forward part of the gradient has the residuals of our partial evaluation: the sine by its name alone."""
 
     def function(x: Any) -> Any:
-        return np.sum(np.sin(rematc.checkpoint_name(np.exp(x), "kept")))
+        return np.sum(np.sin(traced.checkpoint_name(np.exp(x), "kept")))
 
-    taken = exported(lambda x: rematc.checkpoint(function, policy="names=kept")(x))
+    taken = exported(traced.checkpoint(function, policy="names=kept"))
     backward = str(jax.make_jaxpr(jax.vjp(taken, X)[1])(np.float32(1)))
     assert backward.count(" cos ") == 1
     assert backward.count(" exp ") == 0
-    taken = exported(lambda x: rematc.checkpoint(function)(x))
+    taken = exported(traced.checkpoint(function))
     assert str(jax.make_jaxpr(jax.vjp(taken, X)[1])(np.float32(1))).count(" exp ") == 1
 
 
 def test_programs_print_once_under_a_derivative(capsys: pytest.CaptureFixture[str]) -> None:
     def function(x: Any) -> Any:
-        rematc.debug.print("at {}", x[0, 0])
+        traced.debug.print("at {}", x[0, 0])
         return np.sum(np.sin(x))
 
-    taken = exported(lambda x: rematc.checkpoint(function)(x))
-    jax.block_until_ready(jax.jit(jax.grad(taken))(X))
-    jax.effects_barrier()
+    taken = exported(traced.checkpoint(function))
+    np.asarray(jax.jit(jax.grad(taken))(X))
+    jax.effects_barrier()  # type: ignore[no-untyped-call]  # JAX leaves it without annotations
     assert capsys.readouterr().out.count("at 0.2") == 1
