@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -12,6 +13,7 @@ import jax.tree_util
 from rematc.compiler.execution.calls import apply_graph, emit_op1
 from rematc.compiler.execution.jit import compiled
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
 from rematc.compiler.tracing.trace import current_trace, require_trace
@@ -103,6 +105,7 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
     """
     trees: list[Any] = []
 
+    @functools.wraps(fun, updated=())
     def flat(*arrays: object) -> list[Any]:
         leaves, tree = jax.tree_util.tree_flatten(with_words(call.call(fun, arrays)))
         trees.append(tree)
@@ -110,9 +113,29 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
 
     with jax.enable_x64(jax_adapter.is_x64_enabled()):
         structs = [_struct(type, is_weak) for type, is_weak in zip(call.types, call.weak, strict=True)]
-        jaxpr = jax.make_jaxpr(flat)(*structs)
+        jaxpr = _jaxpr(flat, structs)
         imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names)
     return imported, trees[-1]
+
+
+def _jaxpr(flat: Function, structs: Sequence[Any]) -> Any:
+    """What JAX traces. What it raises goes through, but for what it says of values that are not its own."""
+    try:
+        return jax.make_jaxpr(flat)(*structs)
+    except TypeError as error:
+        if not _met_our_tracer(error):
+            raise
+        raise CompileError(
+            f"the JAX function '{function_name(flat)}' reads a value from outside that rematc traces; "
+            "pass it as an argument",
+            user_location(),
+        ) from None
+
+
+def _met_our_tracer(error: BaseException) -> bool:
+    """Whether JAX was given one of our tracers, or one of our tracers a value that JAX traces."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return NumpyTracer.__name__ in str(error) or any(name.startswith("rematc.compiler.numpy.") for name in frames)
 
 
 def _struct(type: TensorType, is_weak: bool) -> Any:

@@ -209,3 +209,27 @@ def test_named_scopes_tell_layers_of_one_line_apart() -> None:
     found = [eqn.loc.function for eqn in lowered.graph.equations if eqn.op.name == "sine" and eqn.loc is not None]
     name = "test_named_scopes_tell_layers_of_one_line_apart.<locals>.layer".rpartition("<locals>.")[2]
     assert found == [f"layer_0/attention/{name}", f"layer_1/attention/{name}"]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda p: lambda q: (q * p).sum(), lambda p: lambda q: jnp.sum(jnp.multiply(p, q))], ids=["*", "jnp"]
+)
+def test_a_traced_value_from_outside_is_an_error_that_says_so(function: Any) -> None:
+    with pytest.raises(CompileError, match="reads a value from outside that rematc traces; pass it as an argument"):
+        rematc.grad(lambda p: from_jax(function(p))(p))(np.ones(3, np.float32))
+
+
+def test_errors_of_jax_name_the_users_function() -> None:
+    def branching(x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"function branching at .*test_from_jax\.py"):
+        from_jax(branching)(np.ones(3, np.float32))
+
+
+def test_typed_keys_are_arguments() -> None:
+    def noisy(x: Any, key: Any) -> Any:
+        return (x * jax.random.normal(key, x.shape)).sum()
+
+    x, key = np.ones(3, np.float32), jax.random.key(1)
+    assert_trees_close(rematc.value_and_grad(from_jax(noisy))(x, key), jax.value_and_grad(noisy)(x, key))
