@@ -47,7 +47,7 @@ class Check:
     @property
     def in_short(self) -> str:
         """`kept`, or what was undone: `12 of 24 merged`."""
-        if self.verdict == UNDONE and self.comparison.merged:
+        if self.verdict == UNDONE and self.comparison.merged and self.comparison.barriers:
             return f"{self.comparison.merged} of {self.comparison.recomputed} merged"
         return self.verdict
 
