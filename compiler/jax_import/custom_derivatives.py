@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from rematc.compiler.jax_import.block import Block, Region, imports, type_of
 from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of, trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
@@ -19,6 +21,10 @@ from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
 from rematc.lowering import jax_adapter
 
+_CLOSURE = (
+    "the derivative rule of '{name}' closes over a value that is traced, and is over when the rule is used; pass it to "
+    "'{name}' as an argument"
+)
 _UNTRACED = "the derivative rule of '{name}' cannot be traced: {error}"
 
 
@@ -174,7 +180,10 @@ def traced_jvp(block: Block, eqn: Any, wrt: Sequence[bool], name: str) -> tuple[
 
 def _traced_jvp(eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
     try:
-        return jvp_of(eqn, wrt), ""
+        jaxpr = jvp_of(eqn, wrt)
+        if any(isinstance(one, jax.core.Tracer) for one in jaxpr.consts):
+            return None, _CLOSURE.format(name=name)
+        return jaxpr, ""
     except CompileError:
         raise
     except FAILURES as error:

@@ -118,6 +118,17 @@ def test_a_backward_rule_has_no_derivative_forwards() -> None:
         rematc.jvp(from_jax(of_vjp()), (X, X), (X, X))
 
 
+def test_a_rule_that_closes_over_a_traced_value_is_an_error_that_says_so() -> None:
+    def function(x: Any) -> Any:
+        scale = jnp.exp(x)
+        inner = jax.custom_jvp(lambda x: x * 2)
+        inner.defjvps(lambda t, out, x: t * scale)
+        return inner(x).sum()
+
+    with pytest.raises(CompileError, match="closes over a value that is traced"):
+        rematc.grad(from_jax(function))(X)
+
+
 def refuses(message: str) -> Function:
     function = jax.custom_jvp(lambda x: x * 2)
 
