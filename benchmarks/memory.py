@@ -1,6 +1,6 @@
 """Memory of rematerialization, rematc beside JAX on the jax that is installed: the project's main table.
 
-    python benchmarks/memory.py [--only chain,transformer] [--quick] [--json FILE]
+    python benchmarks/memory.py [--only chain,transformer] [--quick] [--json FILE] [--tables FILE]
 
 Each model is one body for both (benchmarks/architectures/), differentiated with respect to its parameters. A policy
 stands on the whole, unmodified model; beside it JAX with the same policy on each block, wrapped by hand, and the cut
@@ -15,17 +15,19 @@ of the model's equations into eight equal runs, each checkpointed. The columns:
     gradients   largest difference from JAX's without rematerialization, over the largest entry of each array; and
                 from the same side's without rematerialization, 0 where they are equal bit for bit
 
-With --quick nothing is run: memory and work only.
+With --quick nothing is run: memory and work only. What is printed is one line a model (with --json read back by
+--from FILE); the tables go to a file.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -281,6 +283,58 @@ def table(model: Model, rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary(rows: Sequence[Row]) -> str:
+    """One line a model: temporary MiB of JAX and of rematc, and run time over JAX's without rematerialization."""
+    lines = [
+        "| temporary MiB | no remat: JAX | `nothing`: JAX | by hand | rematc | `dots`: JAX | by hand | rematc "
+        "| `auto`: rematc | time: `dots` | `auto` |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    by_variant = {(row.model, row.variant): row for row in rows}
+    ratios: list[float] = []
+    for model in dict.fromkeys(row.model for row in rows):
+        found = functools.partial(_found, by_variant, model)
+        by_hand = "blocks, option" if found("jax", "blocks, option", "dots") else "blocks"
+        cells = [_mib(found("jax", "none"))]
+        for policy in ("nothing", "dots"):
+            jax_whole, ours = found("jax", "whole", policy), found("rematc", "whole", policy)
+            cells += [_mib(jax_whole), _mib(found("jax", by_hand, policy)), f"**{_mib(ours)}**"]
+            if jax_whole and ours:
+                ratios.append(ours.temporary / jax_whole.temporary)
+        auto = found("rematc", "whole", "auto")
+        cells += [_mib(auto), *[_time_ratio(row) for row in (found("rematc", "whole", "dots"), auto)]]
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    if ratios:
+        lines += [
+            "",
+            f"Geometric mean of rematc over JAX, policy on the whole: {statistics.geometric_mean(ratios):.2f}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _found(
+    rows: Mapping[tuple[str, Variant], Row], model: str, side: str, placement: str, policy: str = ""
+) -> Row | None:
+    return rows.get((model, Variant(side, placement, policy)))
+
+
+def _mib(row: Row | None) -> str:
+    return "" if row is None else f"{row.temporary / 2**20:.0f}"
+
+
+def _time_ratio(row: Row | None) -> str:
+    return "" if row is None or row.time is None else f"{row.time:.2f}"
+
+
+def _write(file: Path, header: str, rows: Sequence[Row]) -> None:
+    file.write_text(json.dumps({"header": header, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+
+
+def _read(file: Path) -> tuple[str, list[Row]]:
+    read = json.loads(file.read_text())
+    return read["header"], [Row(**{**row, "variant": Variant(**row["variant"])}) for row in read["rows"]]
+
+
 def _predicted(row: Row) -> str:
     return "" if row.predicted is None else f"{row.predicted / row.temporary:.2f}"
 
@@ -293,18 +347,25 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="compile only: memory and work")
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each program")
     parser.add_argument("--json", type=Path, help="a file for the rows as JSON")
+    parser.add_argument("--from", dest="given", type=Path, help="measure nothing: take the rows of such a file")
+    parser.add_argument("--tables", type=Path, help="a file for all columns of all programs, as Markdown")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [name for name in MODELS if name not in ON_REQUEST]
     if unknown := set(names) - set(MODELS):
         parser.error(f"no model {', '.join(sorted(unknown))}")
-    print(f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__} on {jax.default_backend()}\n")
+    header = f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__} on {jax.default_backend()}\n"
     rows: list[Row] = []
-    for name in names:
-        measured = measure(MODELS[name], options.policies.split(","), 0 if options.quick else options.rounds)
-        print(table(MODELS[name], measured), flush=True)
-        rows += measured
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    if options.given:
+        header, rows = _read(options.given)
+    for name in names if not options.given else ():
+        rows += measure(MODELS[name], options.policies.split(","), 0 if options.quick else options.rounds)
+        if options.json:
+            _write(options.json, header, rows)
+    print(header, summary(rows), sep="\n")
+    if options.tables:
+        measured = dict.fromkeys(row.model for row in rows)
+        tables = [table(MODELS[name], [row for row in rows if row.model == name]) for name in measured]
+        options.tables.write_text("\n".join((header, *tables)))
 
 
 if __name__ == "__main__":
