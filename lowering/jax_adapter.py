@@ -7,6 +7,7 @@ shards our programs with its own machinery, at its own speed.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import itertools
 import os
@@ -283,10 +284,15 @@ batching.primitive_batchers[_call_p] = _refuse_batching
 
 #: Where our own modules stand.
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
+#: Where Python's own modules stand.
+_STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
 def equation_location(eqn: Any) -> Location | None:
     """The user's line that an equation of a jaxpr comes from; None where every frame is JAX's or Python's own.
+
+    It is the innermost line outside of installed packages: a layer of flax or equinox is in a package, and the model
+    that calls it is the user's. Where all of the code is installed it is the innermost line.
 
     What JAX traced because we asked it to, such as a derivative rule, has our frames below its own.
     """
@@ -294,12 +300,38 @@ def equation_location(eqn: Any) -> Location | None:
     if traceback is None:
         return None
     codes, instructions = traceback.raw_frames()
+    installed: tuple[Any, int] | None = None
     for code, instruction in zip(codes, instructions, strict=True):
-        if code.co_filename.startswith(_PACKAGE):
-            return None
-        if is_user_filename(code.co_filename):
+        kind = _kind_of_file(code.co_filename)
+        if kind is _File.OWN:
+            break
+        if kind is _File.USER:
             return _code_location(code, code.co_filename, instruction)
-    return None
+        if kind is _File.INSTALLED and installed is None:
+            installed = (code, instruction)
+    if installed is None:
+        return None
+    code, instruction = installed
+    return _code_location(code, code.co_filename, instruction)
+
+
+class _File(enum.Enum):
+    """Whose code stands in a file."""
+
+    USER = "user"
+    INSTALLED = "installed"
+    OWN = "ours"
+    JAX = "jax"
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _kind_of_file(file: str) -> _File:
+    if file.startswith(_PACKAGE):
+        return _File.OWN
+    if not is_user_filename(file) or file.startswith("<frozen"):
+        return _File.JAX
+    is_installed = any(f"{os.sep}{folder}{os.sep}" in file for folder in ("site-packages", "dist-packages"))
+    return _File.INSTALLED if is_installed or file.startswith(_STANDARD) else _File.USER
 
 
 @functools.lru_cache(maxsize=1 << 14)
