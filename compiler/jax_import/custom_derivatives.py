@@ -44,6 +44,16 @@ def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
     return with_jvp(block, eqn, jaxpr, 0)
 
 
+def with_own_jvp(block: Block, eqn: Any) -> Sequence[Value]:
+    """`custom_jvp` of an equation whose op is not differentiated as JAX does it. Inside stands the op itself."""
+
+    def function(*arrays: Any) -> list[Any]:
+        return jax_adapter.apply_equation(eqn, arrays)
+
+    function.__name__ = eqn.primitive.name
+    return with_jvp(block, eqn, trace(function, [atom.aval for atom in eqn.invars]), 0)
+
+
 def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]:
     """`custom_jvp` of a closed jaxpr that computes the equation's outputs, and of JAX's jvp of the equation.
 

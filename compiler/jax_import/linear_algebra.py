@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
-from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, with_jvp
-from rematc.compiler.jax_import.retracing import trace
+from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, with_own_jvp
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
-from rematc.lowering import jax_adapter
 
 
 @imports("cholesky")
@@ -23,8 +21,7 @@ def cholesky(block: Block, eqn: Any) -> Sequence[Value]:
     They differ where a matrix is no result of symmetric operations: JAX's gradient is not symmetric there.
     """
     if derivative_order() and any(differentiated_inputs(block, eqn)):
-        avals = [atom.aval for atom in eqn.invars]
-        return with_jvp(block, eqn, trace(lambda *arrays: jax_adapter.apply_equation(eqn, arrays), avals), 0)
+        return with_own_jvp(block, eqn)
     return block.b.emit(Cholesky(True), *block.operands(eqn))
 
 
