@@ -8,6 +8,7 @@ from typing import Any
 from jaxlib.mlir.dialects import stablehlo
 
 from rematc.compiler.stablehlo.block import Block, attributes, imports
+from rematc.compiler.stablehlo.reading import DTYPE_OF
 from rematc.ir.core import Value
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import PRECISIONS, DotGeneral
@@ -28,13 +29,33 @@ def _result_dtype(operands: Sequence[Value], result: DType) -> DType | None:
 
 @imports("stablehlo.dot_general")
 def dot_general(block: Block, operation: Any) -> Sequence[Value]:
-    """`dot_general`. An algorithm (which hardware computes how) is dropped: XLA chooses."""
+    """`dot_general`. Of an algorithm the element types are kept, as conversions; one that says more is an error."""
     operands, (type,) = block.operands(operation), block.result_types(operation)
+    summed = type.dtype
+    if "algorithm" in (found := attributes(operation)):
+        left, right, summed = _algorithm(block, operation, stablehlo.DotAlgorithm(found.raw("algorithm")))
+        operands = [block.b.convert(operands[0], left), block.b.convert(operands[1], right)]
     numbers = stablehlo.DotDimensionNumbers(attributes(operation).raw("dot_dimension_numbers"))
     contract = (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions))
     batch = (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions))
-    op = DotGeneral(contract, batch, _result_dtype(operands, type.dtype), _precision(operation))
-    return block.b.emit(op, *operands)
+    op = DotGeneral(contract, batch, _result_dtype(operands, summed), _precision(operation))
+    return (block.b.convert(block.b.emit1(op, *operands), type.dtype),)
+
+
+def _algorithm(block: Block, operation: Any, found: Any) -> tuple[DType, DType, DType]:
+    """The element types in which an algorithm takes its operands and sums, where these are all that it says."""
+    names = [str(one) for one in (found.lhs_precision_type, found.rhs_precision_type, found.accumulation_type)]
+    types = [DTYPE_OF.get(name) for name in names]
+    counts = (found.lhs_component_count, found.rhs_component_count, found.num_primitive_operations)
+    left, right, summed = types
+    if left is None or right is None or summed is None or counts != (1, 1, 1):
+        parts = "" if counts == (1, 1, 1) else f" from {counts[2]} products of {counts[0]} and {counts[1]} parts"
+        block.fail(
+            operation,
+            f"multiplies {names[0]} by {names[1]} into {names[2]}{parts}, an algorithm that the IR does not have; "
+            "leave out `algorithm`, or say `precision` instead",
+        )
+    return left, right, summed
 
 
 @imports("stablehlo.dot")

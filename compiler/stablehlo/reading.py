@@ -20,8 +20,9 @@ _THE_TEXT = "-"
 _PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 _ESCAPED = re.compile(r"\\(.)")
 
-_DTYPES: dict[str, DType] = {dtype.mlir: dtype for dtype in DTYPES.values()}
-_DTYPES.update({f"si{dtype.bits}": dtype for dtype in DTYPES.values() if dtype.mlir == f"i{dtype.bits}"})
+#: Element types by their spelling in MLIR.
+DTYPE_OF: dict[str, DType] = {dtype.mlir: dtype for dtype in DTYPES.values()}
+DTYPE_OF.update({f"si{dtype.bits}": dtype for dtype in DTYPES.values() if dtype.mlir == f"i{dtype.bits}"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,10 @@ def tensor_type(type: Any, loc: Location | None) -> TensorType:
             "refine them before (jax.export, stablehlo's refine_polymorphic_shapes)",
             loc,
         )
-    dtype = _DTYPES.get(str(type.element_type))
+    dtype = DTYPE_OF.get(str(type.element_type))
     if dtype is None:
         raise CompileError(
-            f"elements of type {type.element_type}; expected one of {', '.join(sorted(_DTYPES))}: "
+            f"elements of type {type.element_type}; expected one of {', '.join(sorted(DTYPE_OF))}: "
             "dequantize before, or convert",
             loc,
         )

@@ -361,6 +361,20 @@ def test_constants_of_every_kind_are_read(type: str, literal: str, elements: lis
     np.testing.assert_array_equal(in_double(found).tolist(), elements)
 
 
+ALGORITHM = """%0 = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0], algorithm = <
+  lhs_precision_type = {0}, rhs_precision_type = {0}, accumulation_type = f32, lhs_component_count = 1,
+  rhs_component_count = 1, num_primitive_operations = {1}, allow_imprecise_accumulation = false>
+  : (tensor<2xf32>, tensor<2xf32>) -> tensor<f32>
+return %0 : tensor<f32>"""
+
+
+@pytest.mark.parametrize(("type", "rounded"), [("f32", 1.00390625), ("bf16", 1.0), ("f16", 1.00390625)])
+def test_an_algorithm_rounds_operands(type: str, rounded: float) -> None:
+    graph = rematc.from_stablehlo(module(ALGORITHM.format(type, 1), results="tensor<f32>"))
+    (found,) = evaluate(graph, [np.array([1.00390625, 0], np.float32)])  # 1 + 2^-8: bf16 has 7 bits
+    assert found == np.float32(rounded) ** 2
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 ERRORS = {
@@ -389,6 +403,15 @@ ERRORS = {
     "an operation whose location is unknown": (
         module("%0 = stablehlo.create_token : !stablehlo.token loc(unknown)\nreturn %x : tensor<2xf32>"),
         r"<stablehlo>:2:6: error: 'stablehlo.create_token' cannot be imported",
+    ),
+    "an algorithm of several parts": (
+        module(ALGORITHM.format("bf16", 3), results="tensor<f32>"),
+        r"<stablehlo>:2:6: error: 'stablehlo.dot_general' multiplies bf16 by bf16 into f32 from 3 products of 1 and 1 "
+        "parts, an algorithm that the IR does not have",
+    ),
+    "an algorithm of other types": (
+        module(ALGORITHM.format("tf32", 1), results="tensor<f32>"),
+        r"<stablehlo>:2:6: error: 'stablehlo.dot_general' multiplies tf32 by tf32 into f32, an algorithm that",
     ),
     "elements that are not known": (
         module("return %x : tensor<2xf6E2M3FN>", "%x: tensor<2xf6E2M3FN>", "tensor<2xf6E2M3FN>"),
