@@ -205,12 +205,17 @@ def _products(text: str) -> int:
 # -- measuring -------------------------------------------------------------------------------------------------------
 
 
-def measure(model: Model, policies: Sequence[str], rounds: int) -> list[Row]:
-    """All programs of a model's table, compiled, run `rounds` times in turn (not at all with 0), and compared."""
+def measure(model: Model, policies: Sequence[str], rounds: int, wanted: Sequence[str] | None = None) -> list[Row]:
+    """The programs of a model's table, compiled, run `rounds` times in turn (not at all with 0), and compared.
+
+    `wanted` are names of programs; None for all. Times and differences are to the first one.
+    """
     arguments = model.arguments()
     rows: list[Row] = []
     programs: list[Built] = []
     for variant in variants(model, policies):
+        if wanted is not None and str(variant) not in wanted:
+            continue
         built = build(model, variant, arguments)
         programs.append(built)
         figures = (built.temporary, built.predicted, built.products, built.flops, built.seconds)
@@ -232,7 +237,7 @@ def _compare_gradients(rows: Sequence[Row], programs: Sequence[Built]) -> None:
     for row, program in zip(rows, programs, strict=True):
         gradients = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(program.run()[1])]
         own = references.setdefault(program.variant.side, gradients)
-        row.difference = _difference(gradients, references["jax"])
+        row.difference = _difference(gradients, next(iter(references.values())))
         row.own_difference = _difference(gradients, own)
 
 
@@ -344,6 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help=f"models, separated by commas, of: {', '.join(MODELS)}")
     parser.add_argument("--policies", default=",".join(POLICIES), help="policies, separated by commas")
+    parser.add_argument("--programs", help="only these, as the tables call them, separated by semicolons")
     parser.add_argument("--quick", action="store_true", help="compile only: memory and work")
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each program")
     parser.add_argument("--json", type=Path, help="a file for the rows as JSON")
@@ -351,6 +357,7 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, help="a file for all columns of all programs, as Markdown")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [name for name in MODELS if name not in ON_REQUEST]
+    wanted = [text.strip() for text in options.programs.split(";")] if options.programs else None
     if unknown := set(names) - set(MODELS):
         parser.error(f"no model {', '.join(sorted(unknown))}")
     header = f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__} on {jax.default_backend()}\n"
@@ -358,7 +365,8 @@ def main() -> None:
     if options.given:
         header, rows = _read(options.given)
     for name in names if not options.given else ():
-        rows += measure(MODELS[name], options.policies.split(","), 0 if options.quick else options.rounds)
+        rounds = 0 if options.quick else options.rounds
+        rows += measure(MODELS[name], options.policies.split(","), rounds, wanted)
         if options.json:
             _write(options.json, header, rows)
     print(header, summary(rows), sep="\n")
