@@ -303,7 +303,7 @@ def summary(rows: Sequence[Row]) -> str:
         cells = [_mib(found("jax", "none"))]
         for policy in ("nothing", "dots"):
             jax_whole, ours = found("jax", "whole", policy), found("rematc", "whole", policy)
-            cells += [_mib(jax_whole), _mib(found("jax", by_hand, policy)), f"**{_mib(ours)}**"]
+            cells += [_mib(jax_whole), _mib(found("jax", by_hand, policy)), f"**{_mib(ours)}**" if ours else ""]
             if jax_whole and ours:
                 ratios.append(ours.temporary / jax_whole.temporary)
         auto = found("rematc", "whole", "auto")
