@@ -233,3 +233,12 @@ def test_typed_keys_are_arguments() -> None:
 
     x, key = np.ones(3, np.float32), jax.random.key(1)
     assert_trees_close(rematc.value_and_grad(from_jax(noisy))(x, key), jax.value_and_grad(noisy)(x, key))
+
+
+def test_a_value_that_jax_traces_around_the_function_is_an_error_that_says_so() -> None:
+    @jax.jit
+    def step(p: Any, x: Any) -> Any:
+        return rematc.grad(from_jax(lambda q: (q * x).sum()))(p)
+
+    with pytest.raises(CompileError, match=r"that JAX traces around it; .* use rematc\.jax\.value_and_grad"):
+        step(np.ones(3, np.float32), np.ones(3, np.float32))
