@@ -117,8 +117,8 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
         jaxpr = _jaxpr(flat, structs)
         if any(isinstance(constant, jax.core.Tracer) for constant in jaxpr.consts):
             raise CompileError(
-                f"the JAX function '{function_name(fun)}' reads a value from outside that JAX traces around it; pass it "
-                "as an argument, or use rematc.jax.value_and_grad, which is made for the inside of JAX's functions",
+                f"the JAX function '{function_name(fun)}' reads a value from outside that JAX traces around it; pass "
+                "it as an argument, or use rematc.jax.value_and_grad, which is made for the inside of JAX's functions",
                 user_location(),
             )
         imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names)
