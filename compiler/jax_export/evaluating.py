@@ -16,12 +16,10 @@ import jax
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import MissingRuleError
-from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.types import TensorType
 from rematc.lowering import jax_adapter
-from rematc.passes.inline import copy_equations
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import Linearized, linearize
 
@@ -166,41 +164,7 @@ def linearized(graph: Graph, function: Callable[..., Sequence[Any]]) -> Callable
 
 def tangents_of(parts: Linearized, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """The tangents of a linearized graph's results; None for those that have none."""
-    linear = without_idle_regions(parts.linear, len(residuals))
-    return _spread(evaluate(linear, (*residuals, *tangents)), parts.has_tangent)
-
-
-def without_idle_regions(graph: Graph, residuals: int) -> Graph:
-    """A linear graph without the checkpoint regions that compute nothing again: all in them depends on tangents."""
-    unknown = set(graph.params[residuals:])
-    equations: list[Equation] = []
-    env: dict[Value, Value] = {}
-    for eqn in graph.equations:
-        operands = tuple([env.get(value, value) for value in eqn.operands])
-        if isinstance(eqn.op, Checkpoint) and eqn.op.is_differentiated and _is_idle(eqn.op.body, operands, unknown):
-            first = len(equations)
-            results = copy_equations(eqn.op.body, operands, equations)
-            env.update(zip(eqn.results, results, strict=True))
-            unknown.update(value for one in equations[first:] for value in one.results)
-            continue
-        equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
-        if not unknown.isdisjoint(operands):
-            unknown.update(eqn.results)
-    return Graph(graph.name, graph.params, tuple(equations), tuple([env.get(v, v) for v in graph.results]))
-
-
-def _is_idle(body: Graph, operands: Sequence[Value], unknown: set[Value]) -> bool:
-    """Whether what a region computes of known values costs nothing: it moves data, or follows from constants."""
-    inside = {param for param, value in zip(body.params, operands, strict=True) if value in unknown}
-    varying = {*body.params}
-    for eqn in body.equations:
-        if not inside.isdisjoint(eqn.operands):
-            inside.update(eqn.results)
-        elif not varying.isdisjoint(eqn.operands):
-            if not eqn.op.is_fusible or eqn.flops:
-                return False
-            varying.update(eqn.results)
-    return True
+    return _spread(evaluate(parts.linear, (*residuals, *tangents)), parts.has_tangent)
 
 
 def _spread(tangents: Sequence[Any], has_tangent: Sequence[bool]) -> list[Any]:
