@@ -181,8 +181,8 @@ def test_a_function_of_many_nested_calls_is_imported() -> None:
         return function
 
     x = np.ones(2, np.float32)
-    found = from_jax(nested(60))(x)
-    np.testing.assert_allclose(found, np.sin(1) + 60, rtol=1e-6)
+    found = from_jax(nested(100))(x)
+    np.testing.assert_allclose(found, np.sin(1) + 100, rtol=1e-6)
 
 
 def test_a_large_constant_of_jax_is_not_copied() -> None:
