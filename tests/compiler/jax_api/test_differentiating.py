@@ -32,9 +32,9 @@ def assert_like(found: Any, expected: Any, tolerance: float = 1e-4) -> None:
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance), found, expected)
 
 
-@pytest.mark.parametrize("policy", [None, "nothing", "dots", "auto", "everything"])
+@pytest.mark.parametrize("policy", [None, "nothing", "auto"])
 def test_values_and_gradients_are_jax_s(policy: str | None) -> None:
-    expected = jax.value_and_grad(loss, (0, 1))(PARAMS, X)
+    expected = jax.jit(jax.value_and_grad(loss, (0, 1)))(PARAMS, X)
     function = rjax.value_and_grad(loss, (0, 1), policy=policy)
     assert_like(function(PARAMS, X), expected)
     assert_like(jax.jit(function)(PARAMS, X), expected)
@@ -44,13 +44,16 @@ def test_values_and_gradients_are_jax_s(policy: str | None) -> None:
 def test_under_vmap_and_differentiated_again() -> None:
     function = rjax.grad(loss, policy="nothing")
     batch = jnp.stack([X, X + 1])
-    assert_like(jax.vmap(function, (None, 0))(PARAMS, batch), jax.vmap(jax.grad(loss), (None, 0))(PARAMS, batch))
+    found, expected = (jax.jit(jax.vmap(one, (None, 0)))(PARAMS, batch) for one in (function, jax.grad(loss)))
+    assert_like(found, expected)
 
     def slope(gradient: Any, scale: Any) -> Any:
         return jnp.sum(gradient([scale * w for w in PARAMS], X)[0] ** 2)
 
     for derivative in (jax.grad, jax.jacfwd):
-        found, expected = (derivative(functools.partial(slope, one))(1.0) for one in (function, jax.grad(loss)))
+        found, expected = (
+            jax.jit(derivative(functools.partial(slope, one)))(1.0) for one in (function, jax.grad(loss))
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
