@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.jax_import.custom_derivatives import with_jvp
 from rematc.compiler.jax_import.policies import AskedPolicy, policy_of
+from rematc.compiler.jax_import.retracing import trace
 from rematc.ir.core import Value
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
@@ -18,18 +21,33 @@ from rematc.lowering import jax_adapter
 def checkpoint(block: Block, eqn: Any) -> Sequence[Value]:
     """`checkpoint` of the region. A policy of the user's is asked about each equation in it, as JAX would."""
     params = eqn.params
-    jaxpr = jax_adapter.closed(params["jaxpr"])
-    asked = policy_of(params["policy"], len(block.shared.policies))
-    policy: Policy | None = asked
-    if isinstance(asked, AskedPolicy):
-        with block.shared.asking(asked):
-            region = block.region(jaxpr, jax_adapter.function_name(jaxpr.jaxpr))
-    else:
+    is_differentiated = bool(params.get("differentiated", False))
+    return _region(block, eqn, params["jaxpr"], params["policy"], params["prevent_cse"], is_differentiated)
+
+
+@imports("call_hi_primitive", keys=True)
+def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
+    """A primitive that says how it is made of others: regions and names of `jax_remat3`; any other as `custom_jvp`."""
+    primitive = eqn.params["_prim"]
+    match type(primitive).__name__:
+        case "RematTraced":
+            return _region(block, eqn, primitive.jaxpr, primitive.policy, primitive.prevent_cse, False)
+        case "CheckpointName" | "CheckpointNameFwd":
+            return block.b.emit(Name(primitive.name), *block.operands(eqn))
+    jaxpr = trace(jax_adapter.expanded(eqn), [atom.aval for atom in eqn.invars])
+    return with_jvp(block, eqn, jaxpr, 0)
+
+
+def _region(
+    block: Block, eqn: Any, jaxpr: Any, policy: Any, prevent_cse: bool | Sequence[bool], is_differentiated: bool
+) -> Sequence[Value]:
+    jaxpr = jax_adapter.closed(jaxpr)
+    asked: Policy | None = policy_of(policy, len(block.shared.policies))
+    with block.shared.asking(asked) if isinstance(asked, AskedPolicy) else nullcontext():
         region = block.region(jaxpr, jax_adapter.function_name(jaxpr.jaxpr))
-    prevent_cse = params["prevent_cse"]
     if not isinstance(prevent_cse, bool):
         prevent_cse = (*(True,) * len(region.captured), *prevent_cse)
-    op = Checkpoint(region.graph, policy, _barriers(prevent_cse), bool(params.get("differentiated", False)))
+    op = Checkpoint(region.graph, asked, _barriers(prevent_cse), is_differentiated)
     return block.b.emit(op, *region.captured, *block.operands(eqn))
 
 

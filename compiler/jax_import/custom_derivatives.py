@@ -37,13 +37,6 @@ def custom_jvp_call(block: Block, eqn: Any) -> Sequence[Value]:
     return with_jvp(block, eqn, eqn.params["call_jaxpr"], eqn.params["num_consts"])
 
 
-@imports("call_hi_primitive", keys=True)
-def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
-    """As `custom_jvp`: a primitive that says how it is made of others, and has rules beside that."""
-    jaxpr = trace(jax_adapter.expanded(eqn), [atom.aval for atom in eqn.invars])
-    return with_jvp(block, eqn, jaxpr, 0)
-
-
 def with_own_jvp(block: Block, eqn: Any) -> Sequence[Value]:
     """`custom_jvp` of an equation whose op is not differentiated as JAX does it. Inside stands the op itself."""
 

@@ -136,6 +136,21 @@ def test_prevent_cse_is_kept(asked: Any, kept: Any) -> None:
     assert region.prevent_cse == kept
 
 
+@pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="this JAX has one implementation of checkpoint")
+def test_regions_of_the_new_implementation_are_regions_with_their_policy() -> None:
+    flag: Any = jax.config
+    before = flag.jax_remat3
+    flag.update("jax_remat3", True)
+    try:
+        function = jax.checkpoint(layers, policy=given.save_only_these_names("out"))
+        graph = rematc.trace(from_jax(function), X)
+        assert_like_jax(function, X, batched=False)
+    finally:
+        flag.update("jax_remat3", before)
+    (region,) = [eqn.op for eqn in graph.equations if isinstance(eqn.op, Checkpoint)]
+    assert region.policy == policies.save_only_these_names("out")
+
+
 def test_complex_values_are_saved() -> None:
     """JAX's own policies fail here: it reduces the precision of what they save, which complex numbers have not."""
     function = jax.checkpoint(lambda x: jnp.abs(jnp.exp(1j * x) @ x), policy=given.dots_saveable)
