@@ -31,7 +31,9 @@ def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
     primitive = eqn.params["_prim"]
     match type(primitive).__name__:
         case "RematTraced":
-            return _region(block, eqn, primitive.jaxpr, primitive.policy, primitive.prevent_cse, False)
+            return _region(
+                block, eqn, primitive.jaxpr, primitive.policy, getattr(primitive, "prevent_cse", True), False
+            )
         case "CheckpointName" | "CheckpointNameFwd":
             return block.b.emit(Name(primitive.name), *block.operands(eqn))
     jaxpr = trace(jax_adapter.expanded(eqn), [atom.aval for atom in eqn.invars])
