@@ -144,7 +144,7 @@ def compare(
                 raise ArithmeticError("gradients are not those without a policy")
     if rounds:
         with attempt(row, "timing"):
-            row.run_seconds = run_times(theirs, ours, arguments, 3 * rounds)
+            row.run_seconds = run_times(function, arguments, 3 * rounds)
             row.lower_seconds = lower_times(function, arguments, rounds)
 
 
@@ -250,9 +250,12 @@ def lower_times(function: Callable[..., Any], arguments: tuple[Any, ...], rounds
     return statistics.median(samples[ours]), statistics.median(samples[theirs])
 
 
-def run_times(theirs: Any, ours: Any, arguments: tuple[Any, ...], rounds: int) -> tuple[float, float]:
-    """Seconds of a call: rematc's, and JAX's."""
+def run_times(function: Callable[..., Any], arguments: tuple[Any, ...], rounds: int) -> tuple[float, float]:
+    """Seconds of a call as users call it: rematc's, and JAX's."""
     wait: Callable[[Any], Any] = jax.block_until_ready
+    ours, theirs = ours_of(function), jax.jit(jax.value_and_grad(fresh(function)))
+    wait(ours(*arguments))
+    wait(theirs(*arguments))
     start = time.perf_counter()
     wait(theirs(*arguments))
     calls = max(1, round(CALLS_PER_SAMPLE / (time.perf_counter() - start)))
