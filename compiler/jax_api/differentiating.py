@@ -20,7 +20,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.remembering import Remembered
-from rematc.compiler.jax_api.traced import TracedCall, summed, trace_jax
+from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, sharding_in, summed, trace_jax
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
@@ -171,9 +171,24 @@ class _Gradient:
         run = _lasting_call(made.value_and_gradients, graph)
         return _Gradient(traced, wanted, differentiated, run, made.constants)
 
+    def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Values and gradients. Where shardings are part of types, XLA chooses those inside; gradients have those of
+        their arguments.
+        """
+        traced = self.traced
+        operands = traced.operands(arrays, self.constants)
+        mesh = explicit_mesh(operands)
+        if mesh is None:
+            return self.call(*operands)
+        like = [array for array, is_set in zip(arrays, self.differentiated, strict=True) if is_set]
+        shardings = tuple([sharding_in(mesh, aval) for aval in (*traced.out_avals, *map(jax.typeof, like))])
+        placed: Any = jax.sharding.auto_axes(lambda *given: tuple(self.call(*given)), out_sharding=shardings)
+        results: Sequence[Any] = placed(*operands)
+        return results
+
     def apply(self, arguments: JaxArguments) -> Any:
         traced = self.traced
-        results = self.call(*traced.operands(arguments.arrays, self.constants))
+        results = self._called(arguments.arrays)
         count = len(traced.out_avals)
         given = iter(results[count:])
         pairs = zip(arguments.arrays, self.differentiated, strict=True)

@@ -141,3 +141,19 @@ def summed(gradient: Any, array: Any, axes: frozenset[str]) -> Any:
     """The gradient with respect to an array that is the same on all devices along some axes of `shard_map`."""
     common = axes - varying_axes([array])
     return lax.psum(gradient, tuple(sorted(common))) if common else gradient
+
+
+def explicit_mesh(values: Sequence[Any]) -> Any:
+    """The mesh of values whose types say how they are sharded over it (axes of type Explicit); None where none do."""
+    for value in values:
+        sharding = getattr(jax.typeof(value), "sharding", None)
+        if sharding is not None and any(entry is not None for entry in sharding.spec):
+            return sharding.mesh
+    return None
+
+
+def sharding_in(mesh: Any, aval: Any) -> jax.sharding.NamedSharding:
+    """The sharding of a type; of typed keys, whose words are results, none."""
+    partition: Any = jax.sharding.PartitionSpec
+    is_plain = aval.shape and not jax_adapter.is_key(aval.dtype) and not jax_adapter.is_float0(aval.dtype)
+    return jax.sharding.NamedSharding(mesh, aval.sharding.spec if is_plain else partition())

@@ -186,6 +186,16 @@ for checks in (True, False):
     for gradient in (rjax.value_and_grad(loss, policy="nothing"), checkpointed):
         assert_like(averaged(gradient, checks), expected)
 
+def plain(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2), x + 1
+
+explicit = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Explicit,))
+with jax.set_mesh(explicit):
+    split = jax.device_put(x, P("d"))
+    (value, aux), slope = rjax.value_and_grad(plain, (0, 1), has_aux=True, policy="nothing")(w, split)
+assert jax.typeof(aux).sharding.spec == jax.typeof(slope[1]).sharding.spec == jax.typeof(split).sharding.spec
+assert_like(((value, aux), slope), jax.value_and_grad(plain, (0, 1), has_aux=True)(w, x))
+
 rows = jax.device_put(x, NamedSharding(mesh, P("d")))
 found = jax.jit(rjax.value_and_grad(loss, policy="nothing"))(w, rows)
 assert_like(found, jax.value_and_grad(loss)(w, x))
