@@ -59,6 +59,10 @@ class Lowered:
 
     def predicted_peak(self) -> int:
         """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
+        return self._predicted_peak
+
+    @functools.cached_property
+    def _predicted_peak(self) -> int:
         return predicted_peak(self.graph)
 
     def ir(self) -> str:
