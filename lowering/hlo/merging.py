@@ -275,18 +275,20 @@ class _Scope:
 
     def _loop(self, loop: Instruction, state: Number, around: Computation, nesting: int) -> Number:
         body = self._computation(loop, "body")
-        opaque = self.numbers.interned(self._key(loop, [state]))
-        if body is None or body.root is None or body.root.opcode != "tuple":
-            return opaque
+        result = self.numbers.interned(self._key(loop, [state]))
+        if body is None:
+            return result
         trips = trip_count(loop, around, self.numbering.module)
-        begin = state if isinstance(state, tuple) else self._parts(state, body.root)
-        entries = self._entries(begin, body, trips, nesting)
-        if entries is None:
-            return opaque
         step = _Scope(self.numbering, self.times * (1 if trips is None else trips), True)
+        entries = None
+        if body.root is not None and body.root.opcode == "tuple":
+            begin = state if isinstance(state, tuple) else self._parts(state, body.root)
+            entries = self._entries(begin, body, trips, nesting)
+        if entries is None:  # a state whose entries are not told apart: what is computed of it equals nothing else
+            step.values(body, [self.numbers.fresh()], nesting + 1)
+            return result
         after = step.values(body, [entries], nesting + 1)
-        if not isinstance(after, tuple):
-            return opaque
+        assert isinstance(after, tuple), "the root of the body is a tuple"
         return tuple([self._final(*row) for row in zip(entries, after, strict=True)])
 
     def _parts(self, state: int, root: Instruction) -> tuple[Number, ...]:

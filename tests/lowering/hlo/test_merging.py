@@ -140,6 +140,28 @@ def test_of_branches_the_dearest_counts_and_none_is_there_for_another() -> None:
     assert (found.all.total(), found.repeated.total()) == (2, 0)
 
 
+LOOPS = """HloModule m
+%body (s: f32[8,8]) -> f32[8,8] {
+  %s = f32[8,8]{1,0} parameter(0)
+  ROOT %d = f32[8,8]{1,0} dot(%s, %s), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+%condition (t: f32[8,8]) -> pred[] {
+  %t = f32[8,8]{1,0} parameter(0)
+  ROOT %true = pred[] constant(true)
+}
+ENTRY %e {
+  %x = f32[8,8]{1,0} parameter(0)
+  %first = f32[8,8]{1,0} while(%x), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  ROOT %y = f32[8,8]{1,0} while(%first), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+}
+"""
+
+
+def test_a_loop_whose_state_is_no_tuple_counts_and_repeats_nothing() -> None:
+    found = repeated_products(parse_hlo(LOOPS))
+    assert (found.all.total(), found.repeated.total()) == (10, 0)
+
+
 def test_dead_products_do_not_count() -> None:
     text = """HloModule m
 ENTRY %e {
