@@ -20,7 +20,6 @@ class JaxArguments:
 
     Attributes:
         arrays: the leaves that JAX traces, in order: arrays, tracers, typed keys, Python's numbers.
-        names: what each is called in the user's terms.
         tree: the structure of all leaves of (positional arguments, keyword arguments) that are not static.
         is_array: for each leaf, whether it is one of the arrays.
         fixed: the leaves that are not.
@@ -28,7 +27,6 @@ class JaxArguments:
     """
 
     arrays: tuple[Any, ...]
-    names: tuple[str, ...]
     tree: jax.tree_util.PyTreeDef
     is_array: tuple[bool, ...]
     fixed: tuple[Any, ...]
@@ -36,28 +34,22 @@ class JaxArguments:
 
     @staticmethod
     def of(
-        function: Function,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        statics: Statics,
-        is_array: Callable[[Any], bool],
+        args: Sequence[Any], kwargs: dict[str, Any], statics: Statics, is_array: Callable[[Any], bool]
     ) -> JaxArguments:
-        """Take the arguments of `function(*args, **kwargs)` apart; `is_array` says which leaves are traced."""
+        """Take the arguments of a call apart; `is_array` says which leaves are traced."""
         held: dict[int | str, Any] = {
             **{index: value for index, value in enumerate(args) if index in statics.positions},
             **{name: value for name, value in kwargs.items() if name in statics.names},
         }
         positional = tuple([None if index in held else value for index, value in enumerate(args)])
         keyword = {name: value for name, value in kwargs.items() if name not in held}
-        paths, tree = jax.tree_util.tree_flatten_with_path((positional, keyword))
-        flags = tuple([is_array(leaf) for _, leaf in paths])
-        names = parameter_names(function)
+        leaves, tree = jax.tree_util.tree_flatten((positional, keyword))
+        flags = tuple([is_array(leaf) for leaf in leaves])
         return JaxArguments(
-            tuple([leaf for (_, leaf), is_set in zip(paths, flags, strict=True) if is_set]),
-            tuple([_leaf_name(names, path) for (path, _), is_set in zip(paths, flags, strict=True) if is_set]),
+            tuple([leaf for leaf, is_set in zip(leaves, flags, strict=True) if is_set]),
             tree,
             flags,
-            tuple([leaf for (_, leaf), is_set in zip(paths, flags, strict=True) if not is_set]),
+            tuple([leaf for leaf, is_set in zip(leaves, flags, strict=True) if not is_set]),
             tuple(held.items()),
         )
 
@@ -71,6 +63,13 @@ class JaxArguments:
             else:
                 keyword[key] = value
         return function(*positional, **keyword)
+
+    def names(self, function: Function) -> tuple[str, ...]:
+        """What each array is called in the terms of the function."""
+        numbered = jax.tree_util.tree_unflatten(self.tree, range(len(self.is_array)))
+        paths, _ = jax.tree_util.tree_flatten_with_path(numbered)
+        called = parameter_names(function)
+        return tuple([_leaf_name(called, path) for path, index in paths if self.is_array[index]])
 
     def positional(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The positional arguments' trees with `arrays` for the arrays and None for every other leaf."""

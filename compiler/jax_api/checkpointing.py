@@ -81,7 +81,7 @@ def checkpoint(
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = JaxArguments.of(fun, args, kwargs, statics, is_traced_leaf)
+        arguments = JaxArguments.of(args, kwargs, statics, is_traced_leaf)
         region = calls.find(
             arguments.key(),
             lambda: _Region.of(fun, arguments, decided, _barriers(prevent_cse, args, kwargs, arguments), segments),

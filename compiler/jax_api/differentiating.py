@@ -88,7 +88,7 @@ def value_and_grad(
 
     @functools.wraps(fun, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        arguments = JaxArguments.of(fun, args, kwargs, statics, is_traced_number)
+        arguments = JaxArguments.of(args, kwargs, statics, is_traced_number)
         found = calls.find(
             (len(args), barrier_strategy(), arguments.key()), lambda: _Gradient.of(fun, arguments, len(args), wanted)
         )

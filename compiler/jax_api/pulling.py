@@ -32,7 +32,7 @@ def pulled_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None
 ) -> tuple[Any, ...]:
     """What `rematc.jax.vjp` returns."""
-    arguments = JaxArguments.of(fun, primals, {}, _NONE, is_traced_leaf)
+    arguments = JaxArguments.of(primals, {}, _NONE, is_traced_leaf)
     traced = trace_jax(fun, arguments, function_name(fun))
     imported = traced.imported(_ORDER)
     graph = imported.graph

@@ -99,7 +99,7 @@ def trace_jax(
         tuple(jaxpr.out_avals),
         trees[-1],
         name,
-        arguments.names,
+        arguments.names(function),
         axes | varying_axes(captured),
     )
 
