@@ -19,7 +19,7 @@ from tests.support.jax_programs import assert_like_jax, assert_same_values
 from_jax: Any = rematc.from_jax
 random: Any = jax.random
 
-GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
+GENERATORS = ("threefry2x32", "rbg")
 X = jnp.asarray([0.5, -1.2, 2.0], jnp.float32)
 
 MADE: dict[str, Callable[[Any], Any]] = {
@@ -45,6 +45,11 @@ MOVED: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", MADE)
 def test_what_is_made_of_keys_is_bit_for_bit_that_of_jax(name: str, generator: str) -> None:
     assert_same_values(MADE[name], random.key(3, impl=generator))
+
+
+@pytest.mark.parametrize("name", ["split", "fold", "bits"])
+def test_the_unsafe_generator_has_its_own_way_to_split(name: str) -> None:
+    assert_same_values(MADE[name], random.key(3, impl="unsafe_rbg"))
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -75,7 +80,7 @@ def test_samples_have_the_derivatives_of_jax() -> None:
     assert_like_jax(lambda a: random.gamma(random.key(1), a), jnp.float32(0.7), policies=["none"], batched=False)
 
 
-@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("generator", GENERATORS)
 def test_typed_keys_go_in_and_come_out(generator: str) -> None:
     key = random.key(4, impl=generator)
     function: Any = from_jax(lambda k: {"next": random.split(k)[0], "bits": random.bits(k, (2,))})
