@@ -347,7 +347,7 @@ def is_wrong(row: Row) -> bool:
 def summary(rows: Sequence[Row]) -> str:
     """What the table comes to."""
     agreeing = [row for row in rows if row.gradients is not None and not is_wrong(row) and not row.errors]
-    lines = [f"{len(agreeing)} of {len(rows)} losses agree with JAX, with and without a policy"]
+    lines = [f"{len(agreeing)} of {len(rows)} losses agree with JAX"]
     lines += [
         f"wrong: {row.name}: value {row.value:.1e}, gradients {row.gradients:.1e}" for row in rows if is_wrong(row)
     ]
