@@ -210,7 +210,7 @@ def measure(model: Model, policies: Sequence[str], rounds: int, wanted: Sequence
 
     `wanted` are names of programs; None for all. Times and differences are to the first one.
     """
-    arguments = model.arguments()
+    arguments = jax.device_put(model.arguments())  # once, and not in what is timed
     rows: list[Row] = []
     programs: list[Built] = []
     for variant in variants(model, policies):
