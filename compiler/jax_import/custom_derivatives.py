@@ -7,6 +7,7 @@ as derivatives are taken of it, and stand as graphs beside the function's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -56,25 +57,11 @@ def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]
         jaxpr: computes its outputs.
         consts: how many of its first inputs have no derivative.
     """
-    wrt = differentiated_inputs(block, eqn, consts)
-    of = inexact_outputs(eqn)
-    if not any(wrt) or not any(of):
+    found = _WithRule.of_equation(block, eqn, jaxpr, consts)
+    if found is None:
         return block.inline(jaxpr, block.operands(eqn))
-    name = jax_adapter.function_name(jaxpr.jaxpr)
-    rule, reason = traced_jvp(block, eqn, wrt, name)
-    graphs, captured = with_rule(block, jaxpr, rule, name)
-    order = _consts_last(len(captured), consts, len(eqn.invars))
-    taken = (*captured, *block.operands(eqn))
-    flags = [*(False,) * len(captured), *wrt]
-    op = CustomJvp(
-        _reordered(graphs[0], order),
-        _reordered(graphs[1], order) if rule is not None else None,
-        tuple([flags[place] for place in order]),
-        of,
-        consts,
-        reason=reason,
-    )
-    return block.b.emit(op, *[taken[place] for place in order])
+    op = CustomJvp(found.function, found.rule, found.wrt, found.of, consts, reason=found.reason)
+    return block.b.emit(op, *found.operands)
 
 
 @imports("custom_vjp_call", "custom_vjp_call_jaxpr", keys=True)
@@ -85,29 +72,14 @@ def custom_vjp_call(block: Block, eqn: Any) -> Sequence[Value]:
     """
     jaxpr = eqn.params["call_jaxpr"] if "call_jaxpr" in eqn.params else eqn.params["fun_jaxpr"]
     consts = eqn.params.get("num_consts", 0)
-    wrt = differentiated_inputs(block, eqn, consts)
-    of = inexact_outputs(eqn)
-    if not any(wrt) or not any(of):
+    found = _WithRule.of_equation(block, eqn, jaxpr, consts)
+    if found is None:
         return block.inline(jaxpr, block.operands(eqn))
-    name = jax_adapter.function_name(jaxpr.jaxpr)
-    rule, reason = traced_jvp(block, eqn, wrt, name)
-    graphs, captured = with_rule(block, jaxpr, rule, name)
-    order = _consts_last(len(captured), consts, len(eqn.invars))
-    taken = (*captured, *block.operands(eqn))
-    flags = [*(False,) * len(captured), *wrt]
     forward, backward = None, None
-    if rule is not None:
-        forward, backward = _split(_reordered(graphs[1], order), len(taken), len(of))
-    op = CustomVjp(
-        _reordered(graphs[0], order),
-        forward,
-        backward,
-        tuple([flags[place] for place in order]),
-        of,
-        consts,
-        reason=reason,
-    )
-    return block.b.emit(op, *[taken[place] for place in order])
+    if found.rule is not None:
+        forward, backward = _split(found.rule, len(found.operands), len(found.of))
+    op = CustomVjp(found.function, forward, backward, found.wrt, found.of, consts, reason=found.reason)
+    return block.b.emit(op, *found.operands)
 
 
 def _split(rule: Graph, operands: int, results: int) -> tuple[Graph, Graph]:
@@ -142,6 +114,48 @@ def remat_opt(block: Block, eqn: Any) -> Sequence[Value]:
 
 
 # -- what the rules have in common -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _WithRule:
+    """A function with a rule, imported; what it closes over comes last among operands and parameters.
+
+    Attributes:
+        function: the function.
+        rule: JAX's jvp of the equation; None where there is none.
+        wrt: for each operand, whether a tangent may reach it.
+        of: for each output, whether it has derivatives.
+        operands: in the caller.
+        reason: why there is no rule.
+    """
+
+    function: Graph
+    rule: Graph | None
+    wrt: tuple[bool, ...]
+    of: tuple[bool, ...]
+    operands: tuple[Value, ...]
+    reason: str
+
+    @classmethod
+    def of_equation(cls, block: Block, eqn: Any, jaxpr: Any, consts: int) -> _WithRule | None:
+        """An equation that `jaxpr` computes; None where nothing reaches it that is differentiated."""
+        wrt, of = differentiated_inputs(block, eqn, consts), inexact_outputs(eqn)
+        if not any(wrt) or not any(of):
+            return None
+        name = jax_adapter.function_name(jaxpr.jaxpr)
+        rule, reason = traced_jvp(block, eqn, wrt, name)
+        graphs, captured = with_rule(block, jaxpr, rule, name)
+        order = _consts_last(len(captured), consts, len(eqn.invars))
+        operands = (*captured, *block.operands(eqn))
+        flags = [*(False,) * len(captured), *wrt]
+        return cls(
+            _reordered(graphs[0], order),
+            None if rule is None else _reordered(graphs[1], order),
+            tuple([flags[place] for place in order]),
+            of,
+            tuple([operands[place] for place in order]),
+            reason,
+        )
 
 
 def inexact_outputs(eqn: Any) -> tuple[bool, ...]:

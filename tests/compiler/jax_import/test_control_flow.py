@@ -58,8 +58,11 @@ def test_large_constants_of_regions_reach_them() -> None:
 
 
 def test_collectives_over_what_jax_has_batched_are_reductions() -> None:
+    untyped: Any = lax
+
     def normalized(x: Any) -> Any:
-        return (x - lax.pmean(x, "rows")) / lax.pmax(lax.stop_gradient(jnp.abs(x)), "rows") + lax.psum(x, "rows")
+        largest = untyped.pmax(lax.stop_gradient(jnp.abs(x)), "rows")
+        return (x - untyped.pmean(x, "rows")) / largest + untyped.psum(x, "rows")
 
     assert_like_jax(jax.vmap(normalized, axis_name="rows"), jnp.stack([X, X * 2, 1 - X]), batched=False)
 
