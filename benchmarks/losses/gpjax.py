@@ -20,9 +20,9 @@ KEY = jax.random.key(0)
 def sparse() -> Built:
     x = jnp.linspace(-3.0, 3.0, 256)[:, None]
     y = jnp.sin(2 * x) + 0.1 * jax.random.normal(KEY, x.shape)
-    prior = gpx.gps.Prior(kernel=gpx.kernels.RBF(), mean_function=gpx.mean_functions.Constant())
+    prior = gpx.gps.Prior(kernel=gpx.kernels.Matern12(), mean_function=gpx.mean_functions.Constant())
     posterior = prior * gpx.likelihoods.Gaussian()
-    family = gpx.variational_families.VariationalGaussian(posterior, inducing_inputs=jnp.linspace(-3, 3, 16)[:, None])
+    family = gpx.variational_families.VariationalGaussian(posterior, inducing_inputs=jnp.linspace(-3, 3, 12)[:, None])
     params, static = eqx.partition(family, eqx.is_inexact_array)
 
     def loss(params: Any, x: Any, y: Any) -> Any:
