@@ -25,7 +25,7 @@ from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_
 from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import require_inexact, whole_policy
+from rematc.compiler.transforms.differentiation import check_scalar_result, require_inexact, whole_policy
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -229,7 +229,8 @@ class _Graphs:
         pairs = zip(self.traced.names, graph.params, self.differentiated, strict=False)
         chosen = [(name, value.type) for name, value, is_set in pairs if is_set]
         require_inexact([name for name, _ in chosen], [type for _, type in chosen], wanted.holomorphic)
-        _check_scalar(self.traced, graph, wanted)
+        traced = self.traced
+        check_scalar_result(traced.name, traced.out_tree, graph.result_types, wanted.has_aux, wanted.holomorphic)
         primal = graph if wanted.policy is None else staged(graph, wanted.policy)
         rest = len(graph.params) - len(self.differentiated)
         is_value = [index == 0 for index in range(len(graph.results))]
@@ -293,30 +294,6 @@ def _function(graphs: Graphs, strategy: str) -> Callable[..., Sequence[Any]]:
 
 def _passed(graph: Graph, strategy: str) -> Graph:
     return run_passes(graph, default_pipeline(strategy)).graph
-
-
-def _check_scalar(traced: TracedCall, graph: Graph, wanted: _Wanted) -> None:
-    """Raise CompileError unless the function returns a scalar that has a gradient."""
-    name, tree = traced.name, traced.out_tree
-    if wanted.has_aux:
-        children = tree.children()
-        if len(children) != 2 or tree.node_data()[0] is not tuple:
-            raise CompileError(f"with has_aux '{name}' returns (value, aux), got {tree}", user_location())
-        tree = children[0]
-    if tree.num_leaves != 1 or not jax.tree_util.treedef_is_leaf(tree):
-        raise CompileError(
-            f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
-            user_location(),
-        )
-    type = graph.results[0].type
-    is_fit = type.dtype.is_complex if wanted.holomorphic else type.dtype.is_float
-    if type.shape != () or not is_fit:
-        number = "complex scalar (holomorphic=True)" if wanted.holomorphic else "real floating-point scalar"
-        raise CompileError(
-            f"'{name}' returns {type}, expected one {number}; sum or average it first, take the real part, "
-            "or use vjp for a function of several results",
-            user_location(),
-        )
 
 
 # -- vjp --------------------------------------------------------------------------------------------------------------

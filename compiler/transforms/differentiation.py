@@ -124,8 +124,8 @@ class ValueAndGrad:
         require_inexact(call.names, call.types, self._holomorphic)
         with order.differentiated():
             traced = trace_call(self.function, call)
-        self._check_value(traced)
-        graph = traced.graph
+        graph, name = traced.graph, function_name(self.function)
+        check_scalar_result(name, traced.out_tree, graph.result_types, self._has_aux, self._holomorphic)
         count = len(call.arrays)
         wrt = [index < count for index in range(len(graph.params))]
         of = [index == 0 for index in range(len(graph.results))]
@@ -144,36 +144,44 @@ class ValueAndGrad:
         ]
         return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
 
-    def _check_value(self, traced: TracedFunction) -> None:
-        name = function_name(self.function)
-        tree, results = traced.out_tree, traced.graph.results
-        if self._has_aux:
-            children = tree.children()
-            if len(children) != 2 or tree.node_data()[0] is not tuple:
-                raise CompileError(f"with has_aux '{name}' returns (value, aux), got {tree}", user_location())
-            tree = children[0]
-        if tree.num_leaves != 1 or not jax.tree_util.treedef_is_leaf(tree):
-            raise CompileError(
-                f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
-                user_location(),
-            )
-        self._check_scalar(name, results[0].type)
 
-    def _check_scalar(self, name: str, type: TensorType) -> None:
-        if type.shape == () and type.dtype.is_complex and not self._holomorphic:
-            raise CompileError(
-                f"'{name}' returns {type}, expected one real scalar; take its real part or its magnitude, or pass "
-                "holomorphic=True if the function is holomorphic",
-                user_location(),
-            )
-        is_fit = type.dtype.is_complex if self._holomorphic else type.dtype.is_float
-        if type.shape != () or not is_fit:
-            number = "complex scalar (holomorphic=True)" if self._holomorphic else "floating-point scalar"
-            raise CompileError(
-                f"'{name}' returns {type}, expected one {number}; sum or average it first, "
-                "or use vjp for a function of several results",
-                user_location(),
-            )
+def check_scalar_result(
+    name: str, tree: jax.tree_util.PyTreeDef, types: Sequence[TensorType], has_aux: bool, holomorphic: bool
+) -> None:
+    """Raise CompileError unless a function returns a scalar that has a gradient, or (scalar, aux) with `has_aux`.
+
+    Args:
+        name: the function's.
+        tree: of what it returns.
+        types: of its leaves.
+        has_aux: as in `value_and_grad`.
+        holomorphic: as in `value_and_grad`.
+    """
+    if has_aux:
+        children = tree.children()
+        if len(children) != 2 or tree.node_data()[0] is not tuple:
+            raise CompileError(f"with has_aux '{name}' returns (value, aux), got {tree}", user_location())
+        tree = children[0]
+    if tree.num_leaves != 1 or not jax.tree_util.treedef_is_leaf(tree):
+        raise CompileError(
+            f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
+            user_location(),
+        )
+    type = types[0]
+    if type.shape == () and type.dtype.is_complex and not holomorphic:
+        raise CompileError(
+            f"'{name}' returns {type}, expected one real scalar; take its real part or its magnitude, or pass "
+            "holomorphic=True if the function is holomorphic",
+            user_location(),
+        )
+    is_fit = type.dtype.is_complex if holomorphic else type.dtype.is_float
+    if type.shape != () or not is_fit:
+        number = "complex scalar (holomorphic=True)" if holomorphic else "floating-point scalar"
+        raise CompileError(
+            f"'{name}' returns {type}, expected one {number}; sum or average it first, "
+            "or use vjp for a function of several results",
+            user_location(),
+        )
 
 
 def value_and_grad(
