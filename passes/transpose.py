@@ -16,6 +16,8 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, LinearOperand, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Region
+from rematc.ir.ops.shape import Slice
+from rematc.passes.cotangents import Cotangents
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.locating import located
 
@@ -51,26 +53,21 @@ def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | 
         else:
             backwards.append(eqn)
             linear.update(eqn.results)
-    cts: dict[Value, Value] = {}
+    cts = Cotangents(b)
     for value, is_set in zip(graph.results, has_ct or (True,) * len(graph.results), strict=True):
         if is_set:
             ct = b.parameter(value.type, "ct")
             if value in linear:
-                _accumulate(b, cts, value, ct)
+                cts.add(value, ct)
     while backwards:
         _transpose_equation(b, backwards.pop(), linear, cts)
-    wanted = [cts.get(value) for value, is_set in zip(graph.params, is_linear, strict=True) if is_set]
+    wanted = [cts.take(value) for value, is_set in zip(graph.params, is_linear, strict=True) if is_set]
     b.loc = None
     return Transposed(b.build(*(ct for ct in wanted if ct is not None)), tuple(ct is not None for ct in wanted))
 
 
-def _accumulate(b: Builder, cts: dict[Value, Value], value: Value, ct: Value) -> None:
-    present = cts.get(value)
-    cts[value] = ct if present is None else b.add(present, ct)
-
-
-def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict[Value, Value]) -> None:
-    incoming = [cts.pop(value, None) for value in eqn.results]
+def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: Cotangents) -> None:
+    incoming = [cts.take(value) for value in eqn.results]
     if all(ct is None for ct in incoming):
         if eqn.op.effect:
             raise CompileError(
@@ -80,6 +77,9 @@ def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict
             )
         return
     b.loc = eqn.loc
+    if isinstance(eqn.op, Slice) and incoming[0] is not None:
+        cts.add_slice(eqn.operands[0], eqn.op, incoming[0])
+        return
     operands = [LinearOperand(value.type) if value in linear else value for value in eqn.operands]
     with located(eqn):
         if isinstance(eqn.op, Region):
@@ -88,7 +88,7 @@ def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: dict
             outgoing = eqn.op.transpose(b, incoming, operands)
     for value, ct in zip(eqn.operands, outgoing, strict=True):
         if ct is not None and value in linear:
-            _accumulate(b, cts, value, ct)
+            cts.add(value, ct)
 
 
 def transpose_of_region(

@@ -144,3 +144,42 @@ def test_a_function_that_is_not_linear_names_the_op_and_the_line() -> None:
     with pytest.raises(CompileError, match="transpose of 'sine'") as failure:
         transpose(b.build(y), [True])
     assert failure.value.loc == loc
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slices", "expected"),
+    [
+        ([((0, 0), (3, 2)), ((0, 2), (3, 6))], ["concatenate"]),  # a split
+        ([((0, 4), (3, 6)), ((0, 1), (3, 3)), ((0, 4), (3, 6))], ["add", "concatenate"]),  # gaps, and twice the same
+        ([((0, 0), (3, 4)), ((0, 2), (3, 6))], ["pad", "pad", "add"]),  # they overlap
+        ([((0, 0), (3, 2)), ((0, 2), (2, 6))], ["pad", "pad", "add"]),  # along two dimensions
+        ([((0, 0), (3, 6)), ((0, 2), (3, 6))], ["pad", "add"]),  # one takes all
+        ([((1, 0), (2, 6))], ["pad"]),
+    ],
+)
+def test_slices_that_do_not_overlap_go_back_as_one_array(slices: list[Any], expected: list[str]) -> None:
+    b = Builder("f")
+    x = b.parameter(TensorType(F64, (3, 6)))
+    graph = b.build(*[b.slice(x, start, limit) for start, limit in slices])
+    adjoint = transpose(graph, (True,)).graph
+    work = [eqn.op.name for eqn in adjoint.equations if eqn.op.name not in ("constant", "broadcast_in_dim")]
+    assert work == expected
+    cts = [np.random.default_rng(index).normal(size=value.type.shape) for index, value in enumerate(graph.results)]
+    total = np.zeros((3, 6))
+    for (start, limit), ct in zip(slices, cts, strict=True):
+        total[tuple(map(slice, start, limit))] += ct
+    np.testing.assert_allclose(run(adjoint, cts)[0], total)
+
+
+def test_slices_are_joined_beside_what_else_a_value_is_used_for() -> None:
+    b = Builder("f")
+    x = b.parameter(TensorType(F64, (4,)))
+    parts = [b.slice(x, (index,), (index + 1,)) for index in range(4)]
+    adjoint = transpose(b.build(*parts, b.negate(x)), (True,)).graph
+    assert count_ops(adjoint)["concatenate"] == 1
+    assert count_ops(adjoint)["add"] == 1
+    found = run(adjoint, [*(np.full(1, float(index)) for index in range(4)), np.ones(4)])[0]
+    np.testing.assert_array_equal(found, [-1, 0, 1, 2])
