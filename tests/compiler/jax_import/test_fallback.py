@@ -132,3 +132,21 @@ def test_shard_map_inside_is_an_error_with_advice() -> None:
     function = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
     with pytest.raises(CompileError, match="apply rematc inside of the function that shard_map maps"):
         rematc.trace(from_jax(function), X)
+
+
+def test_parameters_that_print_alike_are_told_apart() -> None:
+    def meaning(x: Any, *, table: Any) -> Any:
+        return x * jnp.asarray(table).sum()
+
+    def untraceable(*_: Any, **__: Any) -> Any:
+        raise TypeError("only its lowering says what it computes")
+
+    tabled: Any = Primitive("tabled")
+    tabled.def_impl(untraceable)
+    tabled.def_abstract_eval(lambda x, **_: x)
+    mlir.register_lowering(tabled, mlir.lower_fun(meaning, multiple_results=False))
+    tables = [np.zeros(5000, np.float32), np.zeros(5000, np.float32)]
+    tables[1][2500] = 1
+    assert str(tables[0]) == str(tables[1])
+    found = from_jax(lambda x: [tabled.bind(x, table=table) for table in tables])(X)
+    np.testing.assert_array_equal(found, [np.zeros(3), X])
