@@ -159,22 +159,12 @@ def lowered(block: Block, eqn: Any) -> Graph:
 
     Raises CompileError where there is no lowering, or one that is no StableHLO by itself: it calls a kernel.
     """
-    key = ("lowered", eqn.primitive, _parameters(eqn), *[str(atom.aval) for atom in (*eqn.invars, *eqn.outvars)])
+    avals = [str(atom.aval) for atom in (*eqn.invars, *eqn.outvars)]
+    key = ("lowered", eqn.primitive, tuple(eqn.params.items()), *avals)
     found = block.shared.jaxprs.get(key)
     if found is None:
-        # The equation is kept with it, so that its identity stays its own.
-        found = block.shared.jaxprs[key] = (eqn, _lowered(block, eqn))
-    return _at(found[1], block.location(eqn))
-
-
-def _parameters(eqn: Any) -> object:
-    """What equations with equal parameters have in common; only the equation's own where these cannot be compared."""
-    parameters = tuple(eqn.params.items())
-    try:
-        hash(parameters)
-    except TypeError:
-        return id(eqn)
-    return parameters
+        found = block.shared.jaxprs[key] = _lowered(block, eqn)
+    return _at(found, block.location(eqn))
 
 
 def _lowered(block: Block, eqn: Any) -> Graph:
