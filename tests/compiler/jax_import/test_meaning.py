@@ -40,7 +40,7 @@ CASES: dict[str, Case] = {
     "maximum of equals": (lambda x: jnp.maximum(x, x[::-1]), (ZEROS[:2],)),
     "maximum of NaN": (lambda x: jnp.maximum(x, 0), (ZEROS,)),
     "relu at zero": (jax.nn.relu, (ZEROS[[0, 1, 5]],)),
-    "maximum of complex numbers": (lambda x, y: lax.stop_gradient(lax.max(x, y)), PAIR),
+    "maximum of complex numbers": (lambda x, y: lax.max(*lax.stop_gradient((x, y))), PAIR),
     "argmax of NaN": (jnp.argmax, (ZEROS,)),
     "argmin of NaN": (jnp.argmin, (ZEROS,)),
     "sort of zeros and NaN": (lambda x: lax.sort((x, jnp.arange(6)), num_keys=1), (ZEROS,)),
