@@ -10,7 +10,7 @@ import jax
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.tracing.arguments import Function, Statics, parameter_names
+from rematc.compiler.tracing.arguments import Function, Statics, owners_of_leaves, parameter_names
 from rematc.lowering import jax_adapter
 
 
@@ -78,13 +78,8 @@ class JaxArguments:
 
     def owners(self) -> tuple[int | str, ...]:
         """For each array, the position or keyword of the argument that it is part of."""
-        numbered = jax.tree_util.tree_unflatten(self.tree, range(len(self.is_array)))
-        owner: dict[int, int | str] = {}
-        for position, argument in enumerate(numbered[0]):
-            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), position))
-        for keyword, argument in numbered[1].items():
-            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), keyword))
-        return tuple([owner[index] for index, is_set in enumerate(self.is_array) if is_set])
+        owners = owners_of_leaves(self.tree)
+        return tuple([owners[index] for index, is_set in enumerate(self.is_array) if is_set])
 
     def key(self) -> tuple[Any, ...]:
         """What two calls have in common that are traced alike: all but the elements of arrays."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import jax
@@ -66,14 +66,8 @@ def evaluate(graph: Graph, operands: Sequence[Any]) -> list[Any]:
 @contextmanager
 def wide_types(graph: Graph) -> Iterator[None]:
     """Turn JAX's 64-bit types on for this thread meanwhile, if the graph has any; without, JAX narrows them."""
-    if _config.jax_enable_x64 or not _is_wide(graph):
+    with jax.enable_x64(True) if not _config.jax_enable_x64 and _is_wide(graph) else nullcontext():
         yield
-        return
-    before = jax_adapter.swap_x64(True)
-    try:
-        yield
-    finally:
-        jax_adapter.restore_x64(before)
 
 
 def _is_wide(graph: Graph) -> bool:

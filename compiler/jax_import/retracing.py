@@ -6,7 +6,7 @@ They go through the same importer as the user's function.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -42,14 +42,8 @@ def structs(avals: Sequence[Any]) -> list[Any]:
 @contextmanager
 def in_arithmetic_of(avals: Sequence[Any]) -> Iterator[None]:
     """With 64-bit arithmetic where one of the values has it."""
-    if not any(_is_wide(aval.dtype) for aval in avals):
+    with jax.enable_x64(True) if any(_is_wide(aval.dtype) for aval in avals) else nullcontext():
         yield
-        return
-    old = jax_adapter.swap_x64(True)
-    try:
-        yield
-    finally:
-        jax_adapter.restore_x64(old)
 
 
 def _is_wide(dtype: Any) -> bool:

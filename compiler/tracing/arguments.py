@@ -41,7 +41,7 @@ class Statics:
         """
         names = {argnames} if isinstance(argnames, str) else set(argnames or ())
         positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
-        params = _positional_names(function)
+        params = parameter_names(function)
         _check_statics(function, positions, names)
         positions = {index + len(params) if index < 0 else index for index in positions}
         names_by_position = {params[index] for index in positions if index < len(params)}
@@ -63,10 +63,6 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
 
 def parameter_names(function: Function) -> list[str]:
     """What a function calls its positional parameters, as far as it says."""
-    return _positional_names(function)
-
-
-def _positional_names(function: Function) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [param.name for param in _parameters(function) if param.kind in kinds]
 
@@ -82,7 +78,7 @@ def _check_statics(function: Function, positions: set[int], names: set[str]) -> 
                 user_location(),
             )
         return
-    params = _positional_names(function)
+    params = parameter_names(function)
     for index in sorted(positions):
         if not -len(params) <= index < len(params):
             raise CompileError(
@@ -271,13 +267,17 @@ class CallArguments:
 
     def owners(self) -> tuple[int | str, ...]:
         """For each array, the position or keyword of the argument that it is part of."""
-        numbered = jax.tree_util.tree_unflatten(self._tree, range(len(self._leaves)))
-        owner: dict[int, int | str] = {}
-        for position, argument in enumerate(numbered[0]):
-            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), position))
-        for keyword, argument in numbered[1].items():
-            owner.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), keyword))
-        return tuple([owner[index] for index in self._positions])
+        owners = owners_of_leaves(self._tree)
+        return tuple([owners[index] for index in self._positions])
+
+
+def owners_of_leaves(tree: jax.tree_util.PyTreeDef) -> dict[int, int | str]:
+    """By leaf of a tree of (positional arguments, keyword arguments), the position or keyword that it is part of."""
+    positional, keyword = jax.tree_util.tree_unflatten(tree, range(tree.num_leaves))
+    owners: dict[int, int | str] = {}
+    for owner, argument in (*enumerate(positional), *keyword.items()):
+        owners.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), owner))
+    return owners
 
 
 def _leaf_name(params: Sequence[inspect.Parameter], path: tuple[object, ...]) -> str:
