@@ -10,7 +10,7 @@ import jax
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.tracing.arguments import Function, Statics, owners_of_leaves, parameter_names
+from rematc.compiler.tracing.arguments import Function, Statics, leaf_names, owners_of_leaves
 from rematc.lowering import jax_adapter
 
 
@@ -68,8 +68,7 @@ class JaxArguments:
         """What each array is called in the terms of the function."""
         numbered = jax.tree_util.tree_unflatten(self.tree, range(len(self.is_array)))
         paths, _ = jax.tree_util.tree_flatten_with_path(numbered)
-        called = parameter_names(function)
-        return tuple([_leaf_name(called, path) for path, index in paths if self.is_array[index]])
+        return leaf_names(function, [path for path, index in paths if self.is_array[index]])
 
     def positional(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The positional arguments' trees with `arrays` for the arrays and None for every other leaf."""
@@ -137,12 +136,3 @@ def is_traced_number(leaf: Any) -> bool:
 def is_jax_array(leaf: Any) -> bool:
     """Whether a leaf is an array: JAX's, NumPy's, a tracer, a typed key."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or hasattr(leaf, "__jax_array__")
-
-
-def _leaf_name(names: Sequence[str], path: tuple[Any, ...]) -> str:
-    kind, key, *rest = path
-    suffix = jax.tree_util.keystr(tuple(rest))
-    if getattr(kind, "idx", None) == 1:
-        return f"{getattr(key, 'key', key)}{suffix}"
-    index = int(getattr(key, "idx", 0))
-    return f"{names[index] if index < len(names) else f'args[{index}]'}{suffix}"

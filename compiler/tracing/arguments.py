@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax.tree_util
 import numpy as np
@@ -41,7 +42,7 @@ class Statics:
         """
         names = {argnames} if isinstance(argnames, str) else set(argnames or ())
         positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
-        params = parameter_names(function)
+        params = _positional_names(function)
         _check_statics(function, positions, names)
         positions = {index + len(params) if index < 0 else index for index in positions}
         names_by_position = {params[index] for index in positions if index < len(params)}
@@ -61,7 +62,7 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
         return []
 
 
-def parameter_names(function: Function) -> list[str]:
+def _positional_names(function: Function) -> list[str]:
     """What a function calls its positional parameters, as far as it says."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [param.name for param in _parameters(function) if param.kind in kinds]
@@ -78,7 +79,7 @@ def _check_statics(function: Function, positions: set[int], names: set[str]) -> 
                 user_location(),
             )
         return
-    params = parameter_names(function)
+    params = _positional_names(function)
     for index in sorted(positions):
         if not -len(params) <= index < len(params):
             raise CompileError(
@@ -193,7 +194,6 @@ class CallArguments:
         paths, tree = jax.tree_util.tree_flatten_with_path(with_words((positional, keyword)))
         leaves = tuple([leaf for _, leaf in paths])
         positions = tuple([index for index, leaf in enumerate(leaves) if is_array_like(leaf)])
-        params = [] if function is None else _parameters(function)
         types, weak = [], []
         for index in positions:
             type, is_weak = leaf_type(leaves[index])
@@ -201,7 +201,7 @@ class CallArguments:
             weak.append(is_weak)
         return CallArguments(
             tuple([leaves[index] for index in positions]),
-            tuple([_leaf_name(params, paths[index][0]) for index in positions]),
+            leaf_names(function, [paths[index][0] for index in positions]),
             tuple(types),
             tuple(weak),
             leaves,
@@ -278,6 +278,12 @@ def owners_of_leaves(tree: jax.tree_util.PyTreeDef) -> dict[int, int | str]:
     for owner, argument in (*enumerate(positional), *keyword.items()):
         owners.update(dict.fromkeys(jax.tree_util.tree_leaves(argument), owner))
     return owners
+
+
+def leaf_names(function: Function | None, paths: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """What leaves of (positional arguments, keyword arguments) are called in the terms of the function."""
+    params = [] if function is None else _parameters(function)
+    return tuple([_leaf_name(params, path) for path in paths])
 
 
 def _leaf_name(params: Sequence[inspect.Parameter], path: tuple[object, ...]) -> str:
