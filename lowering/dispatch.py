@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import types
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,10 @@ from rematc.lowering.platforms import CompilerOptions, barrier_options
 from rematc.lowering.program import Program
 
 _Hidden = dict[str, tuple[Any, ...]]
+#: How XLA says that it knows no function of a `custom_call`'s name, typed calls and others.
+_MISSING_FUNCTION = re.compile(
+    r"No (?:registered implementation for .*custom call to|FFI handler registered for) (\S+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ class Dispatcher:
         except _StagingError as carrier:
             raise carrier.error from None
         except jax.errors.JaxRuntimeError as error:
-            explain_xla(error, self._name)
+            explain_xla(error, self._name, [staged.program for staged in self._staged.values()])
             raise
         except (TypeError, ValueError):
             self._explain(args, kwargs)
@@ -333,8 +338,14 @@ def _digest(array: Array) -> bytes:
     return hashlib.sha256(described + np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
-def explain_xla(error: Exception, name: str) -> None:
-    """Raise XLA's error as a CompileError if the user can act on it."""
+def explain_xla(error: Exception, name: str, programs: Iterable[Program] = ()) -> None:
+    """Raise XLA's error as a CompileError if the user can act on it.
+
+    Args:
+        error: what XLA says.
+        name: the function's name.
+        programs: what may have been compiled, for the place of the error.
+    """
     failure = jax_adapter.take_failure()
     if failure is not None and "callback" in str(error).lower():
         raise failure from failure.__cause__
@@ -343,6 +354,13 @@ def explain_xla(error: Exception, name: str) -> None:
         raise CompileError(
             f"out of memory in '{name}': {first}; save less with another policy or a smaller budget, "
             "or pass smaller arrays"
+        ) from error
+    missing = _MISSING_FUNCTION.search(first)
+    if missing is not None:
+        raise CompileError(
+            f"'{name}' calls '{missing[1]}', a function that no library has registered in this process; before it is "
+            "called import the package that does, or register it with jax.ffi.register_ffi_target",
+            next((loc for program in programs if (loc := program.location_of_call(missing[1])) is not None), None),
         ) from error
     if "No such compile option" in first:
         message = first.partition(": ")[2]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Array, Effect
 from rematc.ir.errors import InternalError
+from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 from rematc.lowering.writer import Callback
 
@@ -67,3 +68,11 @@ class Program:
         """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
         found = _KERNEL.search(self.text)
         return None if found is None else _PLATFORMS[found[1]]
+
+    def location_of_call(self, target: str) -> Location | None:
+        """The user's line of the first `custom_call` of a function of this name; None where the text has no line."""
+        call = re.search(
+            rf"stablehlo\.custom_call @\"?{re.escape(target)}\"?\(.*loc\((#loc\d+)\)$", self.text, re.MULTILINE
+        )
+        found = call and re.search(rf"^{call[1]} = loc\((?:\"(.*)\"\()?\"(.*)\":(\d+):(\d+)\)", self.text, re.MULTILINE)
+        return Location(found[2], int(found[3]), int(found[4]), found[1] or "") if found else None

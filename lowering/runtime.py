@@ -94,7 +94,7 @@ class Executable:
             if self.program.callbacks:
                 jax_adapter.settle(results)
         except jax.errors.JaxRuntimeError as error:
-            explain_xla(error, self.program.name)
+            explain_xla(error, self.program.name, [self.program])
             raise
         except TypeError:
             self._check(leaves)
@@ -213,7 +213,7 @@ def compile_program(
         try:
             compiled = lowered.compile(compiler_options=options or None)
         except jax.errors.JaxRuntimeError as error:
-            explain_xla(error, program.name)
+            explain_xla(error, program.name, [program])
             raise
         seconds = time.perf_counter() - start
         with jax.ensure_compile_time_eval():

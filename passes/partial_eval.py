@@ -21,11 +21,12 @@ from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
+from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
@@ -231,7 +232,7 @@ class _Planner:
         for index, eqn in enumerate(split.known):
             for value in eqn.results:
                 self.producer[value] = (index, eqn)
-            if not eqn.op.is_product and self.constant.issuperset(eqn.operands):
+            if not _takes_time(eqn.op) and self.constant.issuperset(eqn.operands):
                 self.constant.update(eqn.results)
         self.again = split.again
         self.decisions: dict[Value, Decision] = dict(split.decided)
@@ -298,6 +299,8 @@ class _Planner:
             return RECOMPUTE
         origin = self._origin(root)
         _, eqn = self.producer[origin]
+        if isinstance(eqn.op, CustomCall) and eqn.op.has_side_effect:
+            return SAVE
         if _is_enlarged(eqn) and not self._names(root):
             return RECOMPUTE
         if self.policy is None:
@@ -462,6 +465,11 @@ def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:
                 info = ml_dtypes.finfo(after.type.dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes
                 pinned.append(Equation(ReducePrecision(info.nexp, info.nmant), (before,), (after,), eqn.loc))
     return pinned
+
+
+def _takes_time(op: Op) -> bool:
+    """Whether it may be more work to repeat an op of constants than to keep what it gives."""
+    return op.is_product or isinstance(op, CustomCall)
 
 
 def _is_narrow(value: Value) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from rematc.ir.core import Array, Equation, Graph, Op, Value
 from rematc.ir.ops.arithmetic import Abs, Add, Divide, Multiply, Negate, Subtract
 from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.effects import PureCallback
 from rematc.ir.ops.logical import And, Compare, Not, Or, Select, Xor
 from rematc.ir.ops.shape import BroadcastInDim
@@ -30,7 +31,7 @@ from rematc.passes.rewriting import RULES, Application, Scope
 
 # Importing these modules enters their rules.
 RULE_MODULES = (rewrites_elementwise, rewrites_shape)
-_NEVER_FOLDED = frozenset({Name, StopGradient, OptimizationBarrier, ToMemory, BroadcastInDim, PureCallback})
+_NEVER_FOLDED = frozenset({Name, StopGradient, OptimizationBarrier, ToMemory, BroadcastInDim, PureCallback, CustomCall})
 # What these make of one element does not depend on how many there are: no vector unit rounds another way.
 _SAME_FOR_SCALARS = frozenset(
     {Add, Subtract, Multiply, Divide, Negate, Abs, And, Or, Xor, Not, Compare, Select, Convert}

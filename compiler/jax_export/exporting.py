@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rematc.compiler.jax_export import (  # noqa: F401  # rules enter the registry
+    custom_calls,
     elementwise,
     indexing,
     linear_algebra,

@@ -15,7 +15,7 @@ from rematc.ir.ops.sorting import TopK, take_along
 from rematc.ir.types import BOOL, DTYPES, Kind, TensorType
 
 #: Operations whose op has their name, and no parameters.
-_SAME = (
+SAME = (
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh", "digamma", "erf", "erf_inv"),
     *("erfc", "lgamma", "next_after", "polygamma", "sinh", "tan", "zeta"),
 )
@@ -28,11 +28,11 @@ _BROADCAST = (
 
 
 REASONS.update(
-    {f"chlo.{name}": "the IR has no such function; write it by ops that it has" for name in _SAME if name not in OPS}
+    {f"chlo.{name}": "the IR has no such function; write it by ops that it has" for name in SAME if name not in OPS}
 )
 
 
-@imports(*[f"chlo.{name}" for name in _SAME if name in OPS])
+@imports(*[f"chlo.{name}" for name in SAME if name in OPS])
 def same(block: Block, operation: Any) -> Sequence[Value]:
     """The op of the operation's name; the conjugate of reals is themselves."""
     name = operation.name.partition(".")[2]
@@ -105,9 +105,13 @@ def is_inf(block: Block, operation: Any) -> Sequence[Value]:
 
 @imports("chlo.top_k")
 def top_k(block: Block, operation: Any) -> Sequence[Value]:
-    """`top_k` where all NaNs are made alike before, as the op takes them; else by the total order, as CHLO does."""
+    """The greatest elements along the last dimension."""
     (x,) = block.operands(operation)
-    k = attributes(operation).integer("k")
+    return greatest(block, x, attributes(operation).integer("k"))
+
+
+def greatest(block: Block, x: Value, k: int) -> Sequence[Value]:
+    """`top_k` where all NaNs are made alike before, as the op takes them; else by the total order, as CHLO does."""
     if not x.type.dtype.is_float:
         return block.b.emit(TopK(k), x)
     alike = block.defined_by(x, Select)

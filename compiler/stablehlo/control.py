@@ -16,12 +16,9 @@ from rematc.ir.ops.branches import Case
 from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call
-from rematc.ir.ops.structural import Constant, OptimizationBarrier, ToMemory
+from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.ops.while_loop import While
 from rematc.ir.types import I32
-
-#: Calls by which a program tells XLA about its arguments' layout: identities.
-_ANNOTATIONS = ("Sharding", "LayoutConstraint", "MoveToDevice", "MoveToHost")
 
 
 @imports("func.call")
@@ -71,19 +68,6 @@ def _arrays_in(type: Any) -> int:
 def optimization_barrier(block: Block, operation: Any) -> Sequence[Value]:
     operands = block.operands(operation)
     return block.b.emit(OptimizationBarrier(), *operands) if operands else ()
-
-
-@imports("stablehlo.custom_call")
-def custom_call(block: Block, operation: Any) -> Sequence[Value]:
-    """Placements in memory, and identities; a call of anything else is not known."""
-    found = attributes(operation)
-    target = found.text("call_target_name")
-    if target in _ANNOTATIONS:
-        return block.operands(operation)
-    if target == "annotate_device_placement":
-        frontend = str(found.raw("mhlo.frontend_attributes"))
-        return block.b.emit(ToMemory("host" in frontend), *block.operands(operation))
-    block.fail(operation, f"of '{target}' cannot be imported: what it computes is not in the text; emit StableHLO ops")
 
 
 @imports("sdy.sharding_constraint")

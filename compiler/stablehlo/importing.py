@@ -13,6 +13,7 @@ from typing import Any
 from rematc.compiler.stablehlo import (
     chlo,
     control,
+    custom_calls,
     elementwise,
     indexing,
     linear_algebra,
@@ -24,6 +25,7 @@ from rematc.compiler.stablehlo import (
     unsupported,
 )
 from rematc.compiler.stablehlo.block import Block
+from rematc.compiler.stablehlo.custom_calls import called_computations
 from rematc.compiler.stablehlo.literals import blobs_of
 from rematc.compiler.stablehlo.reading import Source, tensor_type
 from rematc.ir.builder import Builder
@@ -36,6 +38,7 @@ from rematc.passes.dce import DeadCode
 FAMILIES = (
     chlo,
     control,
+    custom_calls,
     elementwise,
     indexing,
     linear_algebra,
@@ -142,5 +145,6 @@ def _called(function: Any) -> list[str]:
             for name in ("callee", "decomposition"):
                 if operation.operation.name in ("func.call", "stablehlo.composite") and name in operation.attributes:
                     found[operation.attributes[name].value] = None
+            found.update(dict.fromkeys(called_computations(operation.operation)))
             rest += [block for region in operation.regions for block in region.blocks]
     return list(found)

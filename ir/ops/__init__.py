@@ -9,6 +9,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     conversion,
     convolution,
     cumulative,
+    custom_call,
     custom_jvp,
     custom_vjp,
     dot,

@@ -21,6 +21,7 @@ from rematc.ir.core import Array, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.locations import Location
+from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.while_loop import While
 from rematc.passes.linearize import vjp
@@ -388,9 +389,34 @@ ERRORS = {
         "func.func @main() { call @f() : () -> () \n return }\nfunc.func @f() { call @f() : () -> () \n return }",
         r"<stablehlo>:3:1: error: function 'f' calls itself",
     ),
-    "an unknown call": (
-        module("%0 = stablehlo.custom_call @magic(%x) : (tensor<2xf32>) -> tensor<2xf32>\nreturn %0 : tensor<2xf32>"),
-        r"<stablehlo>:2:6: error: 'stablehlo.custom_call' of 'magic' cannot be imported",
+    "a call back into Python": (
+        module(
+            "%0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
+            "return %0 : tensor<2xf32>"
+        ),
+        r"<stablehlo>:2:6: error: 'stablehlo.custom_call' of 'xla_ffi_python_cpu_callback' cannot be imported: "
+        "it calls a Python function of the process that wrote the text; call it by rematc.pure_callback",
+    ),
+    "a part of a program for each device": (
+        module(
+            "%0 = stablehlo.custom_call @SPMDFullToShardShape(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
+            "return %0 : tensor<2xf32>"
+        ),
+        r"<stablehlo>:2:6: error: 'stablehlo.custom_call' of 'SPMDFullToShardShape' cannot be imported: it is one "
+        "program for each device",
+    ),
+    "a call that is given a token": (
+        module(
+            "%0 = stablehlo.create_token : !stablehlo.token\n"
+            "%1 = stablehlo.custom_call @magic(%0) : (!stablehlo.token) -> tensor<2xf32>\nreturn %1 : tensor<2xf32>"
+        ),
+        r"<stablehlo>:2:6: error: 'stablehlo.create_token' cannot be imported: it orders effects",
+    ),
+    "a call that gives a token": (
+        module(
+            "%0 = stablehlo.custom_call @magic(%x) : (tensor<2xf32>) -> !stablehlo.token\nreturn %x : tensor<2xf32>"
+        ),
+        r"<stablehlo>:2:6: error: a value of type !stablehlo.token; expected a tensor",
     ),
     "an effect": (
         module("%0 = stablehlo.create_token : !stablehlo.token\nreturn %x : tensor<2xf32>"),
@@ -418,6 +444,39 @@ ERRORS = {
         r"<stablehlo>:1:1: error: elements of type f6E2M3FN; expected one of bf16",
     ),
 }
+
+
+CALLS_FOR_OPS = {
+    "erf": ("mhlo.attributes = {}, mhlo.version = 1 : i64", "tensor<2xf32>"),
+    "lgamma": ("mhlo.attributes = {}", "tensor<2xf32>"),
+    "topk": ("mhlo.attributes = {k = 2 : i64, largest = true}, mhlo.version = 1 : i64", "tensor<2xf32>, tensor<2xi32>"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_FOR_OPS)
+def test_calls_that_stand_for_operations_of_chlo_are_those(name: str) -> None:
+    attributes, results = CALLS_FOR_OPS[name]
+    x, many = np.array([0.25, 1.5], np.float32), "topk" in name
+    call = f"%0{':2' if many else ''} = stablehlo.custom_call @mhlo.{name}(%x) {{{attributes}}}"
+    returned = "%0#0, %0#1" if many else "%0"
+    graph = rematc.from_stablehlo(
+        module(f"{call} : (tensor<2xf32>) -> ({results})\nreturn {returned} : {results}", results=results)
+    )
+    expected: Any = {"erf": jax.lax.erf, "lgamma": jax.lax.lgamma, "topk": lambda x: lax.top_k(x, 2)}[name](x)
+    for found, wanted in zip(evaluate(graph, [x]), expected if many else [expected], strict=True):
+        np.testing.assert_allclose(in_double(found), in_double(np.asarray(wanted)), rtol=1e-5)
+    assert "custom_call" not in [eqn.op.name for eqn in graph.equations]
+
+
+def test_any_other_call_is_kept_as_it_stands() -> None:
+    """The smallest elements have no op."""
+    attributes = "mhlo.attributes = {k = 2 : i64, largest = false}"
+    call = f'%0 = stablehlo.custom_call @mhlo.topk(%x) {{{attributes}, mhlo.sharding = "{{replicated}}"}}'
+    graph = rematc.from_stablehlo(module(f"{call} : (tensor<2xf32>) -> tensor<2xf32>\nreturn %0 : tensor<2xf32>"))
+    (eqn,) = graph.equations
+    assert eqn.op == CustomCall(
+        "mhlo.topk", graph.result_types, (("mhlo.attributes", "{k = 2 : i64, largest = false}"),)
+    )
 
 
 @pytest.mark.parametrize("name", ERRORS)

@@ -1,0 +1,114 @@
+"""Import of `custom_call`: what is known of a function by its name, and the op for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rematc.compiler.stablehlo.block import Block, attributes, imports
+from rematc.compiler.stablehlo.chlo import SAME, greatest
+from rematc.ir.core import OPS, Graph, Value
+from rematc.ir.ops.custom_call import CustomCall
+from rematc.ir.ops.structural import ToMemory
+
+_NAME = "stablehlo.custom_call"
+#: Calls by which a program tells XLA about its arguments' layout: identities.
+_ANNOTATIONS = ("Sharding", "LayoutConstraint", "MoveToDevice", "MoveToHost")
+#: Attributes of which the op has fields.
+_FIELDS = (
+    *("call_target_name", "called_computations", "has_side_effect", "operand_layouts", "output_operand_aliases"),
+    "result_layouts",
+)
+#: Attributes about how arrays are spread over devices, which is not kept; by how their names begin.
+_SHARDINGS = ("sdy.", "mhlo.sharding")
+#: How calls are named that stand for a CHLO operation, where StableHLO was written for readers that have none.
+_CHLO = "mhlo."
+_OF_DEVICES = ("SPMDFullToShardShape", "SPMDShardToFullShape")
+
+
+@imports(_NAME)
+def custom_call(block: Block, operation: Any) -> Sequence[Value]:
+    """Identities, placements in memory, operations that stand so in the text; of anything else `custom_call`."""
+    found = attributes(operation)
+    target = found.text("call_target_name")
+    if target in _ANNOTATIONS:
+        return block.operands(operation)
+    if target.startswith(_CHLO):
+        results = _of_chlo(block, operation, target.removeprefix(_CHLO))
+        if results is not None:
+            return results
+    if target == "annotate_device_placement":
+        frontend = str(found.raw("mhlo.frontend_attributes"))
+        return block.b.emit(ToMemory("host" in frontend), *block.operands(operation))
+    if target in _OF_DEVICES:
+        block.fail(
+            operation,
+            f"of '{target}' cannot be imported: it is one program for each device; import the program before it is "
+            "partitioned",
+        )
+    if "callback" in target:
+        block.fail(
+            operation,
+            f"of '{target}' cannot be imported: it calls a Python function of the process that wrote the text; call it "
+            "by rematc.pure_callback",
+        )
+    op = CustomCall(
+        target,
+        tuple(block.result_types(operation)),
+        tuple(sorted(_others(operation))),
+        _layouts(operation, "operand_layouts"),
+        _layouts(operation, "result_layouts"),
+        tuple([_alias(block, operation, one) for one in _items(operation, "output_operand_aliases")]),
+        _called(block, operation),
+        found.boolean("has_side_effect"),
+    )
+    return block.b.emit(op, *block.operands(operation))
+
+
+def _of_chlo(block: Block, operation: Any, name: str) -> Sequence[Value] | None:
+    """What a CHLO operation of this name gives; None for those that are not known."""
+    if name in SAME and name in OPS:
+        return block.b.emit(OPS[name](), *block.operands(operation))
+    if name == "topk" and "mhlo.attributes" in attributes(operation):
+        found = ir.DictAttr(attributes(operation).raw("mhlo.attributes"))
+        if "k" in found and ("largest" not in found or ir.BoolAttr(found["largest"]).value):
+            (x,) = block.operands(operation)
+            return greatest(block, x, ir.IntegerAttr(found["k"]).value)
+    return None
+
+
+def _others(operation: Any) -> list[tuple[str, str]]:
+    """The attributes that are passed on as they are."""
+    names = [name for name in operation.attributes if name not in _FIELDS and not name.startswith(_SHARDINGS)]
+    return [(name, str(operation.attributes[name])) for name in names]
+
+
+def _items(operation: Any, name: str) -> list[Any]:
+    return list(operation.attributes[name]) if name in operation.attributes else []
+
+
+def _layouts(operation: Any, name: str) -> tuple[tuple[int, ...], ...]:
+    return tuple([tuple([int(item) for item in layout]) for layout in _items(operation, name)])
+
+
+def _alias(block: Block, operation: Any, attribute: Any) -> tuple[int, int]:
+    """(result, operand)."""
+    alias = stablehlo.OutputOperandAlias(attribute)
+    if list(alias.operand_tuple_indices) or len(alias.output_tuple_indices) > 1:
+        block.fail(operation, "has aliases of tuples' elements; pass and return arrays")
+    return (list(alias.output_tuple_indices) or [0])[0], int(alias.operand_index)
+
+
+def called_computations(operation: Any) -> list[str]:
+    """The functions of the module that a custom call calls."""
+    if operation.name != _NAME:
+        return []
+    return [ir.FlatSymbolRefAttr(symbol).value for symbol in _items(operation, "called_computations")]
+
+
+def _called(block: Block, operation: Any) -> tuple[Graph, ...]:
+    loc = block.location(operation)
+    return tuple([block.module.function(name, loc) for name in called_computations(operation)])
