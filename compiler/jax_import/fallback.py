@@ -26,6 +26,7 @@ from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
+from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.lowering import jax_adapter
 
@@ -39,8 +40,15 @@ _REFUSED = {
     "check": "is a runtime check of checkify; transform the function by checkify.checkify, which returns the errors",
     "assert": "is a runtime check; transform the function by checkify.checkify, which returns the errors",
     "xla_pmap": "is one program for each device; apply rematc inside of the function that is mapped",
-    "pallas_call": "is a kernel whose code only JAX can lower; keep it outside of what rematc compiles",
 }
+
+_WAY_OUT = (
+    "say its derivative with jax.custom_jvp or jax.custom_vjp around the call, or hide the operands with "
+    "jax.lax.stop_gradient"
+)
+#: Of which JAX computes values and tangents by one loop that writes into memory: it has no transpose.
+_FORWARD_ONLY = ("pallas_call",)
+_NO_ADJOINT = "JAX has no backward derivative of '{name}'; say it with jax.custom_vjp around the call"
 
 
 @imports(*_REFUSED, keys=True)
@@ -62,8 +70,12 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     if not any(wrt) or not any(of):
         return block.b.inline(parts["body"].graph, [*parts["body"].captured, *operands])
     rule, reason = traced_jvp(block, eqn, wrt, name)
+    reason = reason and f"{reason.rstrip('.')}; {_WAY_OUT}"
     linear = _linear_inputs(block, operands)
     adjoint = _adjoint_of(eqn, linear, of) if any(linear) else None
+    if adjoint is None and any(linear) and name in _FORWARD_ONLY:
+        linear = [False] * len(linear)
+        adjoint, reason = _no_cotangents(eqn, of), _NO_ADJOINT.format(name=name)
     with of_order(max(derivative_order() - 1, 0)), block.shared.unlisted():
         if rule is not None:
             parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
@@ -115,6 +127,12 @@ def _adjoint_of(eqn: Any, linear: Sequence[bool], of: Sequence[bool]) -> Any | N
         return None
 
 
+def _no_cotangents(eqn: Any, of: Sequence[bool]) -> Any:
+    """The closed jaxpr (inputs, cts of inexact outputs) -> nothing: an adjoint of what is linear in none."""
+    outputs = [variable.aval for variable, is_set in zip(eqn.outvars, of, strict=True) if is_set]
+    return trace(lambda *arrays: [], [*[atom.aval for atom in eqn.invars], *outputs])
+
+
 def _meaning(block: Block, eqn: Any) -> Region:
     """What a primitive computes: what it does when it is called, in other primitives; else its lowering."""
     jaxpr = _called(block, eqn)
@@ -155,9 +173,9 @@ def _is_key(aval: Any) -> bool:
 
 
 def lowered(block: Block, eqn: Any) -> Graph:
-    """What JAX lowers an equation to, as a graph of its inputs; keys are words.
+    """What JAX lowers an equation to, as a graph of its inputs; keys are words. Calls of libraries are `custom_call`s.
 
-    Raises CompileError where there is no lowering, or one that is no StableHLO by itself: it calls a kernel.
+    Raises CompileError where there is no lowering, or one that is no function of arrays.
     """
     avals = [str(atom.aval) for atom in (*eqn.invars, *eqn.outvars)]
     key = ("lowered", eqn.primitive, tuple(eqn.params.items()), *avals)
@@ -174,13 +192,17 @@ def _lowered(block: Block, eqn: Any) -> Graph:
         return jax_adapter.apply_to_words(eqn, operands)
 
     reasons = []
-    # The lowering for TPUs calls fewer kernels than others do.
-    for platform in dict.fromkeys((jax_adapter.default_platform(), "tpu")):
+    own = jax_adapter.default_platform()
+    for platform in dict.fromkeys((own, "tpu")):
         try:
             with in_arithmetic_of([*avals, *[variable.aval for variable in eqn.outvars]]):
                 traced = jax.jit(function, keep_unused=True).trace(*structs(avals))
                 text = traced.lower(lowering_platforms=(platform,)).as_text()
-            return _named(from_stablehlo(text), eqn.primitive.name)
+            graph = _named(from_stablehlo(text), eqn.primitive.name)
+            # Plain StableHLO runs wherever it was meant for; what a library of another platform's computes does not.
+            if platform == own or not _calls_libraries(graph):
+                return graph
+            reasons.append(f"for {platform}: it calls a kernel of that platform")
         except FAILURES as error:
             reasons.append(f"for {platform}: {_summary(error)}")
         except CompileError as error:
@@ -190,6 +212,17 @@ def _lowered(block: Block, eqn: Any) -> Graph:
         "has no import rule, and its own lowering cannot be taken either "
         f"({'; '.join(reasons)}); express it by primitives of jax.lax, or keep it outside of what rematc compiles",
     )
+
+
+def _calls_libraries(graph: Graph) -> bool:
+    """Whether a graph, or a region inside, has a `custom_call`."""
+    rest = [graph]
+    while rest:
+        for eqn in rest.pop().equations:
+            if isinstance(eqn.op, CustomCall):
+                return True
+            rest += eqn.op.regions()
+    return False
 
 
 def _summary(error: Exception) -> str:

@@ -111,7 +111,7 @@ class CustomJvp(CustomDerivative):
     ) -> Derivatives:
         if self.adjoint is None:
             return CustomDerivative.transpose_region(self, b, transpose, cts, operands)
-        law = f"'{self.body.name}' is not linear in what its adjoint gives no cotangent of"
+        law = self.reason or f"'{self.body.name}' is not linear in what its adjoint gives no cotangent of"
         values = [known(operand, law) for operand in others(operands, self.linear)]
         rows = chosen(tuple(zip(cts, self.body.results, strict=True)), self.of)
         given = [b.zeros(value.type) if ct is None else ct for ct, value in rows]
