@@ -137,7 +137,7 @@ class Multiply(Binary):
 @register
 @dataclass(frozen=True, slots=True)
 class Divide(Binary):
-    """x / y; on integers, the quotient rounded towards zero. Linear in x: d(x/y) = dx/y - z dy/y."""
+    """x / y; on integers, the quotient rounded towards zero. Linear in x: d(x/y) = dx/y - (dy/y)/y x."""
 
     name = "divide"
 
@@ -151,8 +151,9 @@ class Divide(Binary):
         return b.divide(t, y)
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        # The tangent first: what it meets is y and z, and not one more value to save that follows from them.
-        return b.negate(b.multiply(b.divide(t, y), z))
+        # The tangent first: what it meets is x and y, and not one more value to save that follows from them. With the
+        # quotient in place of x, XLA holds it twice where others read it in another shape, as after a softmax.
+        return b.negate(b.multiply(b.divide(b.divide(t, y), y), x))
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         (ct,), (_, y) = cts, operands
