@@ -5,15 +5,17 @@ the initial values are: the function must be associative, and the initial values
 and extrema have ops of their own, with cheaper derivatives.
 
 The derivative is that of the combinations, made in pairs: log2 n rounds of the function and its tangent at whole
-arrays. So the function must consist of ops that work element by element where it is differentiated.
+arrays. So the function must consist of ops that work element by element where it is differentiated, and of functions of
+such ops with a `custom_jvp`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import NoReturn
 
 import numpy as np
 
@@ -30,11 +32,12 @@ from rematc.ir.core import (
     Value,
     register,
 )
-from rematc.ir.errors import MissingRuleError, TypeMismatchError
+from rematc.ir.errors import InternalError, MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.batching import all_repeated, shifted
+from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.elementwise import NOT_LINEAR
-from rematc.ir.ops.shape import check_dimensions, check_per_dimension, others, zeros_if_none
+from rematc.ir.ops.shape import BroadcastInDim, check_dimensions, check_per_dimension, others, zeros_if_none
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, window_dimensions, windows_of
 from rematc.ir.types import BOOL, TensorType
 
@@ -61,20 +64,60 @@ def _equation_at_arrays(
     primals, tangents = [primal for primal, _ in operands], [tangent for _, tangent in operands]
     if not primals:
         return [(b.broadcast_in_dim(value, shape, ()), None) for value in b.emit(eqn.op)]
-    expected = tuple([value.type.with_shape(shape) for value in eqn.results])
-    if eqn.op.regions() or eqn.op.infer([value.type for value in primals]) != expected:
-        raise MissingRuleError(
-            f"the function '{body.name}' of a reduction uses '{eqn.op.name}', which does not work element by element; "
-            "its derivative and its vmap need such ops",
-            eqn.loc,
-        )
-    results = b.emit(eqn.op, *primals)
-    has_tangent = any(tangent is not None for tangent in tangents) and any(v.type.dtype.is_inexact for v in results)
-    outgoing: Derivatives = eqn.op.jvp(b, primals, results, tangents) if has_tangent else (None,) * len(results)
+    op = _op_at_arrays(body, eqn, shape)
+    has_tangent = any(tangent is not None for tangent in tangents)
+    outgoing: Derivatives = (None,) * len(eqn.results)
+    if has_tangent and isinstance(op, CustomJvp):
+        results, outgoing = op.jvp_region(b, _no_jvp, primals, tangents)
+    else:
+        results = b.emit(op, *primals)
+        if has_tangent and any(value.type.dtype.is_inexact for value in results):
+            outgoing = op.jvp(b, primals, results, tangents)
     return [
         (value, tangent if value.type.dtype.is_inexact else None)
         for value, tangent in zip(results, outgoing, strict=True)
     ]
+
+
+def _no_jvp(graph: Graph, has_tangent: Sequence[bool]) -> NoReturn:
+    raise InternalError(f"the derivative of '{graph.name}' is its rule's")
+
+
+def _op_at_arrays(body: Graph, eqn: Equation, shape: tuple[int, ...]) -> Op:
+    """What applies an op of scalars at each index of arrays: itself, or its own functions so.
+
+    Raises MissingRuleError for ops that mix indices.
+    """
+    op = eqn.op
+    if isinstance(op, CustomJvp):
+        rule = None if op.rule is None else _graph_at_arrays(op.rule, shape)
+        return replace(op, body=_graph_at_arrays(op.body, shape), rule=rule, adjoint=None, linear=())
+    expected = tuple([value.type.with_shape(shape) for value in eqn.results])
+    if op.regions() or op.infer([value.type.with_shape(shape) for value in eqn.operands]) != expected:
+        raise MissingRuleError(
+            f"the function '{body.name}' of a reduction uses '{op.name}', which does not work element by element; "
+            "its derivative and its vmap need such ops",
+            eqn.loc,
+        )
+    return op
+
+
+def _graph_at_arrays(graph: Graph, shape: tuple[int, ...]) -> Graph:
+    """The function of arrays that applies a function of scalars at each index."""
+    env = {value: Value(value.type.with_shape(shape), value.name) for value in graph.params}
+    params, equations = tuple(env.values()), []
+    for eqn in graph.equations:
+        results = tuple([Value(value.type.with_shape(shape)) for value in eqn.results])
+        env.update(zip(eqn.results, results, strict=True))
+        if eqn.operands:
+            op = _op_at_arrays(graph, eqn, shape)
+            equations.append(Equation(op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
+            continue
+        scalars = tuple([Value(value.type) for value in eqn.results])
+        equations.append(Equation(eqn.op, (), scalars, eqn.loc))
+        for scalar, result in zip(scalars, results, strict=True):
+            equations.append(Equation(BroadcastInDim(shape, ()), (scalar,), (result,), eqn.loc))
+    return Graph(graph.name, params, tuple(equations), tuple([env[value] for value in graph.results]))
 
 
 def _with_tangents(values: Primals, tangents: Tangents) -> Duals:
