@@ -106,7 +106,9 @@ def _work_table(one: DerivativeReport) -> Table:
     total = one.forward + one.recompute + one.backward
     parts = (("forward", one.forward), ("recompute", one.recompute), ("backward", one.backward), ("total", total))
     rows = tuple((name, str(work.equations), format_flops(work.flops)) for name, work in parts)
-    return Table("", ("work", "equations", "FLOPs"), (False, True, True), rows)
+    calls = ", ".join([f"{name} x{count}" if count > 1 else name for name, count in one.uncounted.items()])
+    note = f"without the FLOPs of calls of libraries, which are not known: {calls}" if calls else ""
+    return Table("", ("work", "equations", "FLOPs"), (False, True, True), rows, note)
 
 
 def _foreign_table(foreign: Sequence[ForeignPrimitive]) -> Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.ops.branches import Case
+from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
@@ -60,6 +61,16 @@ def total_work(equations: Iterable[Counted]) -> Work:
         count += eqn.times if isinstance(eqn, Repeated) else 1
         flops += eqn.flops
     return Work(count, flops)
+
+
+def uncounted_calls(equations: Iterable[Counted]) -> dict[str, int]:
+    """How often functions of libraries are called, whose floating-point operations nobody knows, by their names."""
+    table: dict[str, int] = {}
+    for eqn in equations:
+        if isinstance(eqn.op, CustomCall):
+            times = eqn.times if isinstance(eqn, Repeated) else 1
+            table[eqn.op.target] = table.get(eqn.op.target, 0) + times
+    return dict(sorted(table.items()))
 
 
 def work_by_op(equations: Iterable[Counted]) -> dict[str, Work]:

@@ -18,6 +18,7 @@ from rematc.passes.accounting import (
     flat_equations,
     split_backward,
     total_work,
+    uncounted_calls,
     work_by_op,
 )
 from rematc.passes.cse import CommonSubexpressions
@@ -59,6 +60,7 @@ class DerivativeReport:
         recompute: work repeated in the backward graph.
         backward: the rest of the backward graph's work.
         effects: prints and callbacks in the function, which the forward pass has once, and the backward pass not.
+        uncounted: calls of libraries in all of this, by the functions' names: their FLOPs are not known.
     """
 
     function: str
@@ -71,6 +73,7 @@ class DerivativeReport:
     recompute: Work
     backward: Work
     effects: Effects
+    uncounted: dict[str, int]
 
     @property
     def saved_bytes(self) -> int:
@@ -151,6 +154,7 @@ def _derivative_as_dict(one: DerivativeReport) -> dict[str, object]:
         "recompute": asdict(one.recompute),
         "backward": asdict(one.backward),
         "effects": asdict(one.effects),
+        "uncounted_calls": one.uncounted,
     }
 
 
@@ -171,7 +175,7 @@ def report_derivative(record: Differentiation) -> DerivativeReport:
     computed = sorted((row for row in rows if not row.is_argument), key=lambda row: -row.bytes)
     forward, backward = _clean(vjp.forward), _clean(vjp.backward)
     is_ct = [index >= len(vjp.residuals) for index in range(len(backward.params))]
-    parts = split_backward(backward, is_ct)
+    parts, equations = split_backward(backward, is_ct), flat_equations(forward)
     return DerivativeReport(
         record.function,
         "none" if record.policy is None else record.policy.spec,
@@ -179,10 +183,11 @@ def report_derivative(record: Differentiation) -> DerivativeReport:
         tuple(row for row in rows if row.is_argument),
         work_by_op(parts.recomputed),
         tuple([_repeated_value(one) for one in repeats_in_segments(backward, is_ct)]),
-        total_work(flat_equations(forward)),
+        total_work(equations),
         total_work(parts.recomputed),
         total_work(parts.adjoint),
         count_effects(record.primal),
+        uncounted_calls([*equations, *parts.recomputed, *parts.adjoint]),
     )
 
 

@@ -121,6 +121,28 @@ def test_the_report_lists_what_came_in_through_jax(command: Command, write_model
     assert [(one["name"], one["count"]) for one in document["imported_through_jax"]] == [("double", 2)]
 
 
+def test_the_report_says_which_work_it_cannot_count(command: Command, write_model: WriteModel) -> None:
+    model = write_model(
+        """
+        import jax
+        import jax.numpy as jnp
+
+        def loss(w):
+            triangle, vectors = jax.lax.linalg.schur(jax.lax.stop_gradient(w))
+            return jnp.sum(jnp.square(vectors @ w))
+
+        def example_args():
+            return (np.eye(3, dtype=np.float32),)
+        """
+    )
+    said = "without the FLOPs of calls of libraries, which are not known: lapack_sgees_ffi\n"
+    assert said in command(model, "-q", "--policy", "auto").stdout
+    document = json.loads(command(model, "-q", "--policy", "auto", "--json").stdout)
+    assert [one["uncounted_calls"] for one in document["derivatives"]] == [{"lapack_sgees_ffi": 1}]
+    document = json.loads(command(model, "-q", "--policy", "nothing", "--json").stdout)
+    assert [one["uncounted_calls"] for one in document["derivatives"]] == [{"lapack_sgees_ffi": 2}]
+
+
 def test_what_cannot_be_imported_is_an_error_at_the_model_s_line(command: Command, write_model: WriteModel) -> None:
     model = write_model(
         """
