@@ -47,7 +47,7 @@ def _record(cls: type) -> Record:
     hints = typing.get_type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):
-        if not field.init:
+        if not field.init or not field.metadata.get("is_written", True):
             continue
         form = _form(hints[field.name], f"{cls.__name__}.{field.name}")
         has_default = field.default is not dataclasses.MISSING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,24 @@ class HostFunction:
         module, name = getattr(self.function, "__module__", ""), getattr(self.function, "__qualname__", "")
         found = host_function(f"{module}:{name}")
         return f"{module}:{name}" if found == self else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendFunction:
+    """How the frontend that an op comes from applies it, with derivatives of every order. No part of an op's text.
+
+    Attributes:
+        function: takes a value of the frontend's for each operand, and gives a sequence with one for each result.
+    """
+
+    function: Callable[..., Sequence[Any]]
+
+    def __call__(self, *operands: Any) -> Sequence[Any]:
+        return self.function(*operands)
+
+
+#: What marks a field of an op that its text leaves out.
+UNWRITTEN = {"is_written": False}
 
 
 def host_function(text: str) -> HostFunction | None:

@@ -30,6 +30,8 @@ class GraphRules:
             and tangents, which results have tangents).
         transpose: (graph, in which parameters it is linear, which results have cotangents) to (its adjoint of known
             values and present cotangents, which linear parameters get one).
+        apply: (graph, operands, one for each parameter) to its results. What derivatives and adjoints consist of is
+            applied by it, which need not be by this primitive.
         vmap: (graph, which parameters are batched, size, name of the axis) to (graph of the batch, which results are
             batched).
     """
@@ -37,6 +39,7 @@ class GraphRules:
     program: Callable[[Graph, str], Program]
     linearize: Callable[[Graph, Sequence[bool]], tuple[Graph, Graph, tuple[bool, ...]]]
     transpose: Callable[[Graph, Sequence[bool], Sequence[bool]], tuple[Graph, tuple[bool, ...]]]
+    apply: Callable[[Graph, Sequence[Any]], Sequence[Any]]
     vmap: Callable[[Graph, Sequence[bool], int, str | None], tuple[Graph, tuple[bool, ...]]]
 
 
@@ -87,9 +90,9 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, graph: Graph, rules
     ]
     given = [tangent for tangent, is_set in zip(tangents, present, strict=True) if is_set]
     forward, linear, has_tangent = rules.linearize(graph, present)
-    results = call_graph(forward, primals, rules)
+    results = list(rules.apply(forward, primals))
     count = len(graph.results)
-    outgoing = iter(call_graph(linear, (*results[count:], *given), rules))
+    outgoing = iter(rules.apply(linear, (*results[count:], *given)))
     return results[:count], [
         next(outgoing) if is_set else ad.Zero(jax.typeof(value).to_tangent_aval())
         for is_set, value in zip(has_tangent, results[:count], strict=True)
@@ -102,7 +105,7 @@ def _transpose(cts: Sequence[Any], *operands: Any, graph: Graph, rules: GraphRul
     adjoint, gets_ct = rules.transpose(graph, is_linear, has_ct)
     known = [operand for operand, is_set in zip(operands, is_linear, strict=True) if not is_set]
     given = [ct for ct, is_set in zip(cts, has_ct, strict=True) if is_set]
-    outgoing, wanted = iter(call_graph(adjoint, (*known, *given), rules)), iter(gets_ct)
+    outgoing, wanted = iter(rules.apply(adjoint, (*known, *given))), iter(gets_ct)
     found: list[Any] = []
     for operand, is_set in zip(operands, is_linear, strict=True):
         if not is_set:

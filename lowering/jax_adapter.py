@@ -25,9 +25,11 @@ from jax._src import config, debugging, dtypes
 from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
+from jax._src.interpreters.partial_eval import Offloadable
 from jax._src.lax.lax import _convert_element_type
 from jax._src.random import prng as _prng
-from jax._src.source_info_util import Scope, is_user_filename
+from jax._src.source_info_util import Scope, is_user_filename, register_exclusion
+from jax._src.state.types import TransformedRef
 from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
@@ -284,6 +286,8 @@ batching.primitive_batchers[_call_p] = _refuse_batching
 
 #: Where our own modules stand.
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
+# What the user's programs show of where they come from is the user's lines.
+register_exclusion(_PACKAGE)
 #: Where Python's own modules stand.
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 
@@ -504,6 +508,21 @@ def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:
         debug_info = debug_info._replace(arg_names=(*debug_info.arg_names, *("",) * count))
     moved = inner.replace(constvars=[], invars=[*inner.invars, *inner.constvars], debug_info=debug_info)
     return closed(moved), list(jaxpr.consts)
+
+
+def without_remat3() -> Any:
+    """A context in which `jax.checkpoint` is the one that JAX has by default."""
+    return config.remat3(False)
+
+
+def offloadable(src: str, dst: str) -> Any:
+    """What a policy of `jax.checkpoint`'s answers for a value that waits in another memory."""
+    return Offloadable(src, dst)
+
+
+def is_part_of_reference(value: Any) -> bool:
+    """Whether a value is a view of a mutable array, which has no abstract value."""
+    return isinstance(value, TransformedRef)
 
 
 def key_generator(dtype: Any) -> str:

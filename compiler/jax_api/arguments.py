@@ -134,5 +134,7 @@ def is_traced_number(leaf: Any) -> bool:
 
 
 def is_jax_array(leaf: Any) -> bool:
-    """Whether a leaf is an array: JAX's, NumPy's, a tracer, a typed key."""
+    """Whether a leaf is an array: JAX's, NumPy's, a tracer, a typed key. A part of a reference is none."""
+    if jax_adapter.is_part_of_reference(leaf):
+        return False
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or hasattr(leaf, "__jax_array__")

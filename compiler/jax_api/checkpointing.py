@@ -3,6 +3,9 @@
 The function itself is JAX's, traced by `jax.checkpoint`. What happens when JAX differentiates it is ours: its jaxpr is
 imported, linearized under the policy, and forward and linear graph go back to JAX. So JAX takes it through both modes
 of differentiation, batches and loops as it does any function, and saves the residuals that our policies choose.
+
+What is more than a function of arrays (it has effects, reads references, maps over devices) stays with `jax.checkpoint`
+altogether, under the same policy.
 """
 
 from __future__ import annotations
@@ -18,6 +21,12 @@ from jax import checkpoint as jax_checkpoint  # by name: users may put ours in i
 from jax.extend.core import jaxpr_as_fun
 
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
+from rematc.compiler.jax_api.beyond_arrays import (
+    as_jax_policy,
+    has_other_arguments,
+    has_rules_over_devices,
+    why_beyond_arrays,
+)
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
@@ -30,6 +39,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
+from rematc.lowering import jax_adapter
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
 from rematc.passes.policies import BuiltinPolicy
@@ -39,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Rules of the user's are imported for so many derivatives of a checkpoint.
-_ORDER = 2
+_ORDER = 1
 
 
 def checkpoint(
@@ -69,15 +79,18 @@ def checkpoint(
         segments: whether to cut `fun` into segments, as `value_and_grad` does: for a function that is most of the
             model. What crosses from one segment to another is saved then, whatever the policy.
 
+    A function with effects, with references, or with a `shard_map` inside is differentiated by `jax.checkpoint`, under
+    the same policy.
+
     Raises:
-        CompileError: for wrong arguments; and where JAX differentiates the function, at the user's line, for what
-            cannot be imported.
+        CompileError: for wrong arguments; where JAX differentiates the function, at the user's line, for what cannot
+            be imported; for `segments` of a function that only `jax.checkpoint` takes.
     """
     if not callable(fun):
         raise CompileError(f"checkpoint takes a function, got a {type(fun).__name__}", user_location())
     statics = Statics.of(fun, static_argnums, static_argnames)
     decided = _Decided.of(policy)
-    calls = Remembered[_Region]()
+    calls = Remembered["_Region | _RegionOfJax"]()
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -174,16 +187,64 @@ class _Region:
         policy: _Decided,
         prevent_cse: bool | tuple[bool, ...],
         segments: bool,
-    ) -> _Region:
+    ) -> _Region | _RegionOfJax:
+        if has_other_arguments(arguments.arrays):
+            reason = "it has arguments that are no arrays"
+            return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason)
+
         def wrap(flat: Callable[..., Any]) -> Callable[..., Any]:
-            return jax_checkpoint(flat, policy=policy.jax, prevent_cse=prevent_cse)
+            def wrapped(*arrays: Any) -> Any:
+                # JAX's newer checkpoint does not keep prevent_cse.
+                with jax_adapter.without_remat3():
+                    return jax_checkpoint(flat, policy=policy.jax, prevent_cse=prevent_cse)(*arrays)
+
+            return wrapped
 
         traced = trace_jax(fun, arguments, function_name(fun), wrap)
+        reason = why_beyond_arrays(traced.jaxpr)
+        if reason or (has_rules_over_devices(traced.jaxpr) and not segments):
+            return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason, traced.is_lasting)
         return _Region(traced, _with_derivative(traced, policy.ours, prevent_cse, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
         results = self.call(*varied([*arrays, *self.traced.captured], self.traced.axes))
         return jax.tree_util.tree_unflatten(self.traced.out_tree, results)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RegionOfJax:
+    """A checkpointed function that JAX itself differentiates.
+
+    Attributes:
+        call: of the arrays.
+        is_lasting: whether it may be called again, at other arrays.
+    """
+
+    call: Callable[..., Any]
+    is_lasting: bool
+
+    @staticmethod
+    def of(
+        fun: Callable[..., Any],
+        arguments: JaxArguments,
+        policy: _Decided,
+        prevent_cse: bool | tuple[bool, ...],
+        segments: bool,
+        reason: str,
+        is_lasting: bool = False,
+    ) -> _RegionOfJax:
+        if segments:
+            raise CompileError(f"checkpoint cannot cut '{function_name(fun)}' into segments: {reason}", user_location())
+
+        @functools.wraps(fun, updated=())
+        def flat(*arrays: Any) -> Any:
+            return arguments.call(fun, arrays)
+
+        chosen = policy.jax if policy.ours is None else as_jax_policy(policy.ours)
+        return _RegionOfJax(jax_checkpoint(flat, policy=chosen, prevent_cse=prevent_cse), is_lasting)
+
+    def apply(self, arrays: Sequence[Any]) -> Any:
+        return self.call(*arrays)
 
 
 def _with_derivative(

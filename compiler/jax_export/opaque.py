@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.execution.programs import default_pipeline, make_program, run_passes
-from rematc.compiler.jax_export.evaluating import graph_of, varied, varying_axes, wide_types
+from rematc.compiler.jax_export.evaluating import evaluate, graph_of, varied, varying_axes, wide_types
 from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.lowering import graph_call
 from rematc.lowering.platforms import barriers_hold
 from rematc.lowering.program import Program
@@ -29,6 +30,25 @@ def call_graph(graph: Graph, operands: Sequence[Any]) -> Sequence[Any]:
     """Apply a graph to JAX's values as one equation `rematc_graph`."""
     with wide_types(graph):
         return graph_call.call_graph(graph, varied(operands, varying_axes(operands)), _RULES)
+
+
+def _apply(graph: Graph, operands: Sequence[Any]) -> Sequence[Any]:
+    """As one equation again, but for functions of which only JAX knows all derivatives."""
+    return evaluate(graph, operands) if _has_sources(graph) else call_graph(graph, operands)
+
+
+def _has_sources(graph: Graph) -> bool:
+    graphs, seen = [graph], set[int]()
+    while graphs:
+        one = graphs.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        for eqn in one.equations:
+            if isinstance(eqn.op, CustomDerivative) and eqn.op.source is not None:
+                return True
+            graphs.extend(eqn.op.regions())
+    return False
 
 
 @functools.lru_cache(maxsize=256)
@@ -53,4 +73,4 @@ def _vmap(graph: Graph, is_batched: Sequence[bool], size: int, axis: str | None)
     return result.graph, result.is_batched
 
 
-_RULES = graph_call.GraphRules(_program, _jvp, _transpose, _vmap)
+_RULES = graph_call.GraphRules(_program, _jvp, _transpose, _apply, _vmap)

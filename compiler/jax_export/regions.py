@@ -29,6 +29,7 @@ from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.while_loop import While
 from rematc.ir.types import TensorType
+from rematc.lowering import jax_adapter
 
 
 @exports(Call)
@@ -72,8 +73,14 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
 
     run.__name__ = run.__qualname__ = op.body.name
     prevent_cse = op.prevent_cse is not False if not isinstance(op.prevent_cse, tuple) else op.prevent_cse
-    found: Callable[..., Sequence[Any]] = jax_checkpoint(run, prevent_cse=prevent_cse)
-    return found
+
+    def recompute(*operands: Any) -> Sequence[Any]:
+        # JAX's newer checkpoint cannot be transposed, and these are linear.
+        with jax_adapter.without_remat3():
+            results: Sequence[Any] = jax_checkpoint(run, prevent_cse=prevent_cse)(*operands)
+        return results
+
+    return recompute
 
 
 @exports(Scan)
@@ -133,9 +140,14 @@ def _branch(graph: Graph, axes: frozenset[str], *operands: Any) -> tuple[Any, ..
 
 @exports(CustomJvp)
 def custom_jvp(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`jax.custom_jvp`; an adjoint that the user gives, too, is applied by our own transposition."""
+    """`jax.custom_jvp`; an adjoint that the user gives, too, is applied by our own transposition.
+
+    Where no rule was traced because as many derivatives were taken as were asked for, JAX knows all further ones.
+    """
     op = eqn.op
     assert isinstance(op, CustomJvp)
+    if op.rule is None and op.source is not None:
+        return list(op.source(*operands))
     if op.adjoint is not None:
         return opaque(eqn, operands)
     return _with_rule(op, eqn.operand_types)(*operands)
@@ -151,6 +163,8 @@ def custom_vjp(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`jax.custom_vjp`."""
     op = eqn.op
     assert isinstance(op, CustomVjp)
+    if op.source is not None:
+        return list(op.source(*operands))
     if op.forward is None or op.backward is None:
         return evaluate(op.body, operands)
     return _with_backward(op)(*operands)

@@ -17,6 +17,7 @@ from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of, 
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
+from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
@@ -60,7 +61,7 @@ def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]
     found = _WithRule.of_equation(block, eqn, jaxpr, consts)
     if found is None:
         return block.inline(jaxpr, block.operands(eqn))
-    op = CustomJvp(found.function, found.rule, found.wrt, found.of, consts, reason=found.reason)
+    op = CustomJvp(found.function, found.rule, found.wrt, found.of, consts, reason=found.reason, source=found.source)
     return block.b.emit(op, *found.operands)
 
 
@@ -78,7 +79,9 @@ def custom_vjp_call(block: Block, eqn: Any) -> Sequence[Value]:
     forward, backward = None, None
     if found.rule is not None:
         forward, backward = _split(found.rule, len(found.operands), len(found.of))
-    op = CustomVjp(found.function, forward, backward, found.wrt, found.of, consts, reason=found.reason)
+    op = CustomVjp(
+        found.function, forward, backward, found.wrt, found.of, consts, reason=found.reason, source=found.source
+    )
     return block.b.emit(op, *found.operands)
 
 
@@ -127,6 +130,7 @@ class _WithRule:
         of: for each output, whether it has derivatives.
         operands: in the caller.
         reason: why there is no rule.
+        source: how JAX applies the equation, where there is no rule because no more derivatives were asked for.
     """
 
     function: Graph
@@ -135,6 +139,7 @@ class _WithRule:
     of: tuple[bool, ...]
     operands: tuple[Value, ...]
     reason: str
+    source: FrontendFunction | None
 
     @classmethod
     def of_equation(cls, block: Block, eqn: Any, jaxpr: Any, consts: int) -> _WithRule | None:
@@ -155,7 +160,19 @@ class _WithRule:
             of,
             tuple([operands[place] for place in order]),
             reason,
+            _source(eqn, order, len(captured)) if rule is None and not reason else None,
         )
+
+
+def _source(eqn: Any, order: Sequence[int], captured: int) -> FrontendFunction:
+    """How JAX applies an equation to the operands of its op: captured arrays and inputs, in this order."""
+
+    def apply(*operands: Any) -> list[Any]:
+        given = dict(zip(order, operands, strict=True))
+        inputs = [given[captured + place] for place in range(len(eqn.invars))]
+        return jax_adapter.apply_to_words(eqn, inputs)
+
+    return FrontendFunction(apply)
 
 
 def inexact_outputs(eqn: Any) -> tuple[bool, ...]:

@@ -21,6 +21,7 @@ from rematc.ir.core import (
     Value,
 )
 from rematc.ir.errors import CompileError, TypeMismatchError
+from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.bodies import Equations, chosen, live_equations, others, spread, types_text
 from rematc.ir.ops.loop_batching import with_batch
 from rematc.ir.ops.reduction import ReduceSum
@@ -39,7 +40,8 @@ class CustomDerivative(Region):
     """Family base: the meaning of the op is that of `body`, and rules stand beside it.
 
     The last `closure` operands are values that functions of the rule or the body close over. The rules say nothing of
-    the derivative with respect to them. `reason` says why there is no rule, where that is not the trace's order.
+    the derivative with respect to them. `reason` says why there is no rule, where that is not the trace's order; then
+    `source`, if there is one, applies the op where it is exported to a frontend that goes on differentiating.
     """
 
     __slots__ = ()
@@ -48,6 +50,7 @@ class CustomDerivative(Region):
     of: tuple[bool, ...]
     closure: int
     reason: str
+    source: FrontendFunction | None
 
     @property
     def has_rule(self) -> bool:
@@ -80,10 +83,10 @@ class CustomDerivative(Region):
         return None
 
     def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
-        """Without a rule the body is what there is; with one the op stays whole, to be differentiated again."""
+        """Without rules the body is what there is; with some the op stays whole, to be differentiated again."""
         if any(is_unknown):
             return staged_whole(self, self.body.param_types, is_unknown, policy)
-        if not self.has_rule:
+        if not self.has_rule and self.source is None:
             nothing = Graph(self.body.name, (), (), ())
             return SplitRegion(self.body, nothing, (False,) * len(self.body.results))
         return kept_whole(self, self.body.param_types)

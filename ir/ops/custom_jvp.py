@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import (
     Derivatives,
@@ -19,6 +19,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
 from rematc.ir.ops.bodies import chosen, others, spread
 from rematc.ir.ops.custom_derivatives import (
     CustomDerivative,
@@ -58,6 +59,7 @@ class CustomJvp(CustomDerivative):
             tangents.
         linear: for each operand, whether the function is linear in it; nothing without an adjoint.
         reason: why there is no rule, for errors; empty where it was not traced because no derivative was to come.
+        source: how the frontend applies the op; for derivatives that it takes where there is no rule.
     """
 
     name = "custom_jvp"
@@ -69,6 +71,7 @@ class CustomJvp(CustomDerivative):
     adjoint: Graph | None = None
     linear: tuple[bool, ...] = ()
     reason: str = ""
+    source: FrontendFunction | None = field(default=None, metadata=UNWRITTEN)
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 
@@ -139,11 +142,11 @@ class CustomJvp(CustomDerivative):
         if rule is not None:
             rule = with_batch(rule, size, found, (*wanted, *chosen(wanted, self.of)))
         body = with_batch(body, size, of_body, wanted)
-        return b.emit(replace(self, body=body, rule=rule, adjoint=adjoint), *operands)
+        return b.emit(replace(self, body=body, rule=rule, adjoint=adjoint, source=None), *operands)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomJvp, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the operands that body or rule need for them."""
-        if self.adjoint is not None:
+        if self.adjoint is not None or self.source is not None:
             return self, tuple(range(len(self.wrt))), tuple(range(len(self.of)))
         body = only_results(self.body, used)
         live = read_params(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import (
     Array,
@@ -19,6 +19,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import CompileError, InternalError, TypeMismatchError
+from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
 from rematc.ir.ops.bodies import chosen, spread, types_text
 from rematc.ir.ops.custom_derivatives import (
     CustomDerivative,
@@ -61,6 +62,7 @@ class CustomVjp(CustomDerivative):
         of: for each result, whether `backward` takes its cotangent.
         closure: how many of the last operands functions close over.
         reason: why there are no rules, for errors; empty where they were not traced because no derivative was to come.
+        source: how the frontend applies the op; for derivatives that it takes where there are no rules.
     """
 
     name = "custom_vjp"
@@ -71,6 +73,7 @@ class CustomVjp(CustomDerivative):
     of: tuple[bool, ...]
     closure: int = 0
     reason: str = ""
+    source: FrontendFunction | None = field(default=None, metadata=UNWRITTEN)
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 
@@ -120,7 +123,7 @@ class CustomVjp(CustomDerivative):
         body, found = vmap(self.body, is_batched)
         count = len(self.of)
         if self.forward is None or self.backward is None:
-            return b.emit(replace(self, body=body), *operands)
+            return b.emit(replace(self, body=body, source=None), *operands)
         forward, outcome = vmap(self.forward, is_batched)
         flags = (any((*found, *outcome)),) * count
         body = with_batch(body, size, found, flags)
@@ -133,6 +136,8 @@ class CustomVjp(CustomDerivative):
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomVjp, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and what these need of operands and residuals."""
+        if self.source is not None:
+            return self, tuple(range(len(self.wrt))), tuple(range(len(self.of)))
         body = only_results(self.body, used)
         live, count = read_params(body), len(self.of)
         if self.forward is None or self.backward is None:

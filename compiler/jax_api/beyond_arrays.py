@@ -1,0 +1,138 @@
+"""Functions that are more than functions of arrays, and our policies for JAX, which differentiates these."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+from rematc.compiler.jax_import.importing import graph_of_jaxpr
+from rematc.compiler.tracing.derivative_order import of_order
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.structural import Name
+from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy
+from rematc.lowering import jax_adapter
+from rematc.passes.aliases import find_aliases
+
+#: Primitives whose derivative is no graph's.
+_PRIMITIVES = {
+    "shard_map": "it maps over devices (shard_map)",
+    "xla_pmap": "it maps over devices (pmap)",
+    "pallas_call": "it calls a kernel of Pallas",
+    "run_state": "it reads or writes references",
+    "compute_on": "it says where it is computed (compute_on)",
+    "xla_metadata_call": "it has metadata for XLA (xla_metadata_call)",
+}
+
+
+#: Primitives of hijax that are no more than those of arrays.
+_HIGH = ("RematTraced", "CheckpointName", "CheckpointNameFwd")
+#: Functions with rules that may do what the functions themselves do not: a sum over devices, say.
+_WITH_RULES = ("custom_jvp_call", "custom_vjp_call")
+
+
+def has_other_arguments(values: Sequence[Any]) -> bool:
+    """Whether some of the arguments of a function are no arrays."""
+    return not all(_is_array(jax.typeof(value)) for value in values)
+
+
+def has_rules_over_devices(closed: Any) -> bool:
+    """Whether a closed jaxpr stands inside of `shard_map`, and has derivative rules, which may be collective."""
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return False
+    return any(eqn.primitive.name in _WITH_RULES for jaxpr in _jaxprs(closed.jaxpr) for eqn in jaxpr.eqns)
+
+
+def why_beyond_arrays(closed: Any) -> str:
+    """Why what a closed jaxpr does cannot be left to graphs; empty where it can."""
+    if closed.effects:
+        return f"it has effects ({', '.join(sorted({type(effect).__name__ for effect in closed.effects}))})"
+    for jaxpr in _jaxprs(closed.jaxpr):
+        if not all(_is_array(variable.aval) for variable in (*jaxpr.invars, *jaxpr.constvars)):
+            return "it has values that are no arrays"
+        for eqn in jaxpr.eqns:
+            found = _PRIMITIVES.get(eqn.primitive.name)
+            if found is not None:
+                return found
+            if eqn.primitive.name == "call_hi_primitive" and type(eqn.params["_prim"]).__name__ not in _HIGH:
+                return f"it has a primitive of its own kind ({type(eqn.params['_prim']).__name__})"
+            if not all(_is_array(variable.aval) for variable in eqn.outvars):
+                return "it has values that are no arrays"
+    return ""
+
+
+def _jaxprs(outer: Any) -> Iterator[Any]:
+    """A jaxpr and all that are in it, each once."""
+    jaxprs, seen = [outer], set[int]()
+    while jaxprs:
+        jaxpr = jaxprs.pop()
+        if id(jaxpr) in seen:
+            continue
+        seen.add(id(jaxpr))
+        yield jaxpr
+        for eqn in jaxpr.eqns:
+            jaxprs.extend(_inner(eqn.params.values()))
+
+
+def _inner(params: Iterable[Any]) -> Iterable[Any]:
+    """The jaxprs among the parameters of an equation."""
+    for value in params:
+        if isinstance(value, (tuple, list)):
+            yield from _inner(value)
+        elif hasattr(value, "jaxpr") and hasattr(value.jaxpr, "eqns"):
+            yield value.jaxpr
+        elif hasattr(value, "eqns"):
+            yield value
+
+
+def _is_array(aval: Any) -> bool:
+    return isinstance(aval, jax.core.ShapedArray)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def as_jax_policy(policy: Policy) -> Callable[..., Any]:
+    """A policy of `jax.checkpoint`'s that decides about a primitive as ours does about the op that it becomes."""
+    # JAX's policies are called once for each equation and derivative; the same equation comes again and again.
+    asked: dict[Any, Any] = {}
+
+    def decide(primitive: Any, *avals: Any, **params: Any) -> Any:
+        if primitive.name == "name":
+            types = _graph(primitive, avals, params).param_types
+            return _answer(policy.decide(Name(params["name"]), types, (params["name"],)))
+        key = (primitive, tuple(map(str, avals)), tuple([(name, str(value)) for name, value in params.items()]))
+        if key not in asked:
+            asked[key] = _asked(policy, primitive, avals, params)
+        return asked[key]
+
+    return decide
+
+
+def _asked(policy: Policy, primitive: Any, avals: Sequence[Any], params: dict[str, Any]) -> Any:
+    try:
+        graph = _graph(primitive, avals, params)
+    except CompileError:
+        return _answer((RECOMPUTE,))  # no op, so no policy of ours can name it
+    root = find_aliases(graph.equations).root(graph.results[0]) if graph.results else None
+    for eqn in graph.equations:
+        if root in eqn.results:
+            return _answer(policy.decide(eqn.op, eqn.operand_types, ()))
+    return _answer((RECOMPUTE,))
+
+
+def _graph(primitive: Any, avals: Sequence[Any], params: dict[str, Any]) -> Graph:
+    """One equation of JAX's as a graph."""
+    with of_order(0):
+        jaxpr = jax.make_jaxpr(functools.partial(jax_adapter.bind, primitive, params=params))
+        return graph_of_jaxpr(jaxpr(list(avals))).graph
+
+
+def _answer(decisions: Sequence[Decision]) -> Any:
+    decision = decisions[0]
+    if isinstance(decision, Offload):
+        return jax_adapter.offloadable(decision.src, decision.dst)
+    return decision is SAVE
