@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -60,13 +61,23 @@ def gather(block: Block, eqn: Any) -> Sequence[Value]:
         tuple(numbers.operand_batching_dims),
         tuple(numbers.start_indices_batching_dims),
     )
+    if not dims.start_index_map:
+        x, indices, last = _with_index(block, x, indices)
+        dims = replace(dims, collapsed_slice_dims=(*dims.collapsed_slice_dims, last), start_index_map=(last,))
+        sizes = (*sizes, 1)
     op = indexing.Gather(dims, sizes, bool(params["indices_are_sorted"]))
-    if _mode(eqn) != "FILL_OR_DROP" or not dims.start_index_map:
+    if _mode(eqn) != "FILL_OR_DROP":
         return block.b.emit(op, x, indices)
     indices = block.b.convert(indices, I32 if all(size < 2**31 for size in x.type.shape) else I64)
     found = block.b.emit1(op, x, indices)
     fits = fitting(block.b, dims, x.type.shape, sizes, indices)
     return [block.b.select(fits, found, block.b.full(type, _fill(params["fill_value"], type.dtype)))]
+
+
+def _with_index(block: Block, x: Value, indices: Value) -> tuple[Value, Value, int]:
+    """Where no dimension is indexed: x with one more, of size 1, indices into it, which are zero, and its number."""
+    batch = indices.type.shape[:-1]
+    return block.b.reshape(x, (*x.type.shape, 1)), block.b.zeros(indices.type.with_shape((*batch, 1))), x.type.rank
 
 
 def _fill(value: Any, dtype: DType) -> complex:
@@ -102,9 +113,29 @@ def scatter(block: Block, eqn: Any) -> Sequence[Value]:
     op = make(dims, bool(params["indices_are_sorted"]), bool(params["unique_indices"]))
     if x.type.dtype.kind not in op.kinds or (name == "scatter" and not _replaces(params["update_jaxpr"])):
         return block.fallback(eqn)
-    if _mode(eqn) == "CLIP" and dims.scatter_dims_to_operand_dims:
+    updates = block.b.negate(updates) if name == "scatter-sub" else updates
+    if not dims.scatter_dims_to_operand_dims:
+        return [_scattered_whole(block, op, x, indices, updates)]
+    if _mode(eqn) == "CLIP":
         indices = clamped(block.b, dims.of_gather(), x.type.shape, _window_sizes(x, updates, dims), indices)
-    return block.b.emit(op, x, indices, block.b.negate(updates) if name == "scatter-sub" else updates)
+    return block.b.emit(op, x, indices, updates)
+
+
+def _scattered_whole(block: Block, op: Any, x: Value, indices: Value, updates: Value) -> Value:
+    """What `x.at[...].set` is: all windows are at the start. One that is all of x takes its place, or is combined."""
+    if indices.type.rank == 1 and updates.type == x.type:
+        match op:
+            case indexing.Scatter():
+                return updates
+            case indexing.ScatterAdd():
+                return block.b.add(x, updates)
+            case indexing.ScatterMultiply():
+                return block.b.multiply(x, updates)
+    shape = x.type.shape
+    x, indices, last = _with_index(block, x, indices)
+    inserted = (*op.dimension_numbers.inserted_window_dims, last)
+    dims = replace(op.dimension_numbers, inserted_window_dims=inserted, scatter_dims_to_operand_dims=(last,))
+    return block.b.reshape(block.b.emit1(replace(op, dimension_numbers=dims), x, indices, updates), shape)
 
 
 def _replaces(jaxpr: Any) -> bool:
