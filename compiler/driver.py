@@ -70,7 +70,11 @@ class Lowered:
         return print_graph(self.graph)
 
     def stablehlo(self, platform: str | None = None) -> str:
-        """The StableHLO module. Only where it decomposes matrices does it differ from platform to platform."""
+        """The StableHLO module.
+
+        It differs from platform to platform where it decomposes matrices, and for convolutions in loops, branches and
+        functions.
+        """
         return self.program_for(platform).text
 
     def program_for(self, platform: str | None = None) -> Program:
@@ -78,7 +82,7 @@ class Lowered:
 
         Raises CompileError where it decomposes matrices and the platform has no kernel for it.
         """
-        if platform is None or self.program.kernel_platform in (None, platform):
+        if platform is None or self.program.platform in (None, platform):
             return self.program
         return make_program(self.graph, self.traced.constants, platform)
 

@@ -114,10 +114,12 @@ class Module:
     Attributes:
         text: the module.
         callbacks: the Python functions that it calls, by number.
+        is_tuned: whether it is written for speed on its platform, where another text would do better on others.
     """
 
     text: str
     callbacks: tuple[Callback, ...]
+    is_tuned: bool = False
 
 
 def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> str:
@@ -131,8 +133,9 @@ def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: 
     Args:
         graph: what to print.
         module_name: name of the module; the graph's name by default.
-        platform: where the module is to run: cpu, cuda (or gpu), rocm or tpu. Only decompositions of matrices, which
-            StableHLO lacks, read it: they are calls of the platform's own kernels.
+        platform: where the module is to run: cpu, cuda (or gpu), rocm or tpu. Decompositions of matrices, which
+            StableHLO lacks, read it: they are calls of the platform's own kernels. So do convolutions inside of loops,
+            branches and functions, which XLA:CPU computes fast in one layout only.
 
     Raises:
         MissingRuleError: at the user's line, for an op without a lowering rule.
@@ -144,7 +147,7 @@ def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: 
         _function(writer, body, f"private @{symbol}")
     head = f"module @{_symbol(module_name or graph.name)} {{"
     text = "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
-    return Module(text, tuple(writer.callbacks))
+    return Module(text, tuple(writer.callbacks), writer.is_tuned)
 
 
 def _function(writer: Writer, graph: Graph, signature: str) -> None:
@@ -152,7 +155,7 @@ def _function(writer: Writer, graph: Graph, signature: str) -> None:
     is_entry = signature.startswith("public")
     has_tokens = graph.effect is Effect.ORDERED
     writer.token = "%token" if has_tokens else None
-    with writer.scope():
+    with writer.scope(is_inside=not is_entry):
         params = [f"%token: {TOKEN} {UNKNOWN}"] if has_tokens else []
         for index, value in enumerate(graph.params):
             writer.bind(value, f"%arg{index}")

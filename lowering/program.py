@@ -29,6 +29,7 @@ class Program:
         callbacks: the Python functions that it calls, by number.
         effect: what running it does besides giving results. With ordered effects main takes a token before its
             parameters, and gives one before its results.
+        tuned_for: the platform for whose speed its text is written, where others would do better with another text.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Program:
     constants: tuple[Array, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     effect: Effect = Effect.NONE
+    tuned_for: str | None = None
 
     def __post_init__(self) -> None:
         hidden = self.param_types[len(self.leaf_types) :]
@@ -68,6 +70,11 @@ class Program:
         """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
         found = _KERNEL.search(self.text)
         return None if found is None else _PLATFORMS[found[1]]
+
+    @property
+    def platform(self) -> str | None:
+        """The platform that its text is for; None where it is the same for all."""
+        return self.kernel_platform or self.tuned_for
 
     def location_of_call(self, target: str) -> Location | None:
         """The user's line of the first `custom_call` of a function of this name; None where the text has no line."""

@@ -99,6 +99,8 @@ class Writer:
         token: what the last op with an ordered effect gave, for the next one to wait for; None where there is none.
         callbacks: the Python functions that the module calls.
         loc_aliases: the lines that define the aliases of locations.
+        is_inside: whether what is written is part of a function that is called, of a loop or of a branch.
+        is_tuned: whether something is written in one of several ways, the one that this platform is fast with.
     """
 
     def __init__(self, platform: str = "cpu") -> None:
@@ -107,6 +109,8 @@ class Writer:
         self.loc_aliases: list[str] = []
         self.token: str | None = None
         self.callbacks: list[Callback] = []
+        self.is_inside = False
+        self.is_tuned = False
         self._names: dict[Value, str] = {}
         self._types: dict[TensorType, str] = {}
         self._locs: dict[Location | None, str] = {None: UNKNOWN}
@@ -160,18 +164,22 @@ class Writer:
         self._names[value] = name
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self, is_inside: bool = False) -> Iterator[None]:
         """A graph of its own: its names are forgotten afterwards, those outside are not seen.
+
+        `is_inside` where XLA has a computation of its own for it.
 
         Graphs may share their values (partial evaluation splits one into two), so names hold for one graph only.
         """
         outer, self._names = self._names, {}
         known = self._nonzero, self._made, self._constant
+        was_inside, self.is_inside = self.is_inside, self.is_inside or is_inside
         self._nonzero, self._made, self._constant = set(), {}, set()
         try:
             yield
         finally:
             self._names = outer
+            self.is_inside = was_inside
             self._nonzero, self._made, self._constant = known
 
     # -- functions -----------------------------------------------------------------------------------------------

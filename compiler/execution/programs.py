@@ -66,12 +66,12 @@ def run_passes(
 def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | None = None) -> Program:
     """The program of a graph whose last parameters are `constants`, for a platform: by default where JAX runs.
 
-    Only a program with decompositions of matrices differs from platform to platform, so only for one is JAX asked.
+    JAX is asked only for a program whose text differs from platform to platform.
     """
     program = _printed(graph, constants, platform or "cpu")
-    if platform is None and program.kernel_platform is not None:
+    if platform is None and program.platform is not None:
         default = jax_adapter.default_platform()
-        if default != program.kernel_platform:
+        if default != program.platform:
             return _printed(graph, constants, default)
     return program
 
@@ -86,6 +86,7 @@ def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Progr
         constants=constants,
         callbacks=module.callbacks,
         effect=graph.effect,
+        tuned_for=platform if module.is_tuned else None,
     )
 
 

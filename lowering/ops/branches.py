@@ -22,7 +22,7 @@ def case(w: Writer, eqn: Equation) -> None:
     for number, branch in enumerate(eqn.op.branches):
         if number:
             w.raw("}, {")
-        with w.scope():
+        with w.scope(is_inside=True):
             for param, operand in zip(branch.params, operands, strict=True):
                 w.bind(param, operand)
             w.token = before

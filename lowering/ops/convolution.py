@@ -1,11 +1,18 @@
-"""Lowering of convolutions."""
+"""Lowering of convolutions.
+
+XLA:CPU has a fast kernel for one order of dimensions (batch, spatial, features; of kernels spatial, input features,
+output features). It turns other convolutions to that order, but only those of the entry computation: its pass
+`conv-canonicalization` looks at no other. So inside of loops, branches and functions the text has that order from the
+start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rematc.ir.core import Equation
-from rematc.ir.ops.convolution import Convolution
+from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
+from rematc.ir.types import TensorType
 from rematc.lowering.writer import Writer, ints, lowers
 
 
@@ -15,7 +22,59 @@ def convolution(w: Writer, eqn: Equation) -> None:
     op = eqn.op
     assert isinstance(op, Convolution)
     (result,) = eqn.results
-    dimensions = op.dimensions
+    names, types = [w.name(value) for value in eqn.operands], [value.type for value in eqn.operands]
+    fast = _fast_dimensions(len(op.window_strides))
+    is_slow = w.is_inside and op.dimensions != fast
+    w.is_tuned |= is_slow
+    if not is_slow or w.platform != "cpu":
+        text = _convolution(w, op, op.dimensions, names, types, result.type)
+        w.line(f"{w.define(result)} = {text}", eqn.loc)
+        return
+    turns = (
+        _permutation(op.dimensions.input, fast.input),
+        _permutation(op.dimensions.kernel, fast.kernel),
+        _permutation(op.dimensions.output, fast.output),
+    )
+    for index, permutation in enumerate(turns[:2]):
+        turned, text = _transpose(w, names[index], types[index], permutation)
+        names[index], types[index] = w.fresh(), turned
+        w.line(f"{names[index]} = {text}", eqn.loc)
+    inside = _turned(result.type, turns[2])
+    name, text = w.fresh(), _convolution(w, op, fast, names, types, inside)
+    w.line(f"{name} = {text}", eqn.loc)
+    _, text = _transpose(w, name, inside, _permutation(fast.output, op.dimensions.output))
+    w.line(f"{w.define(result)} = {text}", eqn.loc)
+
+
+def _fast_dimensions(spatial: int) -> ConvolutionDimensions:
+    """The order that XLA:CPU has a kernel for."""
+    data = (0, spatial + 1, *range(1, spatial + 1))
+    return ConvolutionDimensions(data, (spatial + 1, spatial, *range(spatial)), data)
+
+
+def _permutation(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
+    """Of a transpose: the dimensions that play the roles are those of `before`, and then those of `after`."""
+    source = dict(zip(after, before, strict=True))
+    return tuple([source[place] for place in range(len(after))])
+
+
+def _turned(type: TensorType, permutation: Sequence[int]) -> TensorType:
+    return TensorType(type.dtype, tuple([type.shape[place] for place in permutation]))
+
+
+def _transpose(w: Writer, name: str, type: TensorType, permutation: Sequence[int]) -> tuple[TensorType, str]:
+    turned = _turned(type, permutation)
+    return turned, f"stablehlo.transpose {name}, dims = {ints(permutation)} : ({w.type(type)}) -> {w.type(turned)}"
+
+
+def _convolution(
+    w: Writer,
+    op: Convolution,
+    dimensions: ConvolutionDimensions,
+    names: Sequence[str],
+    types: Sequence[TensorType],
+    result: TensorType,
+) -> str:
     numbers = (
         f"{_roles(dimensions.input, 'b', 'f')}x{_roles(dimensions.kernel, 'o', 'i')}"
         f"->{_roles(dimensions.output, 'b', 'f')}"
@@ -31,8 +90,8 @@ def convolution(w: Writer, eqn: Equation) -> None:
         f"{{batch_group_count = {op.batch_group_count} : i64, feature_group_count = {op.feature_group_count} : i64, "
         f"precision_config = [{precision}, {precision}]}}"
     )
-    call = f"stablehlo.convolution({w.names(eqn.operands)}) dim_numbers = {numbers}, window = {window} {attributes}"
-    w.line(f"{w.define(result)} = {call} : ({w.types(eqn.operands)}) -> {w.type(result.type)}", eqn.loc)
+    call = f"stablehlo.convolution({', '.join(names)}) dim_numbers = {numbers}, window = {window} {attributes}"
+    return f"{call} : ({', '.join([w.type(type) for type in types])}) -> {w.type(result)}"
 
 
 def _roles(dimensions: Sequence[int], first: str, second: str) -> str:

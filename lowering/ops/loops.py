@@ -91,7 +91,7 @@ class _Loop:
             step = self._binary("subtract", self.integer(self.op.length - 1), step)
         zero = self.integer(0)
         slices = [self._slice(name, type, step, zero) for name, type in self.xs]
-        with w.scope():
+        with w.scope(is_inside=not self.op.is_unrolled):
             for param, name in zip(body.params, (*self.consts, *carry, *slices), strict=True):
                 w.bind(param, name)
             w.body(body)

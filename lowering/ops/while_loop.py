@@ -47,7 +47,7 @@ def while_(w: Writer, eqn: Equation) -> None:
 
 def _results(w: Writer, graph: Graph, operands: Sequence[str]) -> list[str]:
     """Write the equations of a graph; the names of its results."""
-    with w.scope():
+    with w.scope(is_inside=True):
         for param, name in zip(graph.params, operands, strict=True):
             w.bind(param, name)
         w.body(graph)

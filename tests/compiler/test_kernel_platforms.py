@@ -1,10 +1,11 @@
-"""Functions that decompose matrices are printed for a platform, and carry that with them into files."""
+"""Functions that decompose matrices, or convolve in loops, are printed for a platform."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -36,6 +37,24 @@ def test_a_function_without_decompositions_is_the_same_everywhere() -> None:
     lowered = rematc.lower(sine, MATRIX)
     assert lowered.program_for("cuda") is lowered.program
     assert rematc.lower(sine, MATRIX, platform="tpu").stablehlo() == lowered.stablehlo()
+
+
+@rematc.from_jax
+def blurred(image: Any) -> Any:
+    """Three times, the channels in front of the positions."""
+    kernel = jax.numpy.full((1, 1, 3, 3), 1 / 9, np.float32)
+    return jax.lax.fori_loop(0, 3, lambda _, x: jax.lax.conv(x, kernel, (1, 1), "SAME"), image)
+
+
+def test_convolutions_in_loops_have_the_order_of_dimensions_that_the_cpu_is_fast_with() -> None:
+    image = np.ones((1, 1, 8, 8), np.float32)
+    lowered = rematc.lower(blurred, image)
+    assert "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]" in lowered.stablehlo()
+    assert lowered.program.platform == "cpu"
+    for other in (lowered.stablehlo("cuda"), rematc.lower(blurred, image, platform="cuda").stablehlo()):
+        assert "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]" in other and "[b, 0, 1, f]" not in other
+    assert "[b, 0, 1, f]" in rematc.lower(blurred, image, platform="cuda").stablehlo("cpu")
+    np.testing.assert_allclose(rematc.jit(blurred)(image)[0, 0, 3:5, 3:5], 1, rtol=1e-6)  # far from the edges
 
 
 def test_a_platform_without_kernels_is_the_users_error() -> None:
