@@ -43,7 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
     parser.add_argument("--policies", default="nothing,dots,auto", help="policies, separated by commas")
-    parser.add_argument("--strategies", default="optimization_barrier,conditional", help="strategies of barriers")
+    parser.add_argument("--strategies", default="optimization_barrier,call,conditional", help="strategies of barriers")
     options = parser.parse_args()
     print(f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__} on {jax.default_backend()}")
     failures = 0

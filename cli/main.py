@@ -79,7 +79,7 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
     "--barrier",
     type=click.Choice(BARRIERS),
     default="auto",
-    help="How to keep XLA from undoing recomputation; conditional holds in any XLA.",
+    help="How to keep XLA from undoing recomputation; call and conditional hold in any XLA.",
 )
 @click.option("--passes", metavar="PIPELINE", help="Passes instead of the default ones, as 'simplify,cse,dce'.")
 @click.option("--print-between-passes", is_flag=True, help="Print the IR after each pass, on standard error.")

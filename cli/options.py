@@ -11,7 +11,7 @@ FRONTENDS = ("auto", "numpy", "jax")
 EMITTED = ("ir", "linear", "forward", "backward", "stablehlo", "hlo", "hlo-optimized")
 PLATFORMS = ("cpu", "cuda", "tpu")
 #: How recomputation is kept where it is: `rematc.passes.barriers.STRATEGIES`, and what the platform needs.
-BARRIERS = ("auto", "optimization_barrier", "conditional", "none")
+BARRIERS = ("auto", "optimization_barrier", "call", "conditional", "none")
 
 
 @dataclass(frozen=True, slots=True)

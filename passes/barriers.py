@@ -10,16 +10,17 @@ differentiated needs no barrier and dissolves. Operands for which `prevent_cse` 
 said of it, parameters of the program pass by as well, as long as all that is recomputed depends on another operand,
 and in the body of a loop all operands.
 
-The strategy `conditional` is for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where
-one cannot pass compile options): the region becomes the branch of a `case` that is always taken, which the compiler
-cannot know, since its index follows from the bits of an operand that depends on the program's arguments. XLA moves
-nothing into a branch or out of it.
+Two strategies are for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where one cannot
+pass compile options). With `call` the region becomes a function that XLA must not inline; it moves nothing into a
+function or out of it, and its passes that take more than linear time see each one alone. With `conditional` the region
+becomes the branch of a `case` that is always taken, which the compiler cannot know, since its index follows from the
+bits of an operand that depends on the program's arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
@@ -39,7 +40,7 @@ from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
-STRATEGIES = ("optimization_barrier", "conditional", "none")
+STRATEGIES = ("optimization_barrier", "call", "conditional", "none")
 
 
 @register_pass
@@ -48,7 +49,7 @@ class Barriers(Pass):
     """Dissolve checkpoint regions, the differentiated ones behind a barrier.
 
     Attributes:
-        strategy: `optimization_barrier`, `conditional`, or `none` to let XLA merge as it likes.
+        strategy: `optimization_barrier`, `call`, `conditional`, or `none` to let XLA merge as it likes.
     """
 
     name: ClassVar[str] = "barriers"
@@ -81,7 +82,7 @@ class Barriers(Pass):
                     self._inline(op, operands, eqn, place)
                 case Call() as op:
                     body = self._dissolved(op.body, place.is_in_loop)
-                    place.append(Equation(Call(body), operands, eqn.results, eqn.loc))
+                    place.append(Equation(replace(op, body=body), operands, eqn.results, eqn.loc))
                 case op if op.regions():
                     # Between the steps of two loops XLA merges nothing: recomputation in a step needs no barrier.
                     is_inside = place.is_in_loop or not (isinstance(op, Scan) and op.is_unrolled)
@@ -102,6 +103,10 @@ class Barriers(Pass):
         if self.strategy == "conditional" and (source := place.opaque(pinned)) is not None:
             for one in _as_branch(self._dissolved(op.body, place.is_in_loop), eqn, source):
                 place.append(one)
+            return
+        if self.strategy == "call":
+            body = self._dissolved(op.body, place.is_in_loop)
+            place.append(Equation(Call(body, is_inlineable=False), eqn.operands, eqn.results, eqn.loc))
             return
         operands = eqn.operands
         if self.strategy == "optimization_barrier":

@@ -55,7 +55,7 @@ def copy_equations(
 
 
 def _is_function(op: Op) -> bool:
-    return isinstance(op, (Call, CustomDerivative))
+    return isinstance(op, CustomDerivative) or (isinstance(op, Call) and op.is_inlineable)
 
 
 def _is_transparent(op: Op) -> bool:

@@ -56,8 +56,8 @@ class Comparison:
         planned: products in the module that XLA was given.
         recomputed: how many of them are evaluated a second time.
         looped: how many of these in loops, where XLA merges nothing with what is outside.
-        barriers: what keeps recomputation apart outside of loops: optimization barriers, and conditionals whose branch
-            is known.
+        barriers: what keeps recomputation apart outside of loops: optimization barriers, calls that are not inlined,
+            and conditionals whose branch is known.
         found: products in the module that XLA runs, as text (a conditional makes it a range).
         merged: how many recomputed products XLA merged.
         where: these by kind and line.

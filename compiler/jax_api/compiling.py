@@ -1,7 +1,7 @@
 """Who compiles: a JAX function of ours by itself, or a program of the user's that it is a part of.
 
 Barriers hold on every platform but the CPU before jaxlib 0.12, where XLA must be told by an option, which JAX takes
-from the outermost `jax.jit` alone. Inside of others' programs a conditional holds there.
+from the outermost `jax.jit` alone. Inside of others' programs a function that XLA must not inline holds there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def barrier_strategy() -> str:
     """How to keep recomputation where it is, in what is being traced: see `rematc.passes.barriers`."""
     if _has_options.get() or barriers_hold(jax_adapter.default_platform()):
         return "optimization_barrier"
-    return "conditional"
+    return "call"
 
 
 @contextmanager
@@ -67,9 +67,10 @@ def jit(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
         train_step = rematc.jax.jit(train_step, donate_argnums=0)    # calls rematc.jax.value_and_grad, or checkpoint
 
-    It need not be used: without it a conditional keeps the recomputation of `rematc.jax.value_and_grad` in its place
-    on CPUs before jaxlib 0.12, which costs some copies. That of `jax.checkpoint` and `rematc.jax.checkpoint` is undone
-    there by XLA unless the program is compiled like this. Everywhere else it is `jax.jit`.
+    It need not be used: without it functions that XLA does not inline keep the recomputation of
+    `rematc.jax.value_and_grad` in its place on CPUs before jaxlib 0.12. That of `jax.checkpoint` and
+    `rematc.jax.checkpoint` is undone there by XLA unless the program is compiled like this. Everywhere else it is
+    `jax.jit`.
 
     Args:
         fun: a JAX function.

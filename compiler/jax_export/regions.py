@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from rematc.compiler.jax_export.evaluating import (
     evaluate,
@@ -36,8 +37,14 @@ from rematc.lowering import jax_adapter
 def call(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`jax.jit` of the function: a body that is called often is traced once."""
     assert isinstance(eqn.op, Call)
-    results: Sequence[Any] = _jitted(eqn.op.body)(*operands)
-    return results
+    function = _jitted(eqn.op.body)
+    if eqn.op.is_inlineable:
+        results: Sequence[Any] = function(*operands)
+        return results
+    # The attribute is what XLA's pass call-inliner reads. JAX leaves the function without annotations.
+    with set_xla_metadata(inlineable="false"):  # type: ignore[no-untyped-call]
+        kept: Sequence[Any] = function(*operands)
+    return kept
 
 
 @functools.lru_cache(maxsize=512)

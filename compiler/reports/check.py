@@ -125,7 +125,7 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
 
 _WAY_OUT = (
     "XLA undoes here what the strategy of the pass barriers counts on: try another one "
-    "(--passes 'barriers{strategy=conditional},simplify,cse,dce') or another jaxlib, and report it"
+    "(--passes 'barriers{strategy=call},simplify,cse,dce') or another jaxlib, and report it"
 )
 
 

@@ -189,17 +189,24 @@ class Region(Op):
 @register
 @dataclass(frozen=True, slots=True)
 class Call(Region):
-    """A function applied: kept as a function in StableHLO, so that a body used often is printed once."""
+    """A function applied: kept as a function in StableHLO, so that a body used often is printed once.
+
+    Attributes:
+        body: the function.
+        is_inlineable: whether XLA may put the body in the place of the call. Where it may not, it moves nothing into
+            the body or out of it, and runs all of it when all operands are there.
+    """
 
     name = "call"
     body: Graph
+    is_inlineable: bool = True
     no_jvp = INLINED
     no_transpose = INLINED
 
     def vmap_region(
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
     ) -> tuple[Value, ...]:
-        return b.emit(Call(vmap(self.body, is_batched)[0]), *operands)
+        return b.emit(replace(self, body=vmap(self.body, is_batched)[0]), *operands)
 
 
 @register

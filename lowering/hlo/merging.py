@@ -2,7 +2,7 @@
 
 Value numbering over a module as it enters XLA: two instructions are equal if opcode, shape, attributes and operands
 are, and an optimization barrier hands its operands on. Calls are followed, and branches of conditionals: what only a
-conditional keeps apart counts as repeated.
+function or a conditional keeps apart counts as repeated.
 
 Loops are followed too. An entry of a loop's state is what it begins with, how often the loop runs, and what a step
 makes of it; what a loop has stacked is, row by row, what a step put there. So the step of a backward loop that reads
@@ -30,6 +30,8 @@ _METADATA = re.compile(r",?\s*(metadata|backend_config|frontend_attributes|origi
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _CALLED_NAME = re.compile(r"=%?[\w.\-]+")
 _INDEX = re.compile(r"\bindex=(\d+)")
+#: The attribute of calls whose body XLA leaves where it is.
+_NOT_INLINED = 'inlineable="false"'
 #: Two of them are never equal.
 _EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "after-all", "rng-get-and-update-state")
 _NESTING = 100
@@ -50,7 +52,8 @@ class Repetition:
         all: how often each is executed.
         merged: the same if those that are equal were merged.
         looped: how many of those repeated stand in loops, where XLA merges nothing with what is outside.
-        barriers: how many optimization barriers, and conditionals whose branch is known, stand outside of loops.
+        barriers: how many optimization barriers, calls that are not inlined, and conditionals whose branch is known,
+            stand outside of loops.
     """
 
     all: Counter[Product]
@@ -207,6 +210,8 @@ class _Scope:
             case "call":
                 called = self._computation(instruction, "to_apply")
                 if called is not None:
+                    is_kept = _NOT_INLINED in instruction.attributes
+                    self.numbering.barriers += is_kept and not self.is_in_loop and self.times > 0
                     return self.values(called, operands, nesting + 1)
             case "conditional" if len(operands) > 1:
                 return self._conditional(instruction, operands, computation, nesting)

@@ -7,17 +7,21 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.lowering.writer import Writer, lowers
 
+#: What XLA's pass `call-inliner` reads.
+_NOT_INLINED = ' {mhlo.frontend_attributes = {inlineable = "false"}}'
+
 
 @lowers(Call)
 def call(w: Writer, eqn: Equation) -> None:
-    """`%r:2 = func.call @f(%x) : (tensor<...>) -> (tensor<...>, tensor<...>)`."""
+    """`%r:2 = func.call @f(%x) {mhlo.frontend_attributes = ...} : (tensor<...>) -> (tensor<...>, tensor<...>)`."""
     assert isinstance(eqn.op, Call)
     tokens, types = w.tokens(eqn.op.effect), w.token_types(eqn.op.effect)
     given = ", ".join([*tokens, *[w.name(value) for value in eqn.operands]])
     taken = ", ".join([*types, *[w.type(value.type) for value in eqn.operands]])
     returned = ", ".join([*types, *[w.type(value.type) for value in eqn.results]])
     defined = w.define_all(eqn.results, eqn.op.effect)
-    w.line(f"{defined}func.call @{w.function(eqn.op.body)}({given}) : ({taken}) -> ({returned})", eqn.loc)
+    kept = "" if eqn.op.is_inlineable else _NOT_INLINED
+    w.line(f"{defined}func.call @{w.function(eqn.op.body)}({given}){kept} : ({taken}) -> ({returned})", eqn.loc)
 
 
 @lowers(Checkpoint)

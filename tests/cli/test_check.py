@@ -20,7 +20,7 @@ CHAIN = """
 WITHOUT = ("--passes", "barriers{strategy=none},simplify,cse,dce")
 
 
-@pytest.mark.parametrize("barrier", ["auto", "conditional"])
+@pytest.mark.parametrize("barrier", ["auto", "call", "conditional"])
 def test_a_plan_that_is_kept(command: Command, write_model: WriteModel, barrier: str) -> None:
     result = command(write_model(CHAIN), "--policy", "nothing", "-q", "--strict", "--barrier", barrier)
     assert result.exit_code == 0, result.stderr

@@ -112,6 +112,7 @@ def test_barrier_says_how_recomputation_is_kept(command: Command) -> None:
         return emitted(command, "stablehlo", "--policy", "nothing", "--barrier", strategy)
 
     assert "optimization_barrier" in lines("auto") == lines("optimization_barrier")
+    assert 'inlineable = "false"' in lines("call") and "optimization_barrier" not in lines("call")
     assert "stablehlo.case" in lines("conditional") and "optimization_barrier" not in lines("conditional")
     assert "optimization_barrier" not in lines("none") and "stablehlo.case" not in lines("none")
 

@@ -35,7 +35,7 @@ def untouched(write_model: WriteModel) -> Path:
         (["--compare", "none", "--policy", "dots"], "leave out --policy, or add it to the list"),
         (["--compare", "none", "-o", "x"], "-o writes one; leave out one of them"),
         (["--barrier", "none", "--passes", "cse"], "leave out --passes, or write 'barriers{strategy=...}'"),
-        (["--barrier", "wall"], "'wall' is not one of 'auto', 'optimization_barrier', 'conditional', 'none'"),
+        (["--barrier", "wall"], "'wall' is not one of 'auto', 'optimization_barrier', 'call', 'conditional', 'none'"),
         (["-q", "-v"], "-q and -v exclude each other"),
         (["--frobnicate"], "No such option"),
     ],

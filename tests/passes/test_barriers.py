@@ -18,6 +18,7 @@ from rematc.ir.types import F64, TensorType
 from rematc.ir.verifier import verify
 from rematc.passes.barriers import Barriers
 from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.inline import Inline
 from rematc.passes.linearize import Vjp, under_policy, vjp
 from rematc.passes.policies import parse_policy
 from tests.support.random_graphs import same_bits
@@ -201,7 +202,7 @@ def test_the_strategy_none_leaves_no_barrier() -> None:
     graph = parse(LAYERS.format(""))
     assert not barriers(Barriers("none").run(training_step(vjp(graph, [True, True]))))
     with pytest.raises(
-        CompileError, match=r"unknown barrier strategy 'nun' \(known: optimization_barrier, conditional, none\)"
+        CompileError, match=r"unknown barrier strategy 'nun' \(known: optimization_barrier, call, conditional, none\)"
     ):
         Barriers("nun")
 
@@ -254,6 +255,21 @@ def test_no_compiler_can_know_the_index_of_a_branch() -> None:
             variable.update(eqn.results)
     indices = [eqn.operands[0] for eqn in graph.equations if eqn.op.name == "case"]
     assert len(indices) == 2 and variable.issuperset(indices)
+
+
+@settings(max_examples=20, deadline=None)
+@given(smooth_graphs(), policies())
+def test_functions_that_are_not_inlined_give_the_same_bits(graph: Graph, policy: Policy) -> None:
+    whole = training_step(vjp(under_policy(graph, policy), is_float(graph)))
+    arrays = arrays_for(whole)
+    assert same_bits(run(Barriers("call").run(whole), arrays), run(Barriers("none").run(whole), arrays))
+
+
+def test_each_region_becomes_a_function_that_stays_one() -> None:
+    graph = Barriers("call").run(training_step(vjp(parse(LAYERS.format("")), [True, True])))
+    assert [eqn.op.is_inlineable for eqn in graph.equations if isinstance(eqn.op, Call)] == [False, False]
+    assert not barriers(graph)
+    assert Inline().run(graph) is graph
 
 
 def test_regions_inside_functions_are_found() -> None:

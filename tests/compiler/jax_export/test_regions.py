@@ -146,6 +146,15 @@ def test_what_a_checkpoint_saves_is_what_its_policy_says() -> None:
     assert str(jax.make_jaxpr(jax.vjp(taken, X)[1])(np.float32(1))).count(" exp ") == 1
 
 
+def test_functions_that_are_not_inlined_stay_functions_in_xla() -> None:
+    graph = rematc.lower(
+        rematc.grad(traced.checkpoint(lambda x: np.sum(np.sin(np.sin(x))))), X, passes="barriers{strategy=call}"
+    )
+    compiled = jax.jit(jax_function(graph.graph)).lower(X).compile()
+    (line,) = [line for line in (compiled.as_text() or "").splitlines() if " call(" in line and "to_apply" in line]
+    assert 'inlineable="false"' in line
+
+
 def test_programs_print_once_under_a_derivative(capsys: pytest.CaptureFixture[str]) -> None:
     def function(x: Any) -> Any:
         traced.debug.print("at {}", x[0, 0])
