@@ -59,14 +59,15 @@ class Expected:
 
 def outcomes_of(log: Path) -> dict[str, str]:
     """The outcome of each test in a JUnit log: passed, failed or skipped."""
-    return {_name(case): _outcome(case) for case in ET.parse(log).getroot().iter("testcase")}
+    return {_name(case): outcome_of(case) for case in ET.parse(log).getroot().iter("testcase")}
 
 
 def _name(case: ET.Element) -> str:
     return f"{(case.get('classname') or '').split('.')[-1]}::{case.get('name')}"
 
 
-def _outcome(case: ET.Element) -> str:
+def outcome_of(case: ET.Element) -> str:
+    """The outcome of a case of a JUnit log: passed, failed or skipped."""
     tags = {child.tag for child in case}
     if tags & {"failure", "error"}:
         return "failed"
@@ -133,10 +134,14 @@ def is_written(text: str, section: Section) -> bool:
     return f"{begin}\n\n{text}\n{end}" in REPORT.read_text()
 
 
-def verify(outcomes: Mapping[str, str], section: Section) -> int:
-    """Print only what is not as expected, the report's section included; 0 where nothing is. For CI."""
+def verify(outcomes: Mapping[str, str], section: Section, more: str = "") -> int:
+    """Print only what is not as expected, the report's section included; 0 where nothing is. For CI.
+
+    `more` stands at the end of the section.
+    """
     expected = Expected.read(section.expected)
     text, share = report(outcomes, expected)
+    text += more
     problems = check(outcomes, expected)
     if share < section.required_share:
         problems.append(f"{100 * share:.1f} % of the applicable tests pass; {100 * section.required_share:.0f} % must")
@@ -146,10 +151,11 @@ def verify(outcomes: Mapping[str, str], section: Section) -> int:
     return 1 if problems else 0
 
 
-def compare(outcomes: Mapping[str, str], section: Section, *, write: bool) -> int:
-    """Print the report and what is not as expected; 0 where everything is."""
+def compare(outcomes: Mapping[str, str], section: Section, more: str = "", *, write: bool) -> int:
+    """Print the report, `more`, and what is not as expected; 0 where everything is."""
     expected = Expected.read(section.expected)
     text, share = report(outcomes, expected)
+    text += more
     print(text)
     if write:
         write_section(text, section)
