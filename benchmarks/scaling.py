@@ -32,7 +32,7 @@ from rematc.ir.verifier import verify
 from rematc.lowering.module import stablehlo_text
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp
-from rematc.passes.liveness import predicted_peak
+from rematc.passes.liveness.peak import predicted_peak
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.partial_eval import partial_eval
 from rematc.passes.policies import nothing_saveable

@@ -26,7 +26,7 @@ from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
-from rematc.passes.liveness import predicted_peak
+from rematc.passes.liveness.peak import predicted_peak
 from rematc.passes.manager import PassRecord
 
 

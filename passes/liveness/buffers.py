@@ -1,0 +1,122 @@
+"""Analysis: the memory that the buffers of a scheduled program take, as XLA's `BufferAssigner` places them.
+
+Before:  %0 [0..3] 4 MiB   %1 [2..5] 4 MiB   %2 [6..end] 8 MiB, a result
+After:   4 MiB: %0 lies in the result's buffer, which is written only at 6; %1 lives at the same time as %0
+
+The buffers of results are there from the beginning. A temporary buffer, the largest first, goes into the smallest
+result's in which it fits and that is free as long as it lives; all others share one block, as large as the largest sum
+of what lives at once. An elementwise kernel writes its result over an operand of its size that nothing reads after it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from rematc.passes.liveness.instructions import Instruction, Program
+from rematc.passes.liveness.schedule import Schedule, owner_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """What lies in memory, from when it is written to when it is last read.
+
+    Attributes:
+        owner: the instruction that writes it.
+        size: its bytes.
+        begin: when it is written.
+        end: when it is last read.
+    """
+
+    owner: Instruction
+    size: int
+    begin: int
+    end: int
+
+
+def peak(program: Program, order: Schedule) -> int:
+    """The largest number of bytes in temporary buffers at once."""
+    results = {owner_of(result) for result in program.results}
+    elsewhere = _in_carries(program, order)
+    buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
+    over = _may_be_written_over(buffers, order)
+    outer = [buffer for buffer in buffers if buffer.owner in results]
+    temporary = _beside_results(outer, [buffer for buffer in buffers if buffer.owner not in results], over, order)
+    change = [0] * (len(order.order) + 2)
+    taken: set[Buffer] = set()
+    for buffer in temporary:
+        change[buffer.begin] += buffer.size
+        change[buffer.end + 1] -= buffer.size
+        last = next((last for last in over[buffer] if last in temporary and last not in taken), None)
+        if last is not None:
+            taken.add(last)
+            change[buffer.begin] -= buffer.size
+            change[buffer.begin + 1] += buffer.size
+    live = highest = 0
+    for now, kernel in zip(change, order.order, strict=False):
+        live += now
+        highest = max(highest, live + kernel.inside)
+    return highest
+
+
+def _is_buffer(instruction: Instruction) -> bool:
+    return instruction.is_written and instruction.size > 0 and instruction.buffer is None
+
+
+def _buffer(owner: Instruction, order: Schedule) -> Buffer:
+    writer = owner.operands[0] if owner.name == "part" else owner
+    return Buffer(owner, owner.size, order.time[writer], order.last_read[owner])
+
+
+def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
+    """What a loop's body writes where the carry before lay, which nothing reads any more."""
+    found: set[Instruction] = set()
+    for before, after in program.carried:
+        owner = owner_of(after.operands[0])
+        if not after.operands[0].is_fused and order.last_read[before] < order.time.get(owner, 0):
+            found.add(owner)
+    return found
+
+
+def _may_be_written_over(buffers: list[Buffer], order: Schedule) -> dict[Buffer, list[Buffer]]:
+    """For each buffer those of operands whose place it may take."""
+    of = {buffer.owner: buffer for buffer in buffers}
+    found: dict[Buffer, list[Buffer]] = {}
+    for buffer in buffers:
+        owner = buffer.owner
+        operands = order.replaceable[owner] if owner.replaces is None else [owner.replaces]
+        lasts = [of[owner_of(operand)] for operand in operands if owner_of(operand) in of]
+        found[buffer] = [last for last in lasts if last.size == buffer.size and last.end == buffer.begin]
+    return found
+
+
+def _beside_results(
+    outer: list[Buffer], temporary: list[Buffer], over: dict[Buffer, list[Buffer]], order: Schedule
+) -> dict[Buffer, None]:
+    """The temporary buffers that find no place in the buffer of a result."""
+    outer = sorted(outer, key=lambda buffer: buffer.size)
+    sizes = [buffer.size for buffer in outer]
+    held = [[(buffer.begin, len(order.order), buffer)] for buffer in outer]
+    rest: dict[Buffer, None] = {}
+    for buffer in sorted(temporary, key=lambda buffer: -buffer.size):
+        for intervals in held[bisect_left(sizes, buffer.size) :]:
+            if _placed(buffer, intervals, over):
+                break
+        else:
+            rest[buffer] = None
+    return rest
+
+
+def _placed(buffer: Buffer, intervals: list[tuple[int, int, Buffer]], over: dict[Buffer, list[Buffer]]) -> bool:
+    """Put a buffer between those that lie in one place, if it lives between them."""
+    at = bisect_left(intervals, (buffer.begin,))
+    if at > 0:
+        _, end, before = intervals[at - 1]
+        if end > buffer.begin or (end == buffer.begin and before not in over[buffer]):
+            return False
+    if at < len(intervals):
+        begin, _, after = intervals[at]
+        if begin < buffer.end or (begin == buffer.end and buffer not in over[after]):
+            return False
+    intervals.insert(at, (buffer.begin, buffer.end, buffer))
+    return True

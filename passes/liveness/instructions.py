@@ -1,0 +1,285 @@
+"""Analysis: the instructions that XLA has for a graph before it fuses them.
+
+Before:  %0 = reshape %x   %1 = dot_general %0, %dy {contract=[[0,1],[0,1]]}   %2 = transpose %1
+After:   bitcast %x, copy (contracted dimensions go last in the first operand), bitcast %dy, dot_general, bitcast
+
+Most equations are one instruction. What differs:
+
+- names, identities and barriers are other names of a value; a reshape changes no byte (a bitcast);
+- products take each operand in one order of dimensions: a dot_general its first one as batch, free, contracted, its
+  second one as batch, contracted, free, if more than one is contracted or more than one is free; a convolution images
+  as [batch, spatial, features] and kernels as [spatial, in, out]. What stands in another order is copied;
+- a transpose is a part of the matrix products that read it, and of one whose only user it is;
+- a division by a constant or a square root is a product, a product with a converted boolean a selection;
+- in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.ops.convolution import Convolution
+from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.elementwise import Elementwise
+from rematc.ir.ops.indexing import Gather
+from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.reduction import Reduction
+from rematc.ir.ops.shape import Reshape, Transpose
+from rematc.ir.ops.structural import Constant, OptimizationBarrier, is_alias
+from rematc.ir.types import BOOL, TensorType
+
+
+class Kind(Enum):
+    """How XLA evaluates an instruction."""
+
+    #: Not at all: parameters, constants, what a barrier returns.
+    SOURCE = auto()
+    #: Element by element, in a kernel of its own or as a part of what reads it.
+    LOOP = auto()
+    #: Not at all, unless it is a part of a kernel: the same bytes with another shape.
+    BITCAST = auto()
+    #: By a library, which takes elementwise work before and after it along.
+    REDUCTION = auto()
+    #: By a library.
+    PRODUCT = auto()
+    #: By code of its own, whose operands and results are in memory.
+    OPAQUE = auto()
+
+
+#: Elementwise ops that XLA does not evaluate twice to save memory, and not once for each reader of a repeated element.
+_EXPENSIVE = frozenset(
+    (
+        *("atan2", "cbrt", "cosine", "divide", "erf", "erf_inv", "exponential", "exponential_minus_one", "gather"),
+        *("log", "log_plus_one", "logistic", "power", "remainder", "rsqrt", "sine", "sqrt", "tan", "tanh"),
+    )
+)
+#: Elementwise ops of other families.
+_ELEMENTWISE = frozenset(("select", "compare", "convert", "is_finite", "clamp"))
+
+#: The type of what has no result.
+_NOTHING = TensorType(BOOL, ())
+
+
+@dataclass(slots=True, eq=False)
+class Instruction:
+    """One instruction, and what the analyses find of it.
+
+    Attributes:
+        index: its place in program order.
+        kind: how it is evaluated.
+        name: the op's, or what it is: parameter, barrier, copy, bitcast, slice, write, part (one of several results).
+        operands: instructions whose results it reads.
+        type: of its result; a scalar where it has none.
+        size: bytes of its result, if it is written to memory.
+        is_expensive: not worth being evaluated twice.
+        is_elementwise: each element of the result comes from the elements of the operands at the same place.
+        inside: bytes that the regions it runs take.
+        buffer: the instruction whose buffer the result lies in, if not one of its own.
+        replaces: the instruction whose buffer the result may take where that is not read any more.
+        users: instructions that read its result.
+        group: the reduction that a library evaluates this together with; `root` is what that call returns.
+        root: of a reduction, the last instruction of its group.
+        is_written: its result is in memory.
+        is_fused: the kernels that can evaluate it as a part of themselves do.
+        kernel: the only kernel that evaluates it; None for several.
+        is_repeated: a kernel that it is a part of reads its elements several times.
+        emitted: how often its code stands in one kernel.
+        is_direct: all between it and the end of the kernels that it is a part of is elementwise.
+        is_kept_whole: it must not be evaluated twice, as what it reads is more than what it gives.
+    """
+
+    index: int
+    kind: Kind
+    name: str
+    operands: list[Instruction]
+    type: TensorType
+    size: int
+    is_expensive: bool = False
+    is_elementwise: bool = False
+    inside: int = 0
+    buffer: Instruction | None = None
+    replaces: Instruction | None = None
+    users: list[Instruction] = field(default_factory=list)
+    group: Instruction | None = None
+    root: Instruction | None = None
+    is_written: bool = False
+    is_fused: bool = False
+    kernel: Instruction | None = None
+    is_repeated: bool = False
+    emitted: int = 1
+    is_direct: bool = False
+    is_kept_whole: bool = False
+
+    @property
+    def elements(self) -> int:
+        """How many elements the result has."""
+        return self.type.size
+
+
+class Program:
+    """The instructions of a graph.
+
+    Attributes:
+        instructions: in program order; the last one is the end, which reads the results.
+        results: the instructions that the graph returns.
+        carried: of a loop's body, each carry before and after it.
+    """
+
+    def __init__(self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], int]) -> None:
+        self.instructions: list[Instruction] = []
+        self._inside = inside
+        self._of: dict[Value, Instruction] = {}
+        self._reordered: dict[tuple[object, ...], Instruction] = {}
+        self._folded = _folded_transposes(graph)
+        kept = len(graph.params) if loop is None else loop.consts + loop.carry
+        for index, value in enumerate(graph.params):
+            parameter = self._add(Kind.SOURCE, "parameter", [], value.type, 0)
+            is_row = index >= kept
+            self._of[value] = self._add(Kind.LOOP, "slice", [parameter], value.type) if is_row else parameter
+        for eqn in graph.equations:
+            self._build(eqn)
+        results = [self._of[value] for value in graph.results]
+        if loop is not None:
+            results = [self._add(Kind.LOOP, "write", [result], result.type, 0) for result in results]
+        carries = [] if loop is None else range(loop.carry)
+        self.carried = [(self._of[graph.params[loop.consts + index]], results[index]) for index in carries if loop]
+        self.results = results
+        self.end = self._add(Kind.OPAQUE, "end", results, _NOTHING, 0)
+        for instruction in self.instructions:
+            for operand in dict.fromkeys(instruction.operands):
+                operand.users.append(instruction)
+
+    def _add(
+        self, kind: Kind, name: str, operands: list[Instruction], type: TensorType, size: int | None = None
+    ) -> Instruction:
+        size = type.bytes if size is None else size
+        added = Instruction(len(self.instructions), kind, name, operands, type, size)
+        added.is_elementwise = kind is Kind.BITCAST
+        self.instructions.append(added)
+        return added
+
+    def _build(self, eqn: Equation) -> None:
+        operands = [self._of[value] for value in eqn.operands]
+        match eqn.op:
+            case OptimizationBarrier():
+                barrier = self._add(Kind.OPAQUE, "barrier", operands, _NOTHING, 0)
+                for value, operand in zip(eqn.results, operands, strict=True):
+                    self._of[value] = self._add(Kind.SOURCE, "after", [barrier], value.type, 0)
+                    self._of[value].buffer = operand
+            case op if is_alias(op):
+                self._of[eqn.results[0]] = operands[0]
+            case Constant():
+                self._of[eqn.results[0]] = self._add(Kind.SOURCE, "constant", [], eqn.results[0].type, 0)
+            case Reshape():
+                self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
+            case Transpose() if eqn.operands[0] in self._folded:
+                self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
+            case DotGeneral() as op:
+                self._of[eqn.results[0]] = self._multiply(op, operands, eqn.results[0].type)
+            case Convolution() as op:
+                self._convolve(op, eqn, operands)
+            case op if len(eqn.results) == 1:
+                self._of[eqn.results[0]] = self._one(eqn, operands)
+            case _:
+                self._several(eqn, operands)
+
+    def _one(self, eqn: Equation, operands: list[Instruction]) -> Instruction:
+        """An equation with one result."""
+        op, type = eqn.op, eqn.results[0].type
+        if isinstance(op, Reduction):
+            return self._add(Kind.REDUCTION, op.name, operands, type)
+        if not (op.is_fusible or isinstance(op, Gather)):
+            opaque = self._add(Kind.OPAQUE, op.name, operands, type)
+            opaque.inside = self._inside(eqn)
+            self._replace(eqn, 0, opaque, operands)
+            return opaque
+        is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
+        loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
+        loop.is_elementwise = isinstance(op, Elementwise) or op.name in _ELEMENTWISE
+        loop.is_expensive = op.name in _EXPENSIVE and not (op.name == "divide" and _is_cheap_divisor(operands[1]))
+        return loop
+
+    def _several(self, eqn: Equation, operands: list[Instruction]) -> None:
+        """An equation with several results, or none."""
+        whole = self._add(Kind.OPAQUE, eqn.op.name, operands, _NOTHING, 0)
+        whole.inside = self._inside(eqn)
+        for index, value in enumerate(eqn.results):
+            part = self._of[value] = self._add(Kind.OPAQUE, "part", [whole], value.type)
+            self._replace(eqn, index, part, operands)
+
+    def _replace(self, eqn: Equation, index: int, result: Instruction, operands: list[Instruction]) -> None:
+        """A loop's carry takes the place of the first one."""
+        if isinstance(eqn.op, Scan) and index < eqn.op.carry:
+            result.replaces = operands[eqn.op.consts + index]
+
+    def _multiply(self, op: DotGeneral, operands: list[Instruction], type: TensorType) -> Instruction:
+        """A matrix product, of one free dimension of each operand: its result is reshaped if there are more."""
+        arranged = [self._arranged(op, side, operand) for side, operand in enumerate(operands)]
+        product = self._add(Kind.PRODUCT, op.name, arranged, type)
+        free = [x.type.rank - len(op.contract[side]) - len(op.batch[side]) for side, x in enumerate(operands)]
+        return self._add(Kind.BITCAST, "bitcast", [product], type) if max(free) > 1 else product
+
+    def _arranged(self, op: DotGeneral, side: int, operand: Instruction) -> Instruction:
+        batch, contract = op.batch[side], op.contract[side]
+        if operand.name == "transpose" and operand.type.rank == 2 and not batch:
+            return operand.operands[0]
+        free = [d for d in range(operand.type.rank) if d not in batch and d not in contract]
+        if len(free) <= 1 and len(contract) == 1 and batch == tuple(range(len(batch))):
+            return operand
+        return self._in_order(operand, (*batch, *free, *contract) if side == 0 else (*batch, *contract, *free))
+
+    def _convolve(self, op: Convolution, eqn: Equation, operands: list[Instruction]) -> None:
+        spatial = range(len(op.window_strides))
+        image = (0, len(spatial) + 1, *[1 + index for index in spatial])
+        kernel = (len(spatial) + 1, len(spatial), *spatial)
+        found = (op.dimensions.input, op.dimensions.kernel)
+        arranged = [
+            operand if order == direct else self._copied(operand, tuple(order))
+            for operand, order, direct in zip(operands, found, (image, kernel), strict=True)
+        ]
+        result = self._add(Kind.PRODUCT, op.name, arranged, eqn.results[0].type)
+        order = tuple(op.dimensions.output)
+        self._of[eqn.results[0]] = result if order == image else self._copied(result, order)
+
+    def _in_order(self, operand: Instruction, order: Sequence[int]) -> Instruction:
+        """An operand with its dimensions in another order; those of one element change nothing."""
+        moved = [d for d in order if operand.type.shape[d] > 1]
+        if moved != sorted(moved):
+            return self._copied(operand, tuple(moved))
+        return self._shared(Kind.BITCAST, "bitcast", operand, ())
+
+    def _copied(self, operand: Instruction, order: tuple[int, ...]) -> Instruction:
+        return self._shared(Kind.LOOP, "copy", operand, order)
+
+    def _shared(self, kind: Kind, name: str, operand: Instruction, order: tuple[int, ...]) -> Instruction:
+        key = (operand, name, order)
+        if key not in self._reordered:
+            self._reordered[key] = self._add(kind, name, [operand], operand.type)
+        return self._reordered[key]
+
+
+def _folded_transposes(graph: Graph) -> set[Value]:
+    """Matrix products whose only user transposes them: the product of the operands in the other order."""
+    uses = Counter(value for eqn in graph.equations for value in eqn.operands)
+    uses.update(graph.results)
+    products = {
+        eqn.results[0]
+        for eqn in graph.equations
+        if isinstance(eqn.op, DotGeneral) and eqn.results[0].type.rank == 2 and not eqn.op.batch[0]
+    }
+    transposed = (eqn.operands[0] for eqn in graph.equations if isinstance(eqn.op, Transpose))
+    return {value for value in transposed if value in products and uses[value] == 1}
+
+
+def _is_converted_boolean(instruction: Instruction) -> bool:
+    return instruction.name == "convert" and instruction.operands[0].type.dtype is BOOL
+
+
+def _is_cheap_divisor(instruction: Instruction) -> bool:
+    while instruction.name in ("broadcast_in_dim", "bitcast", "convert"):
+        instruction = instruction.operands[0]
+    return instruction.name in ("constant", "sqrt")

@@ -1,0 +1,35 @@
+"""Analysis: the temporary memory that a program needs, predicted from its graph.
+
+Before:  %0 = dot_general %x, %w   %1 = tanh %0   %2 = dot_general %1, %w   return %2
+After:   bytes at the peak: %0 and %1, of which the second takes the place of the first
+
+Three questions, each answered as XLA on the CPU does: what is written to memory (`fusion`), when kernels run
+(`schedule`), and which buffers lie in one place (`buffers`). What this leaves out: the gaps between buffers of
+different sizes, what kernels take for themselves, and much of how XLA rewrites a program before it fuses it.
+"""
+
+from __future__ import annotations
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.loops import Scan
+from rematc.passes.liveness.buffers import peak
+from rematc.passes.liveness.fusion import fuse
+from rematc.passes.liveness.instructions import Program
+from rematc.passes.liveness.schedule import schedule
+
+
+def predicted_peak(graph: Graph) -> int:
+    """The peak of temporary memory in bytes, of a graph after the passes."""
+    return _peak(graph, None)
+
+
+def _peak(graph: Graph, loop: Scan | None) -> int:
+    program = Program(graph, loop, _inside)
+    fuse(program)
+    return peak(program, schedule(program))
+
+
+def _inside(eqn: Equation) -> int:
+    """What the regions of an equation take while it runs: one of them at a time."""
+    loop = eqn.op if isinstance(eqn.op, Scan) else None
+    return max((_peak(region, loop) for region in eqn.op.regions()), default=0)
