@@ -136,6 +136,9 @@ class Dispatcher:
             CompileError: for a static argument that the function does not have.
         """
         functools.update_wrapper(self, stage, updated=())
+        # Whether 64-bit types are on in the block that calls come from; None outside of all.
+        self._x64: bool | None = None
+        self._blocks: dict[bool, Dispatcher] = {}
         self._stage = stage
         self._arguments = Arguments.of(stage, static_argnums, static_argnames)
         self._constants = _DeviceConstants()
@@ -158,6 +161,11 @@ class Dispatcher:
             return self._record(*args, **kwargs)
         previous = swap_x64(True)
         try:
+            if previous is True or previous is False:
+                # In a block of `jax.enable_x64`, which is a part of the signature.
+                other = self._in_block(previous)
+                if other is not None:
+                    return other(*args, **kwargs)
             if self._entry is not None:
                 return self._entry(*args, **kwargs)
             return self._select_entry(args, kwargs)(*args, **kwargs)
@@ -175,6 +183,29 @@ class Dispatcher:
             restore_x64(previous)
         self._take_route_of(program, args, kwargs)
         return self(*args, **kwargs)
+
+    def _copy(self, x64: bool) -> Dispatcher:
+        made = Dispatcher(
+            self._stage,
+            static_argnums=self._arguments.static_argnums,
+            static_argnames=self._arguments.static_argnames,
+            donate_argnums=self._donated,
+            compiler_options=self._options,
+            open_trace=self._open_trace,
+            record=self._record,
+            locate=self._locate,
+        )
+        made._x64 = x64
+        return made
+
+    def _in_block(self, x64: bool) -> Dispatcher | None:
+        """What serves calls in blocks of `jax.enable_x64`; None where this one does, or where the flag is our own."""
+        if self._x64 is not None or jax_adapter.is_tracing_with_x64():
+            return None
+        found = self._blocks.get(x64)
+        if found is None:
+            found = self._blocks[x64] = self._copy(x64)
+        return found
 
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise CompileError at the user's line if the arguments are why a call failed."""
@@ -265,7 +296,8 @@ class Dispatcher:
     def _trace(self, offer: _Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `jax.jit` traces: the program of this signature, if the route is its own."""
         try:
-            leaves, staged = self._stage_once(args, kwargs)
+            with jax_adapter.tracing_with_x64(self._x64):
+                leaves, staged = self._stage_once(args, kwargs)
         except CompileError as error:
             raise _StagingError(error) from None
         program = staged.program

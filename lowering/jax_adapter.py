@@ -11,7 +11,9 @@ import enum
 import functools
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -436,9 +438,30 @@ def expanded(eqn: Any) -> Callable[..., list[Any]]:
     return function
 
 
+#: Whether the user runs JAX with 64-bit types, while a program of ours is traced: this thread's flag is set for that.
+_users_x64: ContextVar[bool | None] = ContextVar("the_users_x64", default=None)
+
+
 def is_x64_enabled() -> bool:
-    """Whether the program runs JAX with 64-bit types. This thread's own flag says nothing: programs run with it set."""
-    return bool(jax.enable_x64.get_global())
+    """Whether the user runs JAX with 64-bit types: by JAX's configuration, or in a block of `jax.enable_x64`."""
+    found = _users_x64.get()
+    settings: Any = jax.config
+    return bool(settings.jax_enable_x64) if found is None else found
+
+
+def is_tracing_with_x64() -> bool:
+    """Whether this thread's flag is ours, set while a program is traced."""
+    return _users_x64.get() is not None
+
+
+@contextmanager
+def tracing_with_x64(users: bool | None) -> Iterator[None]:
+    """Trace with this thread's flag set for us; `users` is what it was, None where JAX's configuration says it."""
+    token = _users_x64.set(bool(jax.enable_x64.get_global()) if users is None else users)
+    try:
+        yield
+    finally:
+        _users_x64.reset(token)
 
 
 def words_of(aval: Any) -> jax.core.ShapedArray:

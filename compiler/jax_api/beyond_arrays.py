@@ -51,16 +51,27 @@ def why_beyond_arrays(closed: Any) -> str:
     if closed.effects:
         return f"it has effects ({', '.join(sorted({type(effect).__name__ for effect in closed.effects}))})"
     for jaxpr in _jaxprs(closed.jaxpr):
-        if not all(_is_array(variable.aval) for variable in (*jaxpr.invars, *jaxpr.constvars)):
-            return "it has values that are no arrays"
+        reason = _why_values(variable.aval for variable in (*jaxpr.invars, *jaxpr.constvars))
+        if reason:
+            return reason
         for eqn in jaxpr.eqns:
             found = _PRIMITIVES.get(eqn.primitive.name)
             if found is not None:
                 return found
             if eqn.primitive.name == "call_hi_primitive" and type(eqn.params["_prim"]).__name__ not in _HIGH:
                 return f"it has a primitive of its own kind ({type(eqn.params['_prim']).__name__})"
-            if not all(_is_array(variable.aval) for variable in eqn.outvars):
-                return "it has values that are no arrays"
+            reason = _why_values(variable.aval for variable in eqn.outvars)
+            if reason:
+                return reason
+    return ""
+
+
+def _why_values(avals: Iterable[Any]) -> str:
+    for aval in avals:
+        if not _is_array(aval):
+            return "it has values that are no arrays"
+        if any(entry is not None for entry in aval.sharding.spec):
+            return "its types say how they lie over devices (axes of type Explicit)"
     return ""
 
 

@@ -40,9 +40,9 @@ def from_jax(
     The function is traced by JAX once for each signature of its arguments, and its primitives become ops, each at the
     user's line. Called outside of all traces it is compiled and runs.
 
-    Element types follow JAX: without `jax_enable_x64` in JAX's configuration (a `with jax.enable_x64` block is not
-    asked) 64-bit arguments become 32-bit ones. Strings and Python's booleans are passed to the function as they are,
-    and so are static arguments.
+    Element types follow JAX: without `jax_enable_x64` in JAX's configuration, and outside of blocks of
+    `jax.enable_x64(True)`, 64-bit arguments become 32-bit ones. Strings and Python's booleans are passed to the
+    function as they are, and so are static arguments.
 
     Args:
         fun: a function of arrays and pytrees of arrays, made of JAX's functions.

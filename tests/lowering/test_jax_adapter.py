@@ -153,9 +153,32 @@ def test_tangents_of_integers_are_known() -> None:
     assert not jax_adapter.is_float0(np.dtype(np.bool_))
 
 
-def test_the_flag_of_the_program_is_read_past_that_of_the_thread() -> None:
-    previous = jax_adapter.swap_x64(True)
-    try:
-        assert not jax_adapter.is_x64_enabled()
-    finally:
-        jax_adapter.restore_x64(previous)
+def test_the_users_flag_is_read_past_the_one_that_we_set_to_trace() -> None:
+    assert not jax_adapter.is_x64_enabled()
+    with jax.enable_x64(True):
+        assert jax_adapter.is_x64_enabled()
+        with jax_adapter.tracing_with_x64(None):
+            assert jax_adapter.is_tracing_with_x64()
+            assert not jax_adapter.is_x64_enabled()
+        with jax_adapter.tracing_with_x64(True):
+            assert jax_adapter.is_x64_enabled()
+    assert not jax_adapter.is_tracing_with_x64()
+
+
+def test_there_is_a_context_with_the_usual_checkpoint_and_an_answer_that_offloads() -> None:
+    with jax_adapter.without_remat3():
+        (eqn,) = jax.make_jaxpr(jax.checkpoint(jax.numpy.sin))(1.0).jaxpr.eqns
+    assert "policy" in eqn.params
+    answer = jax_adapter.offloadable("device", "pinned_host")
+    assert (answer.src, answer.dst) == ("device", "pinned_host")
+
+
+def test_parts_of_references_are_told_from_arrays() -> None:
+    found: list[bool] = []
+
+    def function() -> None:
+        whole = jax.new_ref(jax.numpy.zeros(4))
+        found.extend([jax_adapter.is_part_of_reference(one) for one in (whole.at[1:3], whole, 1.0)])
+
+    jax.make_jaxpr(function)()
+    assert found == [True, False, False]

@@ -120,6 +120,21 @@ def test_sums_over_devices_of_a_rule_keep_their_types() -> None:
     np.testing.assert_allclose(gradient(rjax.checkpoint), gradient(jax.checkpoint), rtol=1e-6)
 
 
+def test_types_that_say_how_arrays_lie_over_devices_are_kept() -> None:
+    mesh = jax.make_mesh((1,), ("devices",), axis_types=(jax.sharding.AxisType.Explicit,))
+
+    def product(x: Any) -> Any:
+        return jnp.sin(jnp.dot(x, x.T, out_sharding=partition("devices")))
+
+    with jax.set_mesh(mesh):
+        x = jax.device_put(X, partition(None, "devices"))
+        gradients = [
+            jax.jit(jax.grad(lambda x, f=f: f(x).sum()))(x) for f in (rjax.checkpoint(product), jax.checkpoint(product))
+        ]
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-6)
+    assert jax.typeof(gradients[0]) == jax.typeof(gradients[1]) == jax.typeof(x)
+
+
 def test_there_are_no_segments_of_it() -> None:
     with pytest.raises(rematc.CompileError, match="into segments: it maps over devices"):
         rjax.checkpoint(over_devices(jnp.sin), segments=True)(X)

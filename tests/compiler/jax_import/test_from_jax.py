@@ -242,3 +242,13 @@ def test_a_value_that_jax_traces_around_the_function_is_an_error_that_says_so() 
 
     with pytest.raises(CompileError, match=r"that JAX traces around it; .* use rematc\.jax\.value_and_grad"):
         step(np.ones(3, np.float32), np.ones(3, np.float32))
+
+
+def test_a_block_with_64_bit_types_is_a_part_of_the_signature() -> None:
+    function = rematc.from_jax(lambda x: jnp.sin(x) * 2)
+    outer = rematc.jit(lambda x: function(x) + 1)
+    x = np.linspace(0, 1, 3)
+    for _ in range(2):
+        assert function(x).dtype == outer(x).dtype == np.float32
+        with jax.enable_x64(True):
+            assert function(x).dtype == outer(x).dtype == np.float64
