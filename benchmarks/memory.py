@@ -42,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 
 from benchmarks.architectures import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
 from benchmarks.naive import cut_into_runs
+from rematc.compiler.execution.programs import default_pipeline
 from rematc.ir.errors import CompileError
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import executed_products
@@ -65,7 +66,8 @@ class Variant:
     Attributes:
         side: rematc or jax.
         placement: none, whole, blocks, groups (blocks and groups of them, nested), runs (the cut into equal runs), and
-            for JAX "blocks, option": with the compile option that makes barriers hold.
+            for JAX "blocks, option": with the compile option that makes barriers hold; for rematc "whole, call": with
+            segments as functions that are not inlined, and no option.
         policy: its name in `POLICIES`; "" with no checkpoint.
     """
 
@@ -121,8 +123,11 @@ def variants(model: Model, policies: Sequence[str]) -> Iterator[Variant]:
         if policy == "auto":
             if _is_policy(policy):
                 yield Variant("rematc", "whole", policy)
+                yield Variant("rematc", "whole, call", policy)
             continue
         yield Variant("rematc", "whole", policy)
+        if policy == "nothing":
+            yield Variant("rematc", "whole, call", policy)
         yield Variant("jax", "whole", policy)
         yield Variant("jax", "blocks", policy)
         if _drops_barriers():
@@ -155,14 +160,15 @@ def build(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
 
 def _build_rematc(model: Model, variant: Variant, arguments: tuple[Any, ...]) -> Built:
     policy = f"names={','.join(model.names)}" if variant.policy == "names" else variant.policy
-    is_local = variant.placement in ("blocks", "groups")
+    placement, _, strategy = variant.placement.partition(", ")
+    is_local = placement in ("blocks", "groups")
 
     def wrap(function: Any) -> Any:
         return rematc.checkpoint(function, policy=policy)
 
-    loss = model.build(REMATC, wrap if is_local else unwrapped, wrap if variant.placement == "groups" else unwrapped)
-    step = rematc.value_and_grad(loss, policy=policy if variant.placement == "whole" else None)
-    lowered = rematc.lower(step, *arguments)
+    loss = model.build(REMATC, wrap if is_local else unwrapped, wrap if placement == "groups" else unwrapped)
+    step = rematc.value_and_grad(loss, policy=policy if placement == "whole" else None)
+    lowered = rematc.lower(step, *arguments, passes=default_pipeline(strategy) if strategy else None)
     compiled = lowered.compile()
     temporary, flops = compiled.memory().temp_bytes, compiled.flops()
     products = _products(compiled.hlo_optimized())
