@@ -140,6 +140,8 @@ class Op:
     is_product: ClassVar[bool] = False
     #: XLA computes it as a part of what uses it: it costs little time, and needs no memory of its own.
     is_fusible: ClassVar[bool] = False
+    #: Fusible, and less work than to write the result and to read it again.
+    is_light: ClassVar[bool] = False
     #: Why this op has no jvp, transpose or vmap rule, where it has none: every op has the rule or the reason.
     no_jvp: ClassVar[str] = ""
     no_transpose: ClassVar[str] = ""

@@ -9,14 +9,15 @@ After, with nothing saved:  known(%x) -> (%1, residual %x), staged(%x, %t) -> (%
 A value is known if no unknown parameter reaches it. When a staged equation needs a known value, the policy decides:
 the value becomes a residual, or its equation is repeated in the staged graph from what is available there (the known
 parameters always are). Without a policy every needed value becomes a residual. What follows from constants alone is
-always recomputed. A checkpoint region that mixes known and unknown is split by its own policy first: its known part
-joins this graph's known equations, where this graph's policy decides on its residuals again; its staged part stays a
-region. So a value crosses two regions only if both policies let it.
+always recomputed. Of the step of a loop, whose residuals are stacked, the fewest bytes are saved from which what is
+needed follows by light work. A checkpoint region that mixes known and unknown is split by its own policy first: its
+known part joins this graph's known equations, where this graph's policy decides on its residuals again; its staged part
+stays a region. So a value crosses two regions only if both policies let it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
@@ -27,7 +28,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.custom_call import CustomCall
-from rematc.ir.ops.regions import Region, SplitGraph, SplitRegion
+from rematc.ir.ops.regions import Crossing, Region, SplitGraph, SplitRegion
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save, is_private
@@ -35,6 +36,7 @@ from rematc.passes.aliases import Aliases, find_aliases
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations, inline_for_differentiation
 from rematc.passes.least_residuals import Derivation, least_residuals
+from rematc.passes.light_work import LightWork, light_work
 from rematc.passes.locating import located
 
 
@@ -79,10 +81,28 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
 
     Raises CompileError where a policy's answer does not fit the equation it was asked about.
     """
+    return _partial_eval(graph, is_unknown, policy, None)
+
+
+def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> PartialEvaluation:
+    """Split the step of a loop without a policy.
+
+    Most of what is saved of a step is stacked, written and read again, which costs more than work that is light
+    (`Op.is_light`): the staged graph repeats such work, from the fewest bytes.
+    """
+    return _partial_eval(graph, is_unknown, None, crossing)
+
+
+def _partial_eval(
+    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, crossing: Crossing | None
+) -> PartialEvaluation:
     graph = inline_for_differentiation(graph)
     split = _classify(graph, is_unknown, policy)
     staged = _live_staged(split, split.resolve(graph.results))
     plan = _Planner(split, graph, policy)
+    if crossing is not None:
+        known_results = [value for value in split.resolve(graph.results) if value not in split.unknown]
+        plan.light = light_work(graph, split.known, known_results, plan.constant, plan.aliases, crossing)
     plan.need_all(dict.fromkeys(value for eqn in staged for value in eqn.operands if value not in split.unknown))
     results = split.resolve(graph.results)
     staged_results = tuple([value for value in results if value in split.unknown])
@@ -191,6 +211,9 @@ class _OfRegions:
     def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
         return _as_split(partial_eval(graph, is_unknown, policy))
 
+    def of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
+        return _as_split(partial_eval_of_step(graph, is_unknown, crossing))
+
     def rematerialize(self, graph: Graph, policy: Policy) -> SplitGraph:
         return _as_split(rematerialize(graph, policy))
 
@@ -239,37 +262,62 @@ class _Planner:
         self.given = frozenset(split.decided)
         self.residuals: dict[Value, Residual] = {}
         self.recomputed: dict[int, Equation] = {}
+        self.light: LightWork | None = None
 
     def need_all(self, wanted: Iterable[Value]) -> None:
         """Make known values available in the staged graph."""
         wanted = list(wanted)
-        if self.policy is not None and self.policy.saves_least:
-            self._decide_all(wanted)
+        if self.light is not None:
+            self._decide_all(wanted, self._derivation_by_light_work)
+        elif self.policy is not None and self.policy.saves_least:
+            self._decide_all(wanted, self._derivation)
         for value in wanted:
             self._need(value)
 
-    def _decide_all(self, wanted: Iterable[Value]) -> None:
-        """Save the fewest bytes from which the wanted values follow by what the policy recomputes."""
+    def _decide_all(self, wanted: Iterable[Value], derivation: Callable[[Value], Derivation | None]) -> None:
+        """Save the fewest bytes from which the wanted values follow."""
         derivations: dict[Value, Derivation] = {}
 
         def derive(root: Value) -> Derivation | None:
-            if root in self.params or root in self.constant:
-                return None
-            _, eqn = self.producer[root]
-            sources = (self.again[root],) if root in self.again else eqn.operands
-            is_repeatable = isinstance(self.decide(root), Recompute)
-            # What is saved for another reason costs nothing to use.
-            is_there = not is_repeatable and (root in self.given or eqn.op.is_fusible)
-            operands = [self.aliases.root(value) for value in sources] if is_repeatable else None
-            derivations[root] = Derivation(0 if is_there else root.type.bytes, operands)
-            return derivations[root]
+            found = derivation(root)
+            if found is not None:
+                derivations[root] = found
+            return found
 
         saved = least_residuals([self.aliases.root(value) for value in wanted], derive)
         for root in derivations:
+            if root in self.params:
+                continue
             if root not in saved:
                 self.decisions[root] = RECOMPUTE
             elif isinstance(self.decisions[root], Recompute):
                 self.decisions[root] = SAVE
+
+    def _derivation(self, root: Value) -> Derivation | None:
+        """How a value follows from others by what the policy recomputes."""
+        if root in self.params or root in self.constant:
+            return None
+        _, eqn = self.producer[root]
+        is_repeatable = isinstance(self.decide(root), Recompute)
+        # What is saved for another reason costs nothing to use.
+        is_there = not is_repeatable and (root in self.given or eqn.op.is_fusible)
+        return Derivation(0 if is_there else root.type.bytes, self._sources(root) if is_repeatable else None)
+
+    def _derivation_by_light_work(self, root: Value) -> Derivation | None:
+        """How a value of a loop's step follows from others without a policy."""
+        assert self.light is not None
+        if root in self.light.free or root in self.constant:
+            return None
+        if root in self.params:
+            return Derivation(root.type.bytes, None)
+        is_repeatable = isinstance(self.decide(root), Recompute)
+        is_repeatable |= root in self.light.repeatable and root not in self.given
+        return Derivation(root.type.bytes, self._sources(root) if is_repeatable else None)
+
+    def _sources(self, root: Value) -> list[Value]:
+        """What a value is computed from again."""
+        values = (self.again[root],) if root in self.again else self.producer[root][1].operands
+        return [self.aliases.root(value) for value in values]
 
     def _need(self, wanted: Value) -> None:
         stack = [wanted]
@@ -354,7 +402,7 @@ def _is_enlarged(eqn: Equation) -> bool:
 
 
 @dataclass(slots=True)
-class _Crossing:
+class _Transfer:
     """Residuals on their way.
 
     `known` gains the copies to the host, `reloads` brings them back in the staged graph, `env` says under which value
@@ -375,8 +423,8 @@ class _Crossing:
         return self.env.get(root, value)
 
 
-def _cross(split: _Split, plan: _Planner, known_params: Sequence[Value]) -> _Crossing:
-    crossing = _Crossing(list(split.known))
+def _cross(split: _Split, plan: _Planner, known_params: Sequence[Value]) -> _Transfer:
+    crossing = _Transfer(list(split.known))
     position = {value: index for index, value in enumerate(known_params)}
     order = {value: index for index, value in enumerate((*known_params, *plan.producer))}
     for root in sorted(plan.residuals, key=order.__getitem__):

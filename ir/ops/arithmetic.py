@@ -48,6 +48,7 @@ class Negate(Unary):
     """-x."""
 
     name = "negate"
+    is_light = True
     kinds = NUMBERS
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -66,6 +67,7 @@ class Add(Binary):
     """x + y; on booleans, or."""
 
     name = "add"
+    is_light = True
     kinds = ANY
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -87,6 +89,7 @@ class Subtract(Binary):
     """x - y."""
 
     name = "subtract"
+    is_light = True
 
     def evaluate(self, *operands: Numeric) -> Any:
         return np.subtract(*operands)
@@ -113,6 +116,7 @@ class Multiply(Binary):
     """x y; on booleans, and. Bilinear."""
 
     name = "multiply"
+    is_light = True
     kinds = ANY
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -253,6 +257,7 @@ class Extremum(Binary):
     """Family base: the greater or the smaller operand. NaN if either is; equal operands share the tangent in halves."""
 
     __slots__ = ()
+    is_light = True
     kinds = ORDERED
     #: the direction in which x compares to y where x is the result
     wins: ClassVar[str]
@@ -309,6 +314,7 @@ class Sign(StepUnary):
     """
 
     name = "sign"
+    is_light = True
     kinds = SIGNED
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -333,6 +339,7 @@ class Abs(Unary):
     """
 
     name = "abs"
+    is_light = True
     kinds = SIGNED
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -372,6 +379,7 @@ class Clamp(Op):
 
     name = "clamp"
     is_fusible = True
+    is_light = True
     no_transpose = NOT_LINEAR
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

@@ -43,6 +43,7 @@ class Convert(Op):
 
     name = "convert"
     is_fusible = True
+    is_light = True
     dtype: DType
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

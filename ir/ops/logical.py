@@ -56,6 +56,7 @@ class And(Bitwise):
     """x and y."""
 
     name = "and"
+    is_light = True
     arity = 2
     function = np.bitwise_and
 
@@ -66,6 +67,7 @@ class Or(Bitwise):
     """x or y."""
 
     name = "or"
+    is_light = True
     arity = 2
     function = np.bitwise_or
 
@@ -86,6 +88,7 @@ class Not(Bitwise):
     """not x."""
 
     name = "not"
+    is_light = True
     arity = 1
     function = np.invert
 
@@ -111,6 +114,7 @@ class Compare(Op):
 
     name = "compare"
     is_fusible = True
+    is_light = True
     direction: str
     no_transpose = NOT_LINEAR
 
@@ -147,6 +151,7 @@ class Select(Op):
 
     name = "select"
     is_fusible = True
+    is_light = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 3)

@@ -80,10 +80,28 @@ class SplitGraph:
     sources: tuple[int | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What of a loop's step reaches the staged loop without being stacked for it.
+
+    Attributes:
+        params: for each parameter of the step, whether it does.
+        fixed: for each parameter, whether it is the same in all steps.
+        results: for each known result, whether it is stacked in any case.
+    """
+
+    params: tuple[bool, ...]
+    fixed: tuple[bool, ...]
+    results: tuple[bool, ...]
+
+
 class PartialEvalOfGraph(Protocol):
     """Partial evaluation under a policy; without one, every value that the staged graph needs is a residual."""
 
     def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph: ...
+
+    def of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
+        """Split the step of a loop without a policy: the fewest bytes from which what is needed follows are saved."""
 
     def rematerialize(self, graph: Graph, policy: Policy) -> SplitGraph:
         """Split a known graph into one that saves what the policy lets it, and a staged one of the same results."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.effects import without_effects
 from rematc.ir.ops.bodies import Equations, chosen, others, spread
-from rematc.ir.ops.regions import PartialEvalOfGraph, SplitGraph, SplitRegion
+from rematc.ir.ops.regions import Crossing, PartialEvalOfGraph, SplitGraph, SplitRegion
 from rematc.ir.policy import Policy
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def split_scan(
 ) -> SplitRegion:
     """`Scan.split`."""
     part, flags = _fixpoint(op, partial_eval, list(is_unknown))
+    if policy is None:
+        part = partial_eval.of_step(op.body, flags, _crossing(op, part, flags))
     body = _StagedBody.of(op, part, flags)
     operands = tuple([Value(type) for type in op.infer_operands()])
     loop = _KnownLoop.of(op, part, flags, operands)
@@ -118,6 +120,20 @@ def _fixpoint(op: Scan, partial_eval: PartialEvalOfGraph, flags: list[bool]) -> 
         if grown == flags[begin:end]:
             return part, flags
         flags[begin:end] = grown
+
+
+def _crossing(op: Scan, part: SplitGraph, flags: Sequence[bool]) -> Crossing:
+    """Consts and slices cross as they are, and so does a carry that never changes; a known y is stacked anyway."""
+    params = spread(part.known.params, [not is_set for is_set in flags])
+    results = _known_results(part)
+    begin, end = op.consts, op.consts + op.carry
+    unchanged = [
+        param is not None and param is result for param, result in zip(params[begin:end], results, strict=False)
+    ]
+    fixed = (*(True,) * begin, *unchanged, *(False,) * (len(params) - end))
+    free = (*fixed[:end], *(True,) * (len(params) - end))
+    is_y = tuple([index >= op.carry for index, value in enumerate(results) if value is not None])
+    return Crossing(free, fixed, is_y)
 
 
 def _known_results(part: SplitGraph) -> tuple[Value | None, ...]:

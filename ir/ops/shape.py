@@ -70,6 +70,7 @@ class Rearrangement(Op):
 
     __slots__ = ()
     is_fusible = True
+    is_light = True
 
     def move(self, x: Array) -> Array:
         raise NotImplementedError
