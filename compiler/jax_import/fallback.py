@@ -78,7 +78,11 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
         adjoint, reason = _no_cotangents(eqn, of), _NO_ADJOINT.format(name=name)
     with of_order(max(derivative_order() - 1, 0)), block.shared.unlisted():
         if rule is not None:
-            parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
+            try:
+                parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
+            except CompileError as error:
+                # The value may be all that is wanted.
+                reason = f"the derivative rule of '{name}' cannot be imported: {error.message}; {_WAY_OUT}"
         if adjoint is not None:
             parts["adjoint"] = block.region(adjoint, f"{name}_transpose")
     graphs, captured = with_common_captures(parts)

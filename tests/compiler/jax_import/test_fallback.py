@@ -125,6 +125,19 @@ def test_without_a_lowering_it_is_an_error_that_says_so() -> None:
     assert caught.value.loc.file == __file__
 
 
+def test_a_rule_that_cannot_be_imported_is_an_error_where_the_derivative_is_taken() -> None:
+    lost: Any = Primitive("lost in a rule")
+    lost.def_abstract_eval(lambda x: x)
+    ruled = primitive("ruled", lambda x, y: x * y, [lambda t, r, x, y: lost.bind(t) * y, lambda t, r, x, y: t * x])
+    function: Any = from_jax(lambda x: jnp.sum(ruled.bind(x, x)))
+    found: Any = rematc.lower(function, X).compile()(X)
+    np.testing.assert_allclose(found, jnp.sum(X * X), rtol=1e-6)
+    with pytest.raises(CompileError, match="rule of 'ruled' cannot be imported: JAX's 'lost in a rule' has") as caught:
+        rematc.grad(function)(X)
+    assert caught.value.loc is not None
+    assert caught.value.loc.file == __file__
+
+
 def test_shard_map_inside_is_an_error_with_advice() -> None:
     mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     partition: Any = jax.sharding.PartitionSpec
