@@ -5,16 +5,20 @@ After:   4 MiB: %0 lies in the result's buffer, which is written only at 6; %1 l
 
 The buffers of results are there from the beginning. A temporary buffer, the largest first, goes into the smallest
 result's in which it fits and that is free as long as it lives; all others share one block, as large as the largest sum
-of what lives at once. An elementwise kernel writes its result over an operand of its size that nothing reads after it.
+of what lives at once. An elementwise kernel writes its result over an operand of its shape that nothing reads after it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rematc.passes.liveness.instructions import Instruction, Program
 from rematc.passes.liveness.schedule import Schedule, owner_of
+
+#: How many results' buffers of one size are tried for a temporary one, those first that are written soonest.
+_TRIED = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,30 +83,40 @@ def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
 
 
 def _may_be_written_over(buffers: list[Buffer], order: Schedule) -> dict[Buffer, list[Buffer]]:
-    """For each buffer those of operands whose place it may take."""
+    """For each buffer those of operands whose place it may take, which have its size and shape."""
     of = {buffer.owner: buffer for buffer in buffers}
     found: dict[Buffer, list[Buffer]] = {}
     for buffer in buffers:
         owner = buffer.owner
         operands = order.replaceable[owner] if owner.replaces is None else [owner.replaces]
         lasts = [of[owner_of(operand)] for operand in operands if owner_of(operand) in of]
-        found[buffer] = [last for last in lasts if last.size == buffer.size and last.end == buffer.begin]
+        found[buffer] = [last for last in lasts if last.end == buffer.begin and _is_alike(last.owner, owner)]
     return found
+
+
+def _is_alike(first: Instruction, second: Instruction) -> bool:
+    return first.size == second.size and first.type.shape == second.type.shape
 
 
 def _beside_results(
     outer: list[Buffer], temporary: list[Buffer], over: dict[Buffer, list[Buffer]], order: Schedule
 ) -> dict[Buffer, None]:
     """The temporary buffers that find no place in the buffer of a result."""
-    outer = sorted(outer, key=lambda buffer: buffer.size)
-    sizes = [buffer.size for buffer in outer]
-    held = [[(buffer.begin, len(order.order), buffer)] for buffer in outer]
+    classes: dict[int, list[Buffer]] = {}
+    for buffer in sorted(outer, key=lambda buffer: (buffer.size, buffer.begin)):
+        classes.setdefault(buffer.size, []).append(buffer)
+    begins = {size: [buffer.begin for buffer in alike] for size, alike in classes.items()}
+    held = {buffer: [(buffer.begin, len(order.order), buffer)] for buffer in outer}
+
+    def places(buffer: Buffer) -> Iterator[Buffer]:
+        for size, alike in classes.items():
+            if size >= buffer.size:
+                first = bisect_left(begins[size], buffer.end)
+                yield from alike[first : first + _TRIED]
+
     rest: dict[Buffer, None] = {}
     for buffer in sorted(temporary, key=lambda buffer: -buffer.size):
-        for intervals in held[bisect_left(sizes, buffer.size) :]:
-            if _placed(buffer, intervals, over):
-                break
-        else:
+        if not any(_placed(buffer, held[result], over) for result in places(buffer)):
             rest[buffer] = None
     return rest
 

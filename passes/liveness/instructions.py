@@ -11,18 +11,21 @@ Most equations are one instruction. What differs:
   as [batch, spatial, features] and kernels as [spatial, in, out]. What stands in another order is copied;
 - a transpose is a part of the matrix products that read it, and of one whose only user it is;
 - a division by a constant or a square root is a product, a product with a converted boolean a selection;
+- a running combination is lowered to rounds;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.convolution import Convolution
+from rematc.ir.ops.cumulative import Cumulative, LinearRecurrence
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import Elementwise
 from rematc.ir.ops.indexing import Gather
@@ -60,6 +63,8 @@ _EXPENSIVE = frozenset(
 #: Elementwise ops of other families.
 _ELEMENTWISE = frozenset(("select", "compare", "convert", "is_finite", "clamp"))
 
+#: A running combination is lowered to rounds that are a quarter as long, down to one of so many elements.
+_RUN, _WHOLE_RUN = 4, 8
 #: The type of what has no result.
 _NOTHING = TensorType(BOOL, ())
 
@@ -133,7 +138,7 @@ class Program:
         self.instructions: list[Instruction] = []
         self._inside = inside
         self._of: dict[Value, Instruction] = {}
-        self._reordered: dict[tuple[object, ...], Instruction] = {}
+        self._reorderings: dict[tuple[object, ...], Instruction] = {}
         self._folded = _folded_transposes(graph)
         kept = len(graph.params) if loop is None else loop.consts + loop.carry
         for index, value in enumerate(graph.params):
@@ -179,7 +184,7 @@ class Program:
             case Transpose() if eqn.operands[0] in self._folded:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
             case DotGeneral() as op:
-                self._of[eqn.results[0]] = self._multiply(op, operands, eqn.results[0].type)
+                self._of[eqn.results[0]] = self._multiply(op, eqn, operands)
             case Convolution() as op:
                 self._convolve(op, eqn, operands)
             case op if len(eqn.results) == 1:
@@ -192,6 +197,8 @@ class Program:
         op, type = eqn.op, eqn.results[0].type
         if isinstance(op, Reduction):
             return self._add(Kind.REDUCTION, op.name, operands, type)
+        if isinstance(op, (Cumulative, LinearRecurrence)):
+            return self._accumulate(op.dimension, operands, type)
         if not (op.is_fusible or isinstance(op, Gather)):
             opaque = self._add(Kind.OPAQUE, op.name, operands, type)
             opaque.inside = self._inside(eqn)
@@ -202,6 +209,18 @@ class Program:
         loop.is_elementwise = isinstance(op, Elementwise) or op.name in _ELEMENTWISE
         loop.is_expensive = op.name in _EXPENSIVE and not (op.name == "divide" and _is_cheap_divisor(operands[1]))
         return loop
+
+    def _accumulate(self, dimension: int, operands: list[Instruction], type: TensorType) -> Instruction:
+        """A running combination, as it is lowered: rounds, each a quarter as long, and back."""
+        rounds = [operands]
+        while type.shape[dimension] > _WHOLE_RUN and rounds[-1][0].type.shape[dimension] > _WHOLE_RUN:
+            length = -(-rounds[-1][0].type.shape[dimension] // _RUN)
+            shorter = type.with_shape((*type.shape[:dimension], length, *type.shape[dimension + 1 :]))
+            rounds.append([self._add(Kind.OPAQUE, "round", rounds[-1], shorter)])
+        found = [self._add(Kind.OPAQUE, "round", rounds[-1], rounds[-1][0].type)] if len(rounds) > 1 else []
+        for longer in reversed(rounds[1:-1]):
+            found = [self._add(Kind.OPAQUE, "round", [*found, *longer], longer[0].type)]
+        return self._add(Kind.OPAQUE, "round", [*found, *operands], type)
 
     def _several(self, eqn: Equation, operands: list[Instruction]) -> None:
         """An equation with several results, or none."""
@@ -216,21 +235,34 @@ class Program:
         if isinstance(eqn.op, Scan) and index < eqn.op.carry:
             result.replaces = operands[eqn.op.consts + index]
 
-    def _multiply(self, op: DotGeneral, operands: list[Instruction], type: TensorType) -> Instruction:
+    def _multiply(self, op: DotGeneral, eqn: Equation, operands: list[Instruction]) -> Instruction:
         """A matrix product, of one free dimension of each operand: its result is reshaped if there are more."""
         arranged = [self._arranged(op, side, operand) for side, operand in enumerate(operands)]
-        product = self._add(Kind.PRODUCT, op.name, arranged, type)
+        type = eqn.results[0].type
+        if eqn.results[0] in self._folded:
+            arranged.reverse()
         free = [x.type.rank - len(op.contract[side]) - len(op.batch[side]) for side, x in enumerate(operands)]
-        return self._add(Kind.BITCAST, "bitcast", [product], type) if max(free) > 1 else product
+        if max(free) <= 1:
+            return self._add(Kind.PRODUCT, op.name, arranged, type)
+        batch = len(op.batch[0])
+        shape = type.shape
+        parts = (shape[batch : batch + free[0]], shape[batch + free[0] :])
+        flat = type.with_shape((*shape[:batch], *[math.prod(part) for part in parts]))
+        return self._add(Kind.BITCAST, "bitcast", [self._add(Kind.PRODUCT, op.name, arranged, flat)], type)
 
     def _arranged(self, op: DotGeneral, side: int, operand: Instruction) -> Instruction:
+        """An operand as the product takes it: batch dimensions, and one free and one contracted dimension."""
         batch, contract = op.batch[side], op.contract[side]
         if operand.name == "transpose" and operand.type.rank == 2 and not batch:
             return operand.operands[0]
         free = [d for d in range(operand.type.rank) if d not in batch and d not in contract]
         if len(free) <= 1 and len(contract) == 1 and batch == tuple(range(len(batch))):
             return operand
-        return self._in_order(operand, (*batch, *free, *contract) if side == 0 else (*batch, *contract, *free))
+        first, second = (free, contract) if side == 0 else (contract, free)
+        shape = operand.type.shape
+        flat = (*[shape[d] for d in batch], math.prod(shape[d] for d in first), math.prod(shape[d] for d in second))
+        moved = [d for d in (*batch, *first, *second) if shape[d] > 1]
+        return self._reordered(operand, () if moved == sorted(moved) else tuple(moved), flat)
 
     def _convolve(self, op: Convolution, eqn: Equation, operands: list[Instruction]) -> None:
         spatial = range(len(op.window_strides))
@@ -238,28 +270,20 @@ class Program:
         kernel = (len(spatial) + 1, len(spatial), *spatial)
         found = (op.dimensions.input, op.dimensions.kernel)
         arranged = [
-            operand if order == direct else self._copied(operand, tuple(order))
+            operand if order == direct else self._reordered(operand, order, tuple(operand.type.shape[d] for d in order))
             for operand, order, direct in zip(operands, found, (image, kernel), strict=True)
         ]
         result = self._add(Kind.PRODUCT, op.name, arranged, eqn.results[0].type)
-        order = tuple(op.dimensions.output)
-        self._of[eqn.results[0]] = result if order == image else self._copied(result, order)
+        order = op.dimensions.output
+        self._of[eqn.results[0]] = result if order == image else self._reordered(result, order, result.type.shape)
 
-    def _in_order(self, operand: Instruction, order: Sequence[int]) -> Instruction:
-        """An operand with its dimensions in another order; those of one element change nothing."""
-        moved = [d for d in order if operand.type.shape[d] > 1]
-        if moved != sorted(moved):
-            return self._copied(operand, tuple(moved))
-        return self._shared(Kind.BITCAST, "bitcast", operand, ())
-
-    def _copied(self, operand: Instruction, order: tuple[int, ...]) -> Instruction:
-        return self._shared(Kind.LOOP, "copy", operand, order)
-
-    def _shared(self, kind: Kind, name: str, operand: Instruction, order: tuple[int, ...]) -> Instruction:
-        key = (operand, name, order)
-        if key not in self._reordered:
-            self._reordered[key] = self._add(kind, name, [operand], operand.type)
-        return self._reordered[key]
+    def _reordered(self, operand: Instruction, order: tuple[int, ...], shape: tuple[int, ...]) -> Instruction:
+        """An operand with its dimensions in another order, or in the same (), and another shape: once for all users."""
+        key = (operand, order, shape)
+        if key not in self._reorderings:
+            kind, name = (Kind.LOOP, "copy") if order else (Kind.BITCAST, "bitcast")
+            self._reorderings[key] = self._add(kind, name, [operand], operand.type.with_shape(shape))
+        return self._reorderings[key]
 
 
 def _folded_transposes(graph: Graph) -> set[Value]:

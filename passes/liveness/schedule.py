@@ -3,12 +3,15 @@
 Before:  kernels a(x), b(x), c(b), d(a, c) and what they read
 After:   a, b, c, d: each in turn makes those ready whose last operand it is, and they run first come, first served
 
-XLA does not wait with what is ready (`BFScheduler`: so that kernels run at the same time). What becomes ready together
-runs in the order of a depth-first walk from the results over the operands.
+XLA does not wait with what is ready (`BFScheduler`: so that kernels run at the same time). What one kernel makes ready
+runs in the order of that kernel's users: at first that of a walk from the results over the operands, depth first; then
+each kernel, the last one first, takes its parts and becomes a user of what they read, and where a user is taken out
+because all kernels have it, the last one takes its place.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,18 +47,16 @@ def schedule(program: Program) -> Schedule:
         for instruction in program.instructions
         if (instruction.is_written or instruction.kind is Kind.SOURCE) and instruction.name != "constant"
     ]
+    rank = _depth_first(program)
+    users = {x: _Users(sorted(x.users, key=lambda u: rank.get(u, len(rank)))) for x in program.instructions}
     replaceable: dict[Instruction, list[Instruction]] = {}
     waiting: dict[Instruction, int] = {}
-    readers: dict[Instruction, list[Instruction]] = {kernel: [] for kernel in kernels}
-    for kernel in kernels:
-        read = _read(kernel)
+    # Libraries take theirs first, and what is computed last comes first.
+    for kernel in sorted(kernels, key=lambda kernel: (kernel.group is None, -rank.get(kernel, -1))):
+        read = _take_parts(kernel, users, rank)
         waiting[kernel] = len(read)
         replaceable[kernel] = [source for source, is_direct in read.items() if is_direct and kernel.is_elementwise]
-        for source in read:
-            readers[source].append(kernel)
-    rank = _depth_first(program)
-    for found in readers.values():
-        found.sort(key=lambda kernel: rank.get(kernel, len(rank)))
+    readers = {kernel: [user for user in users[kernel].order if user in waiting] for kernel in kernels}
     order = _by_readiness(kernels, readers, waiting)
     time = {kernel: index for index, kernel in enumerate(order)}
     last_read: dict[Instruction, int] = {}
@@ -73,20 +74,61 @@ def owner_of(instruction: Instruction) -> Instruction:
     return instruction
 
 
-def _read(kernel: Instruction) -> dict[Instruction, bool]:
-    """What a kernel reads from memory, and whether only at the place that it writes."""
+class _Users:
+    """The users of an instruction in XLA's order: where one is taken out, the last one takes its place."""
+
+    __slots__ = ("_places", "order")
+
+    def __init__(self, order: list[Instruction]) -> None:
+        self.order = list(order)
+        self._places = {user: place for place, user in enumerate(order)}
+
+    def add(self, user: Instruction) -> None:
+        if user not in self._places:
+            self._places[user] = len(self.order)
+            self.order.append(user)
+
+    def remove(self, user: Instruction) -> None:
+        if user in self._places:
+            place, last = self._places.pop(user), self.order.pop()
+            if last is not user:
+                self.order[place] = last
+                self._places[last] = place
+
+
+def _take_parts(
+    kernel: Instruction, users: dict[Instruction, _Users], rank: dict[Instruction, int]
+) -> dict[Instruction, bool]:
+    """What a kernel reads from memory, and whether only at the place that it writes.
+
+    The kernel takes its parts, the last one first; it becomes a user of what they read, and they are users no more when
+    all kernels have them.
+    """
     found: dict[Instruction, bool] = {}
     inside = {kernel}
-    ways = [(operand, kernel) for operand in reversed(kernel.operands)]
-    while ways:
-        operand, user = ways.pop()
-        if operand.name == "constant":
-            continue
-        if not _is_part(operand, user, kernel):
-            found[operand] = found.get(operand, True) and (user is kernel or user.is_direct)
-        elif operand not in inside and len(inside) < _LARGEST_KERNEL:
-            inside.add(operand)
-            ways.extend((further, operand) for further in reversed(operand.operands))
+    parts: list[tuple[int, int, Instruction]] = []
+
+    def read(user: Instruction) -> None:
+        for operand in dict.fromkeys(user.operands):
+            if operand.name == "constant":
+                continue
+            if not _is_part(operand, user, kernel):
+                found[operand] = found.get(operand, True) and (user is kernel or user.is_direct)
+            elif operand not in inside and len(inside) < _LARGEST_KERNEL:
+                inside.add(operand)
+                heapq.heappush(parts, (-rank.get(operand, -1), operand.index, operand))
+
+    read(kernel)
+    while parts:
+        part = heapq.heappop(parts)[-1]
+        operands = dict.fromkeys(part.operands)
+        for operand in operands:
+            users[operand].add(kernel)
+        users[part].remove(kernel)
+        if not users[part].order:
+            for operand in operands:
+                users[operand].remove(part)
+        read(part)
     return found
 
 
