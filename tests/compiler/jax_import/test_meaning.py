@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
         (INTEGERS,),
     ),
     "sign of unsigned integers": (lax.sign, (np.array([0, 3], np.uint8),)),
+    "sign of complex numbers": (lax.sign, (PAIR[1],)),
     "bits of floats": (lambda x: lax.bitcast_convert_type(x, jnp.int32), (V,)),
     "bits of wider numbers": (lambda x: lax.bitcast_convert_type(x, jnp.uint8), (V,)),
     "complex to real": (lambda x: lax.convert_element_type(x, np.float32), (PAIR[1],)),
