@@ -32,7 +32,10 @@ from typing import Any
 
 from suite_report import HERE, ROOT, Section, write_section
 
-SECTION = Section("JAX harnesses", Path(__file__).name, HERE / "jax_harnesses_expected.toml", required_share=0.98)
+#: Versions of jax with a section of their own in the report, each from where it begins; the first holds before, too.
+VERSIONS = ("0.10", "0.12")
+EXPECTED = HERE / "jax_harnesses_expected.toml"
+REQUIRED_VALUES = 0.98
 #: What an outcome says where everything agrees, and where there is nothing to compare.
 PASSED, NONE = "passed", "none"
 #: How many of the differentiable cases must agree in their gradient.
@@ -133,10 +136,15 @@ def listed_names(*, x64: bool) -> list[tuple[str, str]]:
 
 
 def listed(table: Mapping[str, Any], heading: str, names: Sequence[str]) -> dict[str, str]:
-    """The reason for each case under a heading; entries are patterns of names, some only for jax `before` a version."""
+    """The reason for each case under a heading; entries are patterns of names.
+
+    Some hold for jax `before` a version alone, or `since` one.
+    """
     found: dict[str, str] = {}
     for entry in table.get(heading, []):
         if "before" in entry and _numbers(version("jax")) >= _numbers(entry["before"]):
+            continue
+        if "since" in entry and _numbers(version("jax")) < _numbers(entry["since"]):
             continue
         for pattern in entry["cases"]:
             found.update(dict.fromkeys(fnmatch.filter(names, pattern), entry["reason"]))
@@ -147,13 +155,19 @@ def _numbers(spelled: str) -> tuple[int, ...]:
     return tuple([int(part) for part in spelled.split(".")[:2]])
 
 
+def section() -> Section:
+    """The part of the report for the jax that is installed."""
+    begun = [one for one in VERSIONS if _numbers(one) <= _numbers(version("jax"))]
+    return Section(f"JAX harnesses, jax {(begun or VERSIONS[:1])[-1]}", Path(__file__).name, EXPECTED, REQUIRED_VALUES)
+
+
 def report(found: Outcomes, table: Mapping[str, Any]) -> tuple[str, list[str], bool]:
     """The report as Markdown, what is not as expected, and whether enough agrees."""
     names = list(found)
     problems: list[str] = []
     shares = []
     lines = [f"{len(found)} harnesses in {len({row['group'] for row in found.values()})} groups.", ""]
-    for kind, required in (("value", SECTION.required_share), ("gradient", REQUIRED_GRADIENTS)):
+    for kind, required in (("value", REQUIRED_VALUES), ("gradient", REQUIRED_GRADIENTS)):
         applicable = {name: row[kind] for name, row in found.items() if not row[kind].startswith(NONE)}
         failing = listed(table, f"failing_{kind}", names)
         passed = sum(outcome == PASSED for outcome in applicable.values())
@@ -224,10 +238,10 @@ def main() -> int:
         if given.again:
             chosen = [index for index in chosen if _differs(found.get(names[index][1]))]
         run(names, chosen, found, given.outcomes, x64=given.x64)
-    text, problems, is_enough = report(found, tomllib.loads(SECTION.expected.read_text()))
+    text, problems, is_enough = report(found, tomllib.loads(EXPECTED.read_text()))
     print(text)
     if given.write:
-        write_section(text, SECTION)
+        write_section(text, section())
     print("\n".join(problems))
     return int((given.check and bool(problems)) or not is_enough)
 
