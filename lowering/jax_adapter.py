@@ -24,6 +24,7 @@ import jaxlib.lapack
 import jaxlib.version
 import numpy as np
 from jax._src import config, debugging, dtypes
+from jax._src.ad_checkpoint import _remat_lowering, remat_p
 from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.callback import _callback_op_sharding, emit_python_callback
 from jax._src.core import trace_state_clean
@@ -32,7 +33,8 @@ from jax._src.lax.lax import _convert_element_type
 from jax._src.random import prng as _prng
 from jax._src.source_info_util import Scope, is_user_filename, register_exclusion
 from jax._src.state.types import TransformedRef
-from jax.extend.core import ClosedJaxpr, Primitive
+from jax.experimental.scheduling_groups import xla_metadata_call
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
@@ -536,6 +538,33 @@ def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:
 def without_remat3() -> Any:
     """A context in which `jax.checkpoint` is the one that JAX has by default."""
     return config.remat3(False)
+
+
+def recompute_apart(primitive: Any, *avals: Any, **params: Any) -> bool:
+    """A policy of `jax.checkpoint`'s that saves nothing, for what is linear already.
+
+    Where XLA drops barriers, what is recomputed under it becomes a function that XLA must not inline.
+    """
+    return False
+
+
+def _lower_checkpoint(ctx: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
+    """JAX's own lowering of `jax.checkpoint`; behind its barrier a call, under `recompute_apart`."""
+    jaxpr = params["jaxpr"]
+    is_kept = params["differentiated"] and params["prevent_cse"] is True and not jaxpr.effects
+    if params["policy"] is not recompute_apart or not is_kept:
+        usual: Sequence[Any] = _remat_lowering(ctx, *operands, **params)
+        return usual
+    # JAX leaves both functions without annotations.
+    barrier: Any = jax.lax.optimization_barrier
+    recomputed: Any = xla_metadata_call(jaxpr_as_fun(closed(jaxpr)), inlineable="false")  # type: ignore[no-untyped-call]
+    apart = mlir.lower_fun(lambda *given: recomputed(*barrier(given)), multiple_results=True)
+    results: Sequence[Any] = apart(ctx, *operands)
+    return results
+
+
+if is_jaxlib_before(0, 12):
+    mlir.register_lowering(remat_p, _lower_checkpoint, platform="cpu")
 
 
 def offloadable(src: str, dst: str) -> Any:

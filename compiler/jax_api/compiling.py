@@ -68,9 +68,8 @@ def jit(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         train_step = rematc.jax.jit(train_step, donate_argnums=0)    # calls rematc.jax.value_and_grad, or checkpoint
 
     It need not be used: without it functions that XLA does not inline keep the recomputation of
-    `rematc.jax.value_and_grad` in its place on CPUs before jaxlib 0.12. That of `jax.checkpoint` and
-    `rematc.jax.checkpoint` is undone there by XLA unless the program is compiled like this. Everywhere else it is
-    `jax.jit`.
+    `rematc.jax.value_and_grad` and `rematc.jax.checkpoint` in its place on CPUs before jaxlib 0.12. That of
+    `jax.checkpoint` is undone there by XLA unless the program is compiled like this. Everywhere else it is `jax.jit`.
 
     Args:
         fun: a JAX function.

@@ -10,6 +10,7 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from rematc.compiler.jax_api.compiling import barrier_strategy
 from rematc.compiler.jax_export.evaluating import (
     evaluate,
     exports,
@@ -84,7 +85,10 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
     def recompute(*operands: Any) -> Sequence[Any]:
         # JAX's newer checkpoint cannot be transposed, and these are linear.
         with jax_adapter.without_remat3():
-            results: Sequence[Any] = jax_checkpoint(run, prevent_cse=prevent_cse)(*operands)
+            is_apart = barrier_strategy() == "call"
+            policy = jax_adapter.recompute_apart if is_apart else None
+            recomputed = jax_checkpoint(run, prevent_cse=prevent_cse, policy=policy)
+            results: Sequence[Any] = recomputed(*operands)
         return results
 
     return recompute
