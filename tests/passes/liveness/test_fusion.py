@@ -1,0 +1,112 @@
+"""Which instructions are written to memory, and which are parts of the kernels that read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rematc.compiler.text import parse
+from rematc.passes.liveness.fusion import fuse
+from rematc.passes.liveness.instructions import Kind, Program
+
+MATRIX = "f32[128,128]"
+ROWS = "f32[128]"
+
+
+def dot(x: str, y: str) -> str:
+    return f"dot_general {x}, {y} {{contract=[[1],[0]], batch=[[],[]]}}"
+
+
+def written(*lines: str) -> list[str]:
+    """The names of what is written, of equations over %x and %w that give matrices unless they say otherwise."""
+    equations = [line if line.startswith("%") else f"%{index}: {MATRIX} = {line}" for index, line in enumerate(lines)]
+    last, _, rest = equations[-1].partition(": ")
+    signature = f"(%x: {MATRIX}, %w: {MATRIX}) -> ({rest.partition(' = ')[0]})"
+    graph = parse("\n".join([f"graph @f{signature} {{", *equations, f"return {last}", "}"]))
+    program = Program(graph, None, lambda eqn: 0)
+    fuse(program)
+    return [instruction.name for instruction in program.instructions if instruction.is_written][:-1]
+
+
+def test_a_chain_of_elementwise_work_is_one_kernel() -> None:
+    assert written("negate %x", "tanh %0", "add %1, %w") == ["add"]
+
+
+def test_what_takes_long_is_not_evaluated_for_two_kernels() -> None:
+    assert written("exponential %x", "add %0, %w", dot("%1", "%w"), "multiply %0, %2") == [
+        *("exponential", "add", "dot_general", "multiply")
+    ]
+
+
+def test_what_takes_long_is_evaluated_once_in_one_kernel() -> None:
+    assert written("exponential %x", "add %0, %w", "multiply %0, %1") == ["multiply"]
+
+
+def test_what_takes_long_is_not_evaluated_once_for_each_repetition() -> None:
+    row = f"%0: {ROWS} = reduce_max %x {{dimensions=[1]}}"
+    spread = "broadcast_in_dim %1 {shape=[128,128], dimensions=[0]}"
+    assert written(row, f"%1: {ROWS} = sine %0", spread, "add %2, %w") == ["reduce_max", "sine", "add"]
+    assert written(row, f"%1: {ROWS} = negate %0", spread, "add %2, %w") == ["reduce_max", "add"]
+
+
+@pytest.mark.parametrize(("divisor", "times"), [("sqrt", 0), ("negate", 1)])
+def test_a_division_by_a_square_root_is_a_product(divisor: str, times: int) -> None:
+    """A product is evaluated twice; a division, which takes long, is written."""
+    row = f"%0: {ROWS} = reduce_max %x {{dimensions=[1]}}"
+    spread = "broadcast_in_dim %1 {shape=[128,128], dimensions=[0]}"
+    kernels = (f"%1: {ROWS} = {divisor} %0", spread, "divide %w, %2", "negate %3", dot("%4", "%w"), "add %5, %3")
+    assert written(row, *kernels).count("divide") == times
+
+
+def test_a_reduction_takes_along_what_only_it_reads() -> None:
+    total = f"%1: {ROWS} = reduce_sum %0 {{dimensions=[1]}}"
+    assert written("multiply %x, %w", total) == ["reduce_sum"]
+    assert written("multiply %x, %w", total, dot("%0", "%w"), f"%3: {ROWS} = reduce_sum %2 {{dimensions=[0]}}")[0] == (
+        "multiply"
+    )
+
+
+def test_a_reduction_takes_along_what_follows_it() -> None:
+    """A product of matrices that only the reduction reads is a part of it, too."""
+    lines = (
+        *(dot("%x", "%w"), f"%1: {ROWS} = reduce_max %0 {{dimensions=[1]}}"),
+        *("broadcast_in_dim %1 {shape=[128,128], dimensions=[0]}", "add %2, %w", "exponential %3"),
+    )
+    assert written(*lines) == ["exponential"]
+
+
+def test_no_library_takes_a_selection_or_integers() -> None:
+    mask = '%0: bool[128,128] = compare %x, %w {direction="LT"}'
+    assert written(mask, "select %0, %x, %w", f"%2: {ROWS} = reduce_sum %1 {{dimensions=[1]}}") == [
+        *("select", "reduce_sum")
+    ]
+
+
+def test_a_barrier_reads_from_memory() -> None:
+    assert written("negate %x", "optimization_barrier %0", "add %1, %w") == ["negate", "barrier", "add"]
+
+
+def shifted_sums(count: int) -> list[str]:
+    """Each the sum of the two shifted parts of the one before."""
+    lines: list[str] = []
+    for index in range(count):
+        width, source = 127 - index, f"%{len(lines) - 1}" if lines else "%x"
+        for start in (0, 1):
+            window = f"{{start=[0,{start}], limit=[128,{width + start}], strides=[1,1]}}"
+            lines.append(f"%{len(lines)}: f32[128,{width}] = slice {source} {window}")
+        lines.append(f"%{len(lines)}: f32[128,{width}] = add %{len(lines) - 2}, %{len(lines) - 1}")
+    return lines
+
+
+def test_code_that_would_stand_too_often_in_a_kernel_is_written() -> None:
+    """A kernel of three such sums has the code of the first one 4 times, of five sums 16 times."""
+    assert written(*shifted_sums(3)) == ["add"]
+    assert written(*shifted_sums(5)).count("add") == 2
+
+
+def test_a_transposed_product_is_the_product_of_the_others() -> None:
+    text = (
+        f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({MATRIX}) {{ %0: {MATRIX} = {dot('%x', '%w')} "
+        f"%1: {MATRIX} = transpose %0 {{permutation=[1,0]}} return %1 }}"
+    )
+    kinds = [instruction.kind for instruction in Program(parse(text), None, lambda eqn: 0).instructions]
+    assert Kind.LOOP not in kinds and kinds.count(Kind.BITCAST) == 1

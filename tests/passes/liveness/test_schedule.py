@@ -1,0 +1,73 @@
+"""The order in which kernels run, and how results lie in memory."""
+
+from __future__ import annotations
+
+from rematc.compiler.text import parse
+from rematc.ir.core import Graph
+from rematc.passes.liveness.fusion import fuse
+from rematc.passes.liveness.instructions import Program
+from rematc.passes.liveness.peak import predicted_peak
+from rematc.passes.liveness.schedule import Schedule, schedule
+
+MATRIX = "f32[128,128]"
+
+
+def scheduled(graph: Graph) -> Schedule:
+    program = Program(graph, None, lambda eqn: 0)
+    fuse(program)
+    return schedule(program)
+
+
+def order(body: str, results: str) -> list[str]:
+    """The kernels of a graph over %x and %w, by name."""
+    types = ", ".join([MATRIX] * len(results.split(",")))
+    graph = parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({types}) {{ {body} return {results} }}")
+    return [kernel.name for kernel in scheduled(graph).order if kernel.name not in ("parameter", "end", "after")]
+
+
+def test_a_kernel_runs_when_the_last_of_what_it_reads_is_there() -> None:
+    """The sine could wait until the last product, but it is ready first."""
+    product = "{contract=[[1],[0]], batch=[[],[]]}"
+    body = (
+        f"%0: {MATRIX} = dot_general %x, %w {product} %1: {MATRIX} = dot_general %0, %w {product}"
+        f"%2: {MATRIX} = sine %x %3: {MATRIX} = dot_general %1, %2 {product}"
+    )
+    assert sorted(order(body, "%3")[:2]) == ["dot_general", "sine"]
+
+
+def test_what_follows_a_barrier_waits_for_all_of_it() -> None:
+    body = (
+        f"%0: {MATRIX} = tanh %x %1: {MATRIX} = exponential %w %2: {MATRIX}, %3: {MATRIX} = optimization_barrier %0, %1"
+        f" %4: {MATRIX} = sine %2"
+    )
+    assert order(body, "%4, %3") == ["tanh", "exponential", "barrier", "sine"]
+
+
+def test_what_is_ready_together_runs_in_the_order_of_the_results() -> None:
+    body = f"%0: {MATRIX} = tanh %x %1: {MATRIX} = sine %0 %2: {MATRIX} = exponential %0"
+    assert order(body, "%1, %2") == ["tanh", "sine", "exponential"]
+    assert order(body, "%2, %1") == ["tanh", "exponential", "sine"]
+
+
+def test_every_kernel_runs_once_after_what_it_reads() -> None:
+    """Of a chain in which each sum reads the two before it, some written and some repeated."""
+    lines = [f"%0: {MATRIX} = tanh %x", f"%1: {MATRIX} = add %0, %w"]
+    lines += [f"%{n}: {MATRIX} = {'add' if n % 3 else 'power'} %{n - 1}, %{n - 2}" for n in range(2, 40)]
+    graph = parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({MATRIX}) {{ {' '.join(lines)} return %39 }}")
+    found = scheduled(graph)
+    assert len(set(found.order)) == len(found.order) == len(found.time)
+    for kernel in found.order:
+        assert all(found.time[operand] < found.time[kernel] for operand in kernel.operands if operand.is_written)
+
+
+def test_temporaries_go_into_the_buffers_of_larger_results() -> None:
+    """One of two matrices lies in the result that is written last, unless that is smaller."""
+
+    def peak(result: str, last: str) -> int:
+        product = "{contract=[[1],[0]], batch=[[],[]]}"
+        body = f"%0: {MATRIX} = tanh %x %1: {MATRIX} = dot_general %0, %w {product} %2: {result} = {last}"
+        return predicted_peak(parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({result}) {{ {body} return %2 }}"))
+
+    assert peak(MATRIX, "dot_general %1, %w {contract=[[1],[0]], batch=[[],[]]}") == 4 * 128**2
+    assert peak("f32[256,128]", "concatenate %1, %w {dimension=0}") == 4 * 128**2
+    assert peak("bf16[128,128]", "convert %1 {dtype=bf16}") == 2 * 4 * 128**2
