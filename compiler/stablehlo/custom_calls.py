@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from rematc.compiler.stablehlo.chlo import SAME, greatest
 from rematc.ir.core import OPS, Graph, Value
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.structural import ToMemory
+from rematc.lowering.writer import CALLBACK
 
 _NAME = "stablehlo.custom_call"
 #: Calls by which a program tells XLA about its arguments' layout: identities.
@@ -26,6 +28,8 @@ _FIELDS = (
 _SHARDINGS = ("sdy.", "mhlo.sharding")
 #: How calls are named that stand for a CHLO operation, where StableHLO was written for readers that have none.
 _CHLO = "mhlo."
+#: Calls of Python, by JAX and by XLA's own clients.
+_PYTHON = re.compile(r"xla_\w*python_\w+_callback$")
 _OF_DEVICES = ("SPMDFullToShardShape", "SPMDShardToFullShape")
 
 
@@ -49,7 +53,7 @@ def custom_call(block: Block, operation: Any) -> Sequence[Value]:
             f"of '{target}' cannot be imported: it is one program for each device; import the program before it is "
             "partitioned",
         )
-    if "callback" in target:
+    if target == CALLBACK or _PYTHON.match(target):
         block.fail(
             operation,
             f"of '{target}' cannot be imported: it calls a Python function of the process that wrote the text; call it "

@@ -480,6 +480,11 @@ def test_any_other_call_is_kept_as_it_stands() -> None:
     )
 
 
+def test_a_function_of_a_library_may_be_called_a_callback() -> None:
+    call = "%0 = stablehlo.custom_call @my_callback(%x) : (tensor<2xf32>) -> tensor<2xf32>\nreturn %0 : tensor<2xf32>"
+    assert [eqn.op.name for eqn in rematc.from_stablehlo(module(call)).equations] == ["custom_call"]
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_name_the_line(name: str) -> None:
     text, message = ERRORS[name]
