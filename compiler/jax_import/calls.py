@@ -30,9 +30,9 @@ def call(block: Block, eqn: Any) -> Sequence[Value]:
     return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn))
 
 
-@imports("composite", keys=True)
+@imports("composite", "compute_on", "xla_metadata_call", keys=True)
 def composite(block: Block, eqn: Any) -> Sequence[Value]:
-    """The equations of what it is made of."""
+    """The equations of what it is made of: where it is computed, and what XLA is told of it, changes no value."""
     jaxpr = eqn.params["jaxpr"]
     return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn))
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.scheduling_groups import xla_metadata_call
 
 import rematc
 from rematc.ir.errors import CompileError
@@ -252,3 +253,9 @@ def test_a_block_with_64_bit_types_is_a_part_of_the_signature() -> None:
         assert function(x).dtype == outer(x).dtype == np.float32
         with jax.enable_x64(True):
             assert function(x).dtype == outer(x).dtype == np.float64
+
+
+def test_what_xla_is_told_of_a_function_is_no_part_of_its_value() -> None:
+    told: Any = xla_metadata_call(inlineable="false")  # type: ignore[no-untyped-call]  # left unannotated
+    step: Any = rematc.value_and_grad(from_jax(told(lambda x: jnp.sin(x) * 2)))
+    np.testing.assert_allclose(step(np.float32(0.5)), (2 * np.sin(0.5), 2 * np.cos(0.5)), rtol=1e-6)
