@@ -27,13 +27,15 @@ class Kernel:
         target: its name.
         attributes: their names, and their values as MLIR prints them.
         column_major: whether it takes and gives matrices column by column.
-        overwrites: whether its first result takes the memory of its first operand.
+        overwrites: whether its first result takes the memory of an operand.
+        overwritten: of which one.
     """
 
     target: str
     attributes: Mapping[str, str] = field(default_factory=dict)
     column_major: bool = True
     overwrites: bool = True
+    overwritten: int = 0
 
 
 def call_kernel(
@@ -46,7 +48,7 @@ def call_kernel(
     indices = "" if len(results) == 1 else "0"
     alias = (
         "output_operand_aliases = [#stablehlo.output_operand_alias<"
-        f"output_tuple_indices = [{indices}], operand_index = 0, operand_tuple_indices = []>], "
+        f"output_tuple_indices = [{indices}], operand_index = {kernel.overwritten}, operand_tuple_indices = []>], "
     )
     attributes = (
         f"api_version = 4 : i32, backend_config = {{{config}}}, operand_layouts = [{layouts[0]}], "

@@ -9,11 +9,13 @@ import jax
 import pytest
 from jax import lax
 
+from rematc.ir.builder import Builder
 from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
-from rematc.ir.types import C64, C128, F32, F64, DType, TensorType
+from rematc.ir.ops.triangular import TRANSPOSES, Cholesky, TriangularSolve
+from rematc.ir.types import BF16, C64, C128, F16, F32, F64, DType, TensorType
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.validation import mlir_context, parse
 from tests.support.samples import graph_of
@@ -76,6 +78,7 @@ ON_CPU: dict[str, tuple[Op, Callable[..., Any], tuple[int, ...]]] = {
         (2, 4, 3),
     ),
     "eig": (Eig(), lambda a: lax.linalg.eig(a, compute_left_eigenvectors=False), (2, 3, 3)),
+    "cholesky": (Cholesky(True), lambda a: lax.linalg.cholesky(a, symmetrize_input=False), (2, 3, 3)),
     "eigenvalues": (
         Eig(vectors=False),
         lambda a: lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False),
@@ -101,6 +104,41 @@ def test_cpus_get_the_calls_that_jax_makes(name: str, dtype: DType) -> None:
     op, function, shape = {**CASES, **ON_CPU}[name]
     type = TensorType(dtype, shape)
     assert calls(stablehlo_text(graph_of(op, [type]))) == calls(in_jax(function, type, "cpu"))
+
+
+@pytest.mark.parametrize("dtype", [F32, C128], ids=str)
+@pytest.mark.parametrize("left_side", [True, False])
+@pytest.mark.parametrize("transpose_a", TRANSPOSES)
+def test_triangular_systems_get_the_calls_that_jax_makes(transpose_a: str, left_side: bool, dtype: DType) -> None:
+    type = TensorType(dtype, (2, 3, 3))
+
+    def in_jax_s(a: Any) -> Any:
+        options = {"transpose_a": transpose_a != "NO_TRANSPOSE", "conjugate_a": transpose_a == "ADJOINT"}
+        return lax.linalg.triangular_solve(a, a, left_side=left_side, lower=True, unit_diagonal=True, **options)
+
+    def solving(platform: str) -> str:
+        b = Builder("solving")
+        a = b.parameter(type)
+        return stablehlo_text(
+            b.build(*b.emit(TriangularSolve(left_side, True, True, transpose_a), a, a)), platform=platform
+        )
+
+    found = calls(solving("cpu"))
+    assert len(found) == 1
+    assert found == calls(in_jax(in_jax_s, type, "cpu"))
+    assert calls(solving("cuda")) == []
+    assert "stablehlo.triangular_solve" in solving("tpu")
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_narrow_types_and_other_platforms_have_no_kernel_of_lapack(dtype: DType) -> None:
+    for graph, platform in (
+        (graph_of(Cholesky(True), [TensorType(dtype, (3, 3))]), "cpu"),
+        (graph_of(Cholesky(True), [TensorType(F32, (3, 3))]), "tpu"),
+    ):
+        text = stablehlo_text(graph, platform=platform)
+        assert calls(text) == []
+        assert "stablehlo.cholesky" in text
 
 
 @pytest.mark.parametrize("op", [Lu(), Qr(True), Eigh(), Eig(), Svd()], ids=lambda op: op.name)
