@@ -88,9 +88,11 @@ def _may_be_written_over(buffers: list[Buffer], order: Schedule) -> dict[Buffer,
     found: dict[Buffer, list[Buffer]] = {}
     for buffer in buffers:
         owner = buffer.owner
-        operands = order.replaceable[owner] if owner.replaces is None else [owner.replaces]
-        lasts = [of[owner_of(operand)] for operand in operands if owner_of(operand) in of]
-        found[buffer] = [last for last in lasts if last.end == buffer.begin and _is_alike(last.owner, owner)]
+        # XLA does not see through barriers and reshapes here: only what wrote a buffer hands it on.
+        lasts = order.replaceable[owner] if owner.replaces is None else [owner_of(owner.replaces)]
+        lasts = [last for last in lasts if last.name != "part"]
+        ends = [of[last] for last in lasts if last in of and _is_alike(last, owner)]
+        found[buffer] = [last for last in ends if last.end == buffer.begin]
     return found
 
 
