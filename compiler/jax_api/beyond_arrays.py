@@ -17,6 +17,7 @@ from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy
 from rematc.lowering import jax_adapter
 from rematc.passes.aliases import find_aliases
 
+_partition: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
 #: Primitives whose derivative is no graph's.
 _PRIMITIVES = {
     "shard_map": "it maps over devices (shard_map)",
@@ -70,7 +71,7 @@ def _why_values(avals: Iterable[Any]) -> str:
     for aval in avals:
         if not _is_array(aval):
             return "it has values that are no arrays"
-        if any(entry is not None for entry in aval.sharding.spec):
+        if aval.sharding.spec != _partition(*(None,) * len(aval.shape)):
             return "its types say how they lie over devices (axes of type Explicit)"
     return ""
 

@@ -236,9 +236,12 @@ class _RegionOfJax:
         if segments:
             raise CompileError(f"checkpoint cannot cut '{function_name(fun)}' into segments: {reason}", user_location())
 
+        # What is remembered holds no arrays of one call.
+        rest = replace(arguments, arrays=())
+
         @functools.wraps(fun, updated=())
         def flat(*arrays: Any) -> Any:
-            return arguments.call(fun, arrays)
+            return rest.call(fun, arrays)
 
         chosen = policy.jax if policy.ours is None else as_jax_policy(policy.ours)
         return _RegionOfJax(jax_checkpoint(flat, policy=chosen, prevent_cse=prevent_cse), is_lasting)

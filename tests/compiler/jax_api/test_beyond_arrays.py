@@ -104,6 +104,12 @@ def test_what_is_printed_is_printed_as_often_as_by_jax(capfd: pytest.CaptureFixt
     assert printed(rjax.checkpoint) == printed(jax.checkpoint) != ""
 
 
+def test_what_is_remembered_holds_no_values_of_a_call() -> None:
+    function = rjax.checkpoint(over_devices(jnp.sin))
+    with jax.checking_leaks():
+        np.testing.assert_allclose(jax.jit(lambda x: function(x) + 1)(X), jnp.sin(X) + 1, rtol=1e-6)
+
+
 def test_sums_over_devices_of_a_rule_keep_their_types() -> None:
     @jax.custom_vjp
     def summed(x: Any) -> Any:
