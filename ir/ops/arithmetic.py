@@ -141,7 +141,7 @@ class Multiply(Binary):
 @register
 @dataclass(frozen=True, slots=True)
 class Divide(Binary):
-    """x / y; on integers, the quotient rounded towards zero. Linear in x: d(x/y) = dx/y - (dy/y)/y x."""
+    """x / y; on integers, the quotient rounded towards zero. Linear in x: d(x/y) = dx/y - z dy/y."""
 
     name = "divide"
 
@@ -155,9 +155,8 @@ class Divide(Binary):
         return b.divide(t, y)
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        # The tangent first: what it meets is x and y, and not one more value to save that follows from them. With the
-        # quotient in place of x, XLA holds it twice where others read it in another shape, as after a softmax.
-        return b.negate(b.multiply(b.divide(b.divide(t, y), y), x))
+        # The tangent first: what it meets is y and z, and not one more value to save that follows from them.
+        return b.negate(b.multiply(b.divide(t, y), z))
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         (ct,), (_, y) = cts, operands

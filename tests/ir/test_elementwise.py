@@ -136,11 +136,6 @@ def test_the_derivative_needs_the_result_alone(op: Op) -> None:
     assert not needs_operand(*residuals(op, F32, 1))
 
 
-def test_the_derivative_of_a_quotient_reads_its_operands_alone() -> None:
-    graph, read = residuals(Divide(), F32, 2)
-    assert read == set(graph.params[:2])
-
-
 def test_the_derivative_of_tanh_shares_no_sum_with_the_function() -> None:
     """1 + tanh x stands in a gelu: as a factor of the derivative it would be held until then."""
     graph, read = residuals(Tanh(), F32, 1)
