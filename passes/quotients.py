@@ -14,7 +14,13 @@ from collections.abc import Sequence
 
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.arithmetic import Divide, Multiply
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import BroadcastInDim
+
+
+def _reshaped(eqn: Equation) -> set[Value]:
+    """What XLA reads in another shape: of a product it drops the dimensions of one element."""
+    return {value for value in eqn.operands if 1 in value.type.shape} if isinstance(eqn.op, DotGeneral) else set()
 
 
 def reading_dividends(graph: Graph, is_unknown: Sequence[bool]) -> Graph:
@@ -30,7 +36,8 @@ def reading_dividends(graph: Graph, is_unknown: Sequence[bool]) -> Graph:
             elif isinstance(eqn.op, BroadcastInDim):
                 repeated[eqn.results[0]] = eqn.operands[0]
         else:
-            reads.update(value for value in dict.fromkeys(eqn.operands) if value not in unknown)
+            apart = _reshaped(eqn)
+            reads.update(value for value in dict.fromkeys(eqn.operands) if value not in unknown and value not in apart)
             unknown.update(eqn.results)
 
     def is_read(value: Value) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rematc.compiler.text import parse
-from rematc.passes.linearize import vjp
+from rematc.passes.linearize import linearize, vjp
 
 #: What follows the quotient %2 = e^x / y, and which equations give the computed residuals.
 CASES = {
@@ -35,3 +35,20 @@ def test_an_operand_that_nobody_else_reads_is_no_residual() -> None:
     )
     found = [row.source.op.name for row in vjp(graph, [True, True]).residuals if row.source is not None]
     assert sorted(found) == ["divide", "exponential"]
+
+
+def test_a_product_with_a_dimension_of_one_reads_the_quotient_in_another_shape() -> None:
+    """XLA drops the dimension and would hold both shapes: only the product reads the quotient."""
+    for shape, readers in (("1,4", 1), ("2,2", 2)):
+        graph = parse(
+            f"graph @f(%x: f64[{shape}], %y: f64[{shape}], %w: f64[{shape}]) -> (f64[]) {{"
+            f" %0: f64[{shape}] = exponential %x %1: f64[{shape}] = divide %0, %y"
+            " %2: f64[] = dot_general %1, %w {contract=[[0,1],[0,1]], batch=[[],[]]} return %2 }"
+        )
+        linear = linearize(graph, [True] * 3)
+        (quotient,) = [
+            param
+            for param, row in zip(linear.linear.params, linear.residuals, strict=False)
+            if row.source is not None and row.source.op.name == "divide"
+        ]
+        assert sum(quotient in eqn.operands for eqn in linear.linear.equations) == readers
