@@ -11,6 +11,8 @@ from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.types import DType
+from rematc.lowering import jax_adapter
+from rematc.lowering.ops.convolution import cpu_dimensions, permutation_between
 
 
 def _precision(name: str) -> Any:
@@ -37,11 +39,18 @@ def dot_general(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 @exports(Convolution)
 def convolution(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`lax.conv_general_dilated`, which turns no kernel around: it is turned before."""
+    """`lax.conv_general_dilated`, which turns no kernel around: it is turned before.
+
+    What is exported may become part of a loop or a function, where XLA:CPU is fast with one order of dimensions only.
+    """
     op = eqn.op
     assert isinstance(op, Convolution)
     x, kernel = operands
     dimensions = op.dimensions
+    if jax_adapter.default_platform() == "cpu":
+        dimensions = cpu_dimensions(len(op.window_strides))
+        x = lax.transpose(x, permutation_between(op.dimensions.input, dimensions.input))
+        kernel = lax.transpose(kernel, permutation_between(op.dimensions.kernel, dimensions.kernel))
     turned = [d for d, is_set in zip(dimensions.kernel[2:], op.window_reversal, strict=True) if is_set]
     result = lax.conv_general_dilated(
         x,
@@ -56,7 +65,7 @@ def convolution(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         precision=_precision(op.precision),
         preferred_element_type=_dtype(op.result_dtype),
     )
-    return (result,)
+    return (lax.transpose(result, permutation_between(dimensions.output, op.dimensions.output)),)
 
 
 @exports(Fft)

@@ -23,7 +23,7 @@ def convolution(w: Writer, eqn: Equation) -> None:
     assert isinstance(op, Convolution)
     (result,) = eqn.results
     names, types = [w.name(value) for value in eqn.operands], [value.type for value in eqn.operands]
-    fast = _fast_dimensions(len(op.window_strides))
+    fast = cpu_dimensions(len(op.window_strides))
     is_slow = w.is_inside and op.dimensions != fast
     w.is_tuned |= is_slow
     if not is_slow or w.platform != "cpu":
@@ -31,9 +31,9 @@ def convolution(w: Writer, eqn: Equation) -> None:
         w.line(f"{w.define(result)} = {text}", eqn.loc)
         return
     turns = (
-        _permutation(op.dimensions.input, fast.input),
-        _permutation(op.dimensions.kernel, fast.kernel),
-        _permutation(op.dimensions.output, fast.output),
+        permutation_between(op.dimensions.input, fast.input),
+        permutation_between(op.dimensions.kernel, fast.kernel),
+        permutation_between(op.dimensions.output, fast.output),
     )
     for index, permutation in enumerate(turns[:2]):
         turned, text = _transpose(w, names[index], types[index], permutation)
@@ -42,18 +42,18 @@ def convolution(w: Writer, eqn: Equation) -> None:
     inside = _turned(result.type, turns[2])
     name, text = w.fresh(), _convolution(w, op, fast, names, types, inside)
     w.line(f"{name} = {text}", eqn.loc)
-    _, text = _transpose(w, name, inside, _permutation(fast.output, op.dimensions.output))
+    _, text = _transpose(w, name, inside, permutation_between(fast.output, op.dimensions.output))
     w.line(f"{w.define(result)} = {text}", eqn.loc)
 
 
-def _fast_dimensions(spatial: int) -> ConvolutionDimensions:
-    """The order that XLA:CPU has a kernel for."""
+def cpu_dimensions(spatial: int) -> ConvolutionDimensions:
+    """The order of dimensions that XLA:CPU has a fast kernel for, with so many spatial ones."""
     data = (0, spatial + 1, *range(1, spatial + 1))
     return ConvolutionDimensions(data, (spatial + 1, spatial, *range(spatial)), data)
 
 
-def _permutation(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
-    """Of a transpose: the dimensions that play the roles are those of `before`, and then those of `after`."""
+def permutation_between(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
+    """The permutation of the transpose after which those of `after` play the roles of the dimensions `before`."""
     source = dict(zip(after, before, strict=True))
     return tuple([source[place] for place in range(len(after))])
 
