@@ -170,7 +170,11 @@ def test_programs_print_once_under_a_derivative(capsys: pytest.CaptureFixture[st
 def test_convolutions_have_the_order_of_dimensions_that_the_cpu_is_fast_with_in_functions() -> None:
     """Channels stand in front in the function that is imported."""
     image, kernel = np.ones((1, 1, 8, 8), np.float32), np.full((1, 1, 3, 3), 1 / 9, np.float32)
-    lowered = rematc.lower(rematc.from_jax(lambda x, k: jax.lax.conv(x, k, (1, 1), "SAME")), image, kernel)
+
+    def blurred(x: Any, k: Any) -> Any:
+        return jax.lax.conv(x, k, (1, 1), "SAME")
+
+    lowered = rematc.lower(rematc.from_jax(blurred), image, kernel)
     assert "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]" in lowered.stablehlo()
     taken = jax.jit(jax_function(lowered.graph))
     assert "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]" in taken.lower(image, kernel).as_text()
