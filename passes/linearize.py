@@ -21,7 +21,6 @@ from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.jvp import Jvp, jvp
 from rematc.passes.partial_eval import Residual, partial_eval
-from rematc.passes.quotients import reading_dividends
 from rematc.passes.simplify import Simplify
 from rematc.passes.transpose import transpose
 
@@ -81,9 +80,6 @@ def linearize(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = Non
     joint = CommonSubexpressions().run(Simplify().run(differentiated.graph))
     count = len(graph.params)
     is_unknown = [index >= count for index in range(len(joint.params))]
-    rewritten = reading_dividends(joint, is_unknown)
-    if rewritten is not joint:
-        joint = CommonSubexpressions().run(Simplify().run(rewritten))  # quotients of what is broadcast, and alike
     part = partial_eval(joint, is_unknown, None)
     tangent_is_unknown = iter(part.is_unknown[len(graph.results) :])
     has_tangent = tuple([is_set and next(tangent_is_unknown) for is_set in differentiated.has_tangent])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from rematc.ir.core import Derivatives, Emitter, Primals, Tangents, Value, register
+from rematc.ir.core import Emitter, Value, register
 from rematc.ir.ops.elementwise import FLOATS, INEXACT, InverseFunction, Numeric, Unary, one_minus, one_plus, square
 
 
@@ -136,7 +136,7 @@ class Tan(Unary):
 @register
 @dataclass(frozen=True, slots=True)
 class Tanh(Unary):
-    """tanh x, with derivative (1 + y)(1 - y): 1 - y^2 without its cancellation where |y| is near 1."""
+    """tanh x, with derivative (1 - y)(1 + y): 1 - y^2 without its cancellation where |y| is near 1."""
 
     name = "tanh"
     kinds = INEXACT
@@ -144,13 +144,11 @@ class Tanh(Unary):
     def evaluate(self, *operands: Numeric) -> Any:
         return np.tanh(operands[0])
 
-    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        (y,), (t,) = results, tangents
-        if t is None:
-            return (None,)
-        # (t + t y)(1 - y). The factor 1 + y is no value of its own: a gelu has it, too, and XLA would merge the two and
-        # hold it until the backward graph.
-        return (b.multiply(b.add(t, b.multiply(t, y)), one_minus(b, y)),)
+    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
+        # As (y - 1)(-1 - y), to the bit the same: a gelu has 1 + y, too, and XLA would merge the two and hold it until
+        # the backward graph.
+        one = b.full(y.type, 1)
+        return b.multiply(b.subtract(y, one), b.subtract(b.negate(one), y))
 
 
 @register

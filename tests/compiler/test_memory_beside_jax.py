@@ -17,15 +17,6 @@ def array(*shape: int, dtype: str = "float32") -> Any:
     return jnp.asarray(np.random.default_rng(0).normal(size=shape), dtype)
 
 
-def attention(x: Any) -> Any:
-    """The weights are read in two shapes, by the derivative of the softmax and by that of the product."""
-    for _ in range(2):
-        heads = x.reshape(4, 64, 4, 16)
-        weights = jax.nn.softmax(jnp.einsum("bqhc,bkhc->bhqk", heads, heads)[None])
-        x = x + jnp.einsum("bhqk,bkhc->bqhc", weights.reshape(4, 4, 64, 64), heads).reshape(4, 64, 64)
-    return jnp.sum(x**2)
-
-
 def multilayer(x: Any, up: Any, down: Any) -> Any:
     """In 16 bits, where each value is rounded, XLA computes less of it twice."""
     for _ in range(3):
@@ -49,7 +40,6 @@ def likelihood(a: Any, y: Any) -> Any:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "attention": (attention, (array(4, 64, 64),)),
     "multilayer": (multilayer, tuple(array(*shape, dtype="bfloat16") for shape in ((512, 48), (48, 96), (96, 48)))),
     "likelihood": (likelihood, (array(64, 64), array(64, 32))),
     "steps": (steps, (array(32, 64), array(64, 64))),
