@@ -7,12 +7,12 @@ from typing import Any
 
 from rematc.compiler.jax_export.evaluating import exports, lax
 from rematc.ir.core import Equation
-from rematc.ir.ops.convolution import Convolution
+from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.types import DType
 from rematc.lowering import jax_adapter
-from rematc.lowering.ops.convolution import cpu_dimensions, permutation_between
+from rematc.lowering.ops.convolution import permutation_between
 
 
 def _precision(name: str) -> Any:
@@ -48,7 +48,7 @@ def convolution(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     x, kernel = operands
     dimensions = op.dimensions
     if jax_adapter.default_platform() == "cpu":
-        dimensions = cpu_dimensions(len(op.window_strides))
+        dimensions = ConvolutionDimensions.features_last(len(op.window_strides))
         x = lax.transpose(x, permutation_between(op.dimensions.input, dimensions.input))
         kernel = lax.transpose(kernel, permutation_between(op.dimensions.kernel, dimensions.kernel))
     turned = [d for d, is_set in zip(dimensions.kernel[2:], op.window_reversal, strict=True) if is_set]

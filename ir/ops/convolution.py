@@ -45,6 +45,12 @@ class ConvolutionDimensions:
     kernel: tuple[int, ...]
     output: tuple[int, ...]
 
+    @staticmethod
+    def features_last(spatial: int) -> ConvolutionDimensions:
+        """Batch, `spatial` dimensions, features; of kernels spatial, input and output features: XLA:CPU's own order."""
+        data = (0, spatial + 1, *range(1, spatial + 1))
+        return ConvolutionDimensions(data, (spatial + 1, spatial, *range(spatial)), data)
+
 
 @register
 @dataclass(frozen=True, slots=True)

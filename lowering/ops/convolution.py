@@ -23,7 +23,7 @@ def convolution(w: Writer, eqn: Equation) -> None:
     assert isinstance(op, Convolution)
     (result,) = eqn.results
     names, types = [w.name(value) for value in eqn.operands], [value.type for value in eqn.operands]
-    fast = cpu_dimensions(len(op.window_strides))
+    fast = ConvolutionDimensions.features_last(len(op.window_strides))
     is_slow = w.is_inside and op.dimensions != fast
     w.is_tuned |= is_slow
     if not is_slow or w.platform != "cpu":
@@ -44,12 +44,6 @@ def convolution(w: Writer, eqn: Equation) -> None:
     w.line(f"{name} = {text}", eqn.loc)
     _, text = _transpose(w, name, inside, permutation_between(fast.output, op.dimensions.output))
     w.line(f"{w.define(result)} = {text}", eqn.loc)
-
-
-def cpu_dimensions(spatial: int) -> ConvolutionDimensions:
-    """The order of dimensions that XLA:CPU has a fast kernel for, with so many spatial ones."""
-    data = (0, spatial + 1, *range(1, spatial + 1))
-    return ConvolutionDimensions(data, (spatial + 1, spatial, *range(spatial)), data)
 
 
 def permutation_between(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:

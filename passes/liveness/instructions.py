@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from rematc.ir.core import Equation, Graph, Value
-from rematc.ir.ops.convolution import Convolution
+from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.cumulative import Cumulative, LinearRecurrence
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import Elementwise
@@ -265,17 +265,15 @@ class Program:
         return self._reordered(operand, () if moved == sorted(moved) else tuple(moved), flat)
 
     def _convolve(self, op: Convolution, eqn: Equation, operands: list[Instruction]) -> None:
-        spatial = range(len(op.window_strides))
-        image = (0, len(spatial) + 1, *[1 + index for index in spatial])
-        kernel = (len(spatial) + 1, len(spatial), *spatial)
+        own = ConvolutionDimensions.features_last(len(op.window_strides))
         found = (op.dimensions.input, op.dimensions.kernel)
         arranged = [
             operand if order == direct else self._reordered(operand, order, tuple(operand.type.shape[d] for d in order))
-            for operand, order, direct in zip(operands, found, (image, kernel), strict=True)
+            for operand, order, direct in zip(operands, found, (own.input, own.kernel), strict=True)
         ]
         result = self._add(Kind.PRODUCT, op.name, arranged, eqn.results[0].type)
         order = op.dimensions.output
-        self._of[eqn.results[0]] = result if order == image else self._reordered(result, order, result.type.shape)
+        self._of[eqn.results[0]] = result if order == own.output else self._reordered(result, order, result.type.shape)
 
     def _reordered(self, operand: Instruction, order: tuple[int, ...], shape: tuple[int, ...]) -> Instruction:
         """An operand with its dimensions in another order, or in the same (), and another shape: once for all users."""
