@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from rematc.lowering import jax_adapter
+from rematc.lowering.program import Program
 
 CompilerOptions = Mapping[str, "str | bool | int"]
 
 _DISABLED_PASSES = "xla_disable_hlo_passes"
 #: What removes barriers, and what has small loops compiled by an emitter that knows no barriers and dies of them.
 _NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
+#: How XLA:CPU orders kernels: jaxlib 0.10.0, 0.10.2 and 0.12.0 know this option.
+_SCHEDULER, _FOR_MEMORY = "xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
 
 
 def barriers_hold(platform: str) -> bool:
     """Whether XLA keeps optimization barriers until it has scheduled, without options."""
     return platform != "cpu" or not jax_adapter.is_jaxlib_before(0, 12)
+
+
+def program_options(
+    program: Program, platform: str, options: CompilerOptions | None = None
+) -> dict[str, str | bool | int]:
+    """`options` with those that a program is compiled with on a platform.
+
+    One with optimization barriers needs them kept. One that recomputes nothing is compiled with XLA:CPU's other
+    scheduler, depth first: the usual one runs what is ready first, which holds more at once, unless barriers and
+    functions say when to begin. There depth first would hold what a barrier has let through for longer. What the user
+    chose, in `options` or in the environment's `XLA_FLAGS`, stays.
+    """
+    if program.has_barriers:
+        return barrier_options(platform, options)
+    merged = dict(options or {})
+    if platform == "cpu" and not program.has_functions_apart and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
+        merged.setdefault(_SCHEDULER, _FOR_MEMORY)
+    return merged
 
 
 def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:

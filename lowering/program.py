@@ -66,6 +66,11 @@ class Program:
         return "stablehlo.optimization_barrier" in self.text
 
     @property
+    def has_functions_apart(self) -> bool:
+        """Whether it has functions that XLA must not inline: they keep recomputation in its place, as barriers do."""
+        return 'inlineable = "false"' in self.text
+
+    @property
     def kernel_platform(self) -> str | None:
         """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
         found = _KERNEL.search(self.text)

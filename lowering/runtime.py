@@ -20,7 +20,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
 from rematc.lowering import jax_adapter
 from rematc.lowering.dispatch import Dispatcher, Staged, explain_xla
-from rematc.lowering.platforms import CompilerOptions, barrier_options
+from rematc.lowering.platforms import CompilerOptions, barrier_options, program_options
 from rematc.lowering.program import Program
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "barrier_options",
     "call_program",
     "compile_program",
+    "program_options",
 ]
 
 
@@ -179,7 +180,7 @@ def compile_program(
     Args:
         program: what to compile.
         platform: `cpu`, `cuda`, `rocm`, `gpu` or `tpu`; JAX's default where None.
-        compiler_options: options of XLA, besides those that make barriers hold.
+        compiler_options: options of XLA, before those of `platforms.program_options`.
         donated: indices of the leaves whose memory the results may take over.
         shardings: of the leaves. Where one is spread over several devices, so is the program: XLA partitions it.
 
@@ -203,9 +204,7 @@ def compile_program(
     else:
         in_shapes = [_placeholder(type, device) for type in program.param_types]
         placements["out_shardings"] = [_placement(type, device) for type in program.result_types]
-    options: dict[str, Any] = dict(compiler_options or {})
-    if program.has_barriers:
-        options = barrier_options(device.platform, options)
+    options = program_options(program, device.platform, compiler_options)
     with jax.enable_x64(True):
         jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, **placements)
         lowered = jitted.lower(*in_shapes)
