@@ -204,7 +204,7 @@ def compile_program(
     else:
         in_shapes = [_placeholder(type, device) for type in program.param_types]
         placements["out_shardings"] = [_placement(type, device) for type in program.result_types]
-    options = program_options(program, device.platform, compiler_options)
+    options: dict[str, Any] = program_options(program, device.platform, compiler_options)
     with jax.enable_x64(True):
         jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, **placements)
         lowered = jitted.lower(*in_shapes)

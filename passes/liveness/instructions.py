@@ -132,10 +132,12 @@ class Program:
         instructions: in program order; the last one is the end, which reads the results.
         results: the instructions that the graph returns.
         carried: of a loop's body, each carry before and after it.
+        is_body: whether it is a loop's body, which takes its parameters from one tuple.
     """
 
     def __init__(self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], int]) -> None:
         self.instructions: list[Instruction] = []
+        self.is_body = loop is not None
         self._inside = inside
         self._of: dict[Value, Instruction] = {}
         self._reorderings: dict[tuple[object, ...], Instruction] = {}

@@ -1,23 +1,23 @@
-"""Analysis: the order in which XLA on the CPU runs kernels.
+"""Analysis: the order in which XLA on the CPU runs kernels, and when what is in memory is read last.
 
 Before:  kernels a(x), b(x), c(b), d(a, c) and what they read
-After:   a, b, c, d: each in turn makes those ready whose last operand it is, and they run first come, first served
+After:   a, b, c, d by one scheduler, b, c, a, d by the other; x is read last at the end of either a or b
 
-XLA does not wait with what is ready (`BFScheduler`: so that kernels run at the same time). What one kernel makes ready
-runs in the order of that kernel's users: at first that of a walk from the results over the operands, depth first; then
-each kernel, the last one first, takes its parts and becomes a user of what they read, and where a user is taken out
-because all kernels have it, the last one takes its place.
+XLA has two schedulers (`orders`); a compile option chooses one for the whole program. Both start from the users of each
+kernel and from what each reads. Users stand at first in the order of a walk from the results over the operands, depth
+first; then each kernel, the last one first, takes its parts and becomes a user of what they read, and where a user is
+taken out because all kernels have it, the last one takes its place.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rematc.passes.liveness.fusion import takes
 from rematc.passes.liveness.instructions import Instruction, Kind, Program
+from rematc.passes.liveness.orders import Kernels, Scheduler
 
 #: How many instructions of one kernel are looked at for what it reads.
 _LARGEST_KERNEL = 1000
@@ -40,8 +40,8 @@ class Schedule:
     replaceable: dict[Instruction, list[Instruction]]
 
 
-def schedule(program: Program) -> Schedule:
-    """Order the kernels of a program whose fusion is decided."""
+def schedule(program: Program, scheduler: Scheduler) -> Schedule:
+    """Order the kernels of a program whose fusion is decided, by one of XLA's schedulers."""
     kernels = [
         instruction
         for instruction in program.instructions
@@ -50,14 +50,14 @@ def schedule(program: Program) -> Schedule:
     rank = _depth_first(program)
     users = {x: _Users(sorted(x.users, key=lambda u: rank.get(u, len(rank)))) for x in program.instructions}
     replaceable: dict[Instruction, list[Instruction]] = {}
-    waiting: dict[Instruction, int] = {}
+    operands: dict[Instruction, list[Instruction]] = {}
     # Libraries take theirs first, and what is computed last comes first.
     for kernel in sorted(kernels, key=lambda kernel: (kernel.group is None, -rank.get(kernel, -1))):
         read = _take_parts(kernel, users, rank)
-        waiting[kernel] = len(read)
+        operands[kernel] = list(read)
         replaceable[kernel] = [source for source, is_direct in read.items() if is_direct and kernel.is_elementwise]
-    readers = {kernel: [user for user in users[kernel].order if user in waiting] for kernel in kernels}
-    order = _by_readiness(kernels, readers, waiting)
+    readers = {kernel: [user for user in users[kernel].order if user in operands] for kernel in kernels}
+    order = scheduler(Kernels(kernels, operands, readers, program.is_body))
     time = {kernel: index for index, kernel in enumerate(order)}
     last_read: dict[Instruction, int] = {}
     for kernel in kernels:
@@ -153,18 +153,3 @@ def _depth_first(program: Program) -> dict[Instruction, int]:
             seen.add(following)
             walk.append((following, iter(following.operands)))
     return rank
-
-
-def _by_readiness(
-    kernels: list[Instruction], readers: dict[Instruction, list[Instruction]], waiting: dict[Instruction, int]
-) -> list[Instruction]:
-    order: list[Instruction] = []
-    ready = deque(kernel for kernel in kernels if not waiting[kernel])
-    while ready:
-        kernel = ready.popleft()
-        order.append(kernel)
-        for reader in readers[kernel]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    return order

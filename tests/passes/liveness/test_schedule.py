@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rematc.compiler.text import parse
 from rematc.ir.core import Graph
 from rematc.passes.liveness.fusion import fuse
 from rematc.passes.liveness.instructions import Program
+from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
 from rematc.passes.liveness.peak import predicted_peak
 from rematc.passes.liveness.schedule import Schedule, schedule
 
 MATRIX = "f32[128,128]"
 
 
-def scheduled(graph: Graph) -> Schedule:
+def scheduled(graph: Graph, scheduler: Scheduler) -> Schedule:
     program = Program(graph, None, lambda eqn: 0)
     fuse(program)
-    return schedule(program)
+    return schedule(program, scheduler)
 
 
-def order(body: str, results: str) -> list[str]:
+def order(body: str, results: str, scheduler: Scheduler = breadth_first) -> list[str]:
     """The kernels of a graph over %x and %w, by name."""
     types = ", ".join([MATRIX] * len(results.split(",")))
     graph = parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({types}) {{ {body} return {results} }}")
-    return [kernel.name for kernel in scheduled(graph).order if kernel.name not in ("parameter", "end", "after")]
+    return [
+        kernel.name for kernel in scheduled(graph, scheduler).order if kernel.name not in ("parameter", "end", "after")
+    ]
 
 
 def test_a_kernel_runs_when_the_last_of_what_it_reads_is_there() -> None:
@@ -49,12 +54,36 @@ def test_what_is_ready_together_runs_in_the_order_of_the_results() -> None:
     assert order(body, "%2, %1") == ["tanh", "exponential", "sine"]
 
 
-def test_every_kernel_runs_once_after_what_it_reads() -> None:
+PRODUCT = "{contract=[[1],[0]], batch=[[],[]]}"
+
+
+def test_depth_first_computes_an_operand_with_all_that_it_needs() -> None:
+    """One branch after the other: breadth first both tangents run before the products that read them."""
+    body = (
+        f"%0: {MATRIX} = tan %x %1: {MATRIX} = dot_general %0, %w {PRODUCT} %2: {MATRIX} = tan %w"
+        f"%3: {MATRIX} = dot_general %2, %w {PRODUCT} %4: {MATRIX} = dot_general %1, %3 {PRODUCT}"
+    )
+    first, second = ["tan", "dot_general"], ["tan", "tan", "dot_general", "dot_general"]
+    assert order(body, "%4", depth_first) == [*first, *first, "dot_general"]
+    assert order(body, "%4", breadth_first) == [*second, "dot_general"]
+
+
+def test_depth_first_goes_first_where_more_reads_what_was_written() -> None:
+    """The first operand stands on a value that has two readers, then on larger ones; else in program order."""
+    shared = f"%0: {MATRIX} = tan %x %1: {MATRIX} = log %w %2: {MATRIX} = dot_general %1, %1 {PRODUCT}"
+    body = f"{shared} %3: {MATRIX} = dot_general %0, %2 {PRODUCT}"
+    assert order(body, "%3", depth_first) == ["log", "dot_general", "tan", "dot_general"]
+    body = f"{shared} %3: {MATRIX} = dot_general %0, %2 {PRODUCT} %4: {MATRIX} = dot_general %0, %x {PRODUCT}"
+    assert order(body, "%3, %4", depth_first) == ["tan", "log", "dot_general", "dot_general", "dot_general"]
+
+
+@pytest.mark.parametrize("scheduler", [breadth_first, depth_first])
+def test_every_kernel_runs_once_after_what_it_reads(scheduler: Scheduler) -> None:
     """Of a chain in which each sum reads the two before it, some written and some repeated."""
     lines = [f"%0: {MATRIX} = tanh %x", f"%1: {MATRIX} = add %0, %w"]
     lines += [f"%{n}: {MATRIX} = {'add' if n % 3 else 'power'} %{n - 1}, %{n - 2}" for n in range(2, 40)]
     graph = parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({MATRIX}) {{ {' '.join(lines)} return %39 }}")
-    found = scheduled(graph)
+    found = scheduled(graph, scheduler)
     assert len(set(found.order)) == len(found.order) == len(found.time)
     for kernel in found.order:
         assert all(found.time[operand] < found.time[kernel] for operand in kernel.operands if operand.is_written)
