@@ -15,7 +15,8 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.passes.policies import parse_policy
 from rematc.passes.staging.footprint import footprint
-from rematc.passes.staging.segments import _cheapest, _least_bound, choose_cuts
+from rematc.passes.staging.problem import Problem, cheapest, least_bound
+from rematc.passes.staging.segments import choose_cuts
 from rematc.passes.staging.stage import staged
 
 WIDTH = 64
@@ -124,9 +125,10 @@ def test_the_bound_is_the_least_of_all_ways_to_cut(steps: list[tuple[int, int]])
 
     places = range(1, count)
     best = min(peak(cuts) for size in range(count) for cuts in itertools.combinations(places, size))
-    found = _least_bound(crossing, working)
+    problem = Problem(range(count + 1), crossing, working)
+    found = least_bound(problem)
     assert found == pytest.approx(best, abs=1e-3)
-    cuts = _cheapest(crossing, working, found, 1.0)
+    cuts = cheapest(problem, found)
     assert cuts is not None
     assert peak(tuple(cuts[0])) <= found + 1e-9
 
