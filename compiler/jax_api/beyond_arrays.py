@@ -48,11 +48,15 @@ def has_rules_over_devices(closed: Any) -> bool:
 
 
 def why_beyond_arrays(closed: Any) -> str:
-    """Why what a closed jaxpr does cannot be left to graphs; empty where it can."""
-    if closed.effects:
+    """Why what a closed jaxpr does cannot be left to graphs; empty where it can.
+
+    References that it makes and keeps to itself are values in a graph.
+    """
+    has_references = jax_adapter.has_only_local_references(closed)
+    if closed.effects and not has_references:
         return f"it has effects ({', '.join(sorted({type(effect).__name__ for effect in closed.effects}))})"
     for jaxpr in _jaxprs(closed.jaxpr):
-        reason = _why_values(variable.aval for variable in (*jaxpr.invars, *jaxpr.constvars))
+        reason = _why_values((*jaxpr.invars, *jaxpr.constvars), has_references)
         if reason:
             return reason
         for eqn in jaxpr.eqns:
@@ -61,14 +65,17 @@ def why_beyond_arrays(closed: Any) -> str:
                 return found
             if eqn.primitive.name == "call_hi_primitive" and type(eqn.params["_prim"]).__name__ not in _HIGH:
                 return f"it has a primitive of its own kind ({type(eqn.params['_prim']).__name__})"
-            reason = _why_values(variable.aval for variable in eqn.outvars)
+            reason = _why_values(eqn.outvars, has_references)
             if reason:
                 return reason
     return ""
 
 
-def _why_values(avals: Iterable[Any]) -> str:
-    for aval in avals:
+def _why_values(variables: Iterable[Any], has_references: bool) -> str:
+    for variable in variables:
+        aval = variable.aval
+        if has_references and jax_adapter.is_reference(aval):
+            continue
         if not _is_array(aval):
             return "it has values that are no arrays"
         if aval.sharding.spec != _partition(*(None,) * len(aval.shape)):

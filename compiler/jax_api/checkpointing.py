@@ -4,8 +4,8 @@ The function itself is JAX's, traced by `jax.checkpoint`. What happens when JAX 
 imported, linearized under the policy, and forward and linear graph go back to JAX. So JAX takes it through both modes
 of differentiation, batches and loops as it does any function, and saves the residuals that our policies choose.
 
-What is more than a function of arrays (it has effects, reads references, maps over devices) stays with `jax.checkpoint`
-altogether, under the same policy.
+What is more than a function of arrays (it has effects, uses references of others', maps over devices) stays with
+`jax.checkpoint` altogether, under the same policy.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def checkpoint(
         segments: whether to cut `fun` into segments, as `value_and_grad` does: for a function that is most of the
             model. What crosses from one segment to another is saved then, whatever the policy.
 
-    A function with effects, with references, or with a `shard_map` inside is differentiated by `jax.checkpoint`, under
-    the same policy.
+    A function with effects, with references that it does not make itself, or with a `shard_map` inside is
+    differentiated by `jax.checkpoint`, under the same policy.
 
     Raises:
         CompileError: for wrong arguments; where JAX differentiates the function, at the user's line, for what cannot
@@ -278,13 +278,15 @@ def _with_derivative(
         values = [like(value, aval) for value, aval in zip(results[:count], traced.out_avals, strict=True)]
         return values, tangents_of(parts, results[count:], tangents)
 
-    def unlike(*operands: Any) -> tuple[Any, ...]:
-        # The jaxpr was traced as if all devices had the same values; jax.lax tells them apart again.
+    def of_graph(*operands: Any) -> tuple[Any, ...]:
         region, constants = graph()
         results = apply_graph(region, [words(value, None) for value in (*operands, *constants)])
         return tuple([like(value, aval) for value, aval in zip(results, traced.out_avals, strict=True)])
 
-    body = unlike if traced.axes else jaxpr_as_fun(traced.jaxpr)
+    # The jaxpr was traced as if all devices had the same values, which jax.lax tells apart again; and JAX's functions
+    # with derivative rules hold no references.
+    is_traced_anew = traced.axes or traced.jaxpr.effects
+    body = of_graph if is_traced_anew else jaxpr_as_fun(traced.jaxpr)
     return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from rematc.compiler.jax_export.evaluating import lax, varied, varying_axes
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.lowering import jax_adapter
+
+_ARRAYS = inspect.Signature([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +90,8 @@ def trace_jax(
         return leaves
 
     flat.__name__ = flat.__qualname__ = name
+    # What JAX says of the function has the user's file and line.
+    vars(flat).update(__wrapped__=function, __signature__=_ARRAYS)
     axes = varying_axes(arguments.arrays)
     given = [_struct(array) for array in arguments.arrays] if axes else arguments.arrays
     jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)

@@ -47,10 +47,13 @@ def gather(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 @exports(*_SCATTERS)
 def scatter(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`lax.scatter` and its kin; JAX differentiates a product only where no two windows overlap."""
+    """`lax.scatter` and its kin.
+
+    JAX differentiates a product only where no two windows overlap, and has no adjoint of a replacement where they do.
+    """
     op = eqn.op
     assert isinstance(op, indexing.Scattering)
-    if isinstance(op, indexing.ScatterMultiply) and not op.unique_indices:
+    if isinstance(op, (indexing.ScatterMultiply, indexing.Scatter)) and not op.unique_indices:
         return opaque(eqn, operands)
     dims = op.dimension_numbers
     x, indices, updates = operands

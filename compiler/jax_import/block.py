@@ -35,6 +35,8 @@ ANY = "*"
 OVER_WORDS = "**"
 _R = TypeVar("_R", bound=Rule)
 
+#: What to do about references of others'.
+REFERENCES = "pass an array and return the new one, or make the reference inside of the function"
 #: Captured arrays of at most this many elements are written into the graph; larger ones become parameters.
 LITERAL_LIMIT = 64
 
@@ -226,23 +228,27 @@ class Block:
         """The parameters that stand for large arrays, by the arrays' identity."""
         return self._constants
 
-    def run(self, jaxpr: Any, constants: Sequence[Any], operands: Sequence[Value]) -> list[Value]:
-        """Import the equations of a jaxpr.
+    def run(self, jaxpr: Any, operands: Sequence[Value]) -> list[Value]:
+        """Import the equations of a closed jaxpr. The references that it makes become values.
 
         Args:
-            jaxpr: JAX's `Jaxpr`.
-            constants: the arrays of its `constvars`.
-            operands: the values of its `invars`.
+            jaxpr: JAX's `ClosedJaxpr`.
+            operands: the values of its inputs.
 
         Returns:
             the values of its outputs.
         """
-        for variable, array in zip(jaxpr.constvars, constants, strict=True):
+        self._check_captured(jaxpr)
+        if jax_adapter.makes_references(jaxpr.jaxpr):
+            jaxpr, captured = self._without_references(jaxpr)
+            operands = [*operands, *[self.constant(array) for array in captured]]
+        inner = jaxpr.jaxpr
+        for variable, array in zip(inner.constvars, jaxpr.consts, strict=True):
             self._env[variable] = self.constant(array)
-        self._env.update(zip(jaxpr.invars, operands, strict=True))
-        for eqn in jaxpr.eqns:
+        self._env.update(zip(inner.invars, operands, strict=True))
+        for eqn in inner.eqns:
             self._equation(eqn)
-        return [self.value(atom) for atom in jaxpr.outvars]
+        return [self.value(atom) for atom in inner.outvars]
 
     def inline(self, jaxpr: Any, operands: Sequence[Value], loc: Location | None = None) -> list[Value]:
         """Import a closed jaxpr into this block's graph; its results.
@@ -254,7 +260,7 @@ class Block:
         """
         inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc, self._current)
         inner._constants, inner.varying, inner.tangents = self._constants, self.varying, self.tangents
-        return inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
+        return inner.run(jaxpr, operands)
 
     def region(self, jaxpr: Any, name: str, tangents: int = 0) -> Region:
         """A closed jaxpr as a graph of its own. The last inputs are tangents, in which it is linear: so many."""
@@ -282,11 +288,29 @@ class Block:
         inner = Block(Builder(name), self.shared, self, self.loc, self._current)
         operands = [inner.b.parameter(type_of(variable.aval)) for variable in jaxpr.jaxpr.invars]
         inner.tangents = frozenset(operands[len(operands) - tangents :])
-        results = inner.run(jaxpr.jaxpr, jaxpr.consts, operands)
+        results = inner.run(jaxpr, operands)
         large = inner.large_constants()
         params = (*large.values(), *operands)
         graph = Graph(name, params, tuple(inner.b.equations), tuple(results))
         return graph, [self.shared.constants[key] for key in large]
+
+    def _check_captured(self, jaxpr: Any) -> None:
+        """Raise CompileError, at the line that uses it, for a reference that a closed jaxpr captures."""
+        for variable in jaxpr.jaxpr.constvars:
+            if jax_adapter.is_reference(variable.aval):
+                user = next(eqn for eqn in jaxpr.jaxpr.eqns if any(atom is variable for atom in eqn.invars))
+                self.fail(user, f"reads or writes a reference from outside; {REFERENCES}")
+
+    def _without_references(self, jaxpr: Any) -> tuple[Any, list[Any]]:
+        """A closed jaxpr without the references that it makes, and the arrays for its last inputs.
+
+        Raises CompileError at the line of the first reference for what JAX cannot write without.
+        """
+        try:
+            return jax_adapter.without_own_references(jaxpr)
+        except NotImplementedError as error:
+            made = next(eqn for eqn in jaxpr.jaxpr.eqns if any(map(jax_adapter.is_reference, _avals(eqn.outvars))))
+            self.fail(made, f"makes a reference that cannot be written as values: {error}; pass arrays instead")
 
     # -- the equations -------------------------------------------------------------------------------------------
 
@@ -333,6 +357,10 @@ class Block:
         shared.fallbacks.setdefault(name, self.location(eqn))
         shared.counts[name] = shared.counts.get(name, 0) + 1
         return rule(self, eqn)
+
+
+def _avals(variables: Sequence[Any]) -> list[Any]:
+    return [variable.aval for variable in variables]
 
 
 def _has_keys(eqn: Any) -> bool:

@@ -27,6 +27,7 @@ _CLOSURE = (
     "the derivative rule of '{name}' closes over a value that is traced, and is over when the rule is used; pass it to "
     "'{name}' as an argument"
 )
+_REFERENCES = "'{name}' makes references, so its derivatives of an order higher than asked for are not there"
 _UNTRACED = "the derivative rule of '{name}' cannot be traced: {error}"
 
 
@@ -153,6 +154,12 @@ class _WithRule:
         order = _consts_last(len(captured), consts, len(eqn.invars))
         operands = (*captured, *block.operands(eqn))
         flags = [*(False,) * len(captured), *wrt]
+        source = None
+        if rule is None and not reason:
+            if jax_adapter.has_only_local_references(eqn):
+                reason = _REFERENCES.format(name=name)
+            else:
+                source = _source(eqn, order, len(captured))
         return cls(
             _reordered(graphs[0], order),
             None if rule is None else _reordered(graphs[1], order),
@@ -160,7 +167,7 @@ class _WithRule:
             of,
             tuple([operands[place] for place in order]),
             reason,
-            _source(eqn, order, len(captured)) if rule is None and not reason else None,
+            source,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.jax_import.block import ANY, Block, Region, imports, type_of
+from rematc.compiler.jax_import.block import ANY, REFERENCES, Block, Region, imports, type_of
 from rematc.compiler.jax_import.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
@@ -33,9 +33,9 @@ from rematc.lowering import jax_adapter
 #: Effects and references: they have no StableHLO lowering that could stand alone.
 _REFUSED = {
     "run_state": "reads and writes references; write the loop with lax.scan or lax.while_loop",
-    "get": "reads a reference; pass arrays and return the new ones",
-    "swap": "writes a reference; pass arrays and return the new ones",
-    "addupdate": "writes a reference; pass arrays and return the new ones",
+    "get": f"reads a reference from outside; {REFERENCES}",
+    "swap": f"writes a reference from outside; {REFERENCES}",
+    "addupdate": f"writes a reference from outside; {REFERENCES}",
     "shard_map": "is one program for each device; apply rematc inside of the function that shard_map maps",
     "check": "is a runtime check of checkify; transform the function by checkify.checkify, which returns the errors",
     "assert": "is a runtime check; transform the function by checkify.checkify, which returns the errors",

@@ -92,7 +92,7 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
         block.b.parameter(type_of(variable.aval), label)
         for variable, label in zip(inputs, names or [None] * len(inputs), strict=True)
     ]
-    results = block.run(jaxpr.jaxpr, jaxpr.consts, operands)
+    results = block.run(jaxpr, operands)
     large = block.large_constants()
     graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
     weak = tuple([bool(getattr(aval, "weak_type", False)) for aval in jaxpr.out_avals])

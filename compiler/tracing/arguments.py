@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.tree_util
 import numpy as np
 
@@ -141,10 +142,16 @@ def is_array_like(leaf: object) -> bool:
 def leaf_type(leaf: object) -> tuple[TensorType, bool]:
     """Type of an array-like leaf, and whether it is weak (a Python number).
 
-    Raises CompileError for element types that StableHLO does not have.
+    Raises CompileError for element types that StableHLO does not have, and for references.
     """
     if isinstance(leaf, Tracer):
         return leaf.value.type, leaf.weak
+    if isinstance(leaf, jax.Ref):
+        raise CompileError(
+            "a reference (jax.new_ref) is no argument of a rematc function: pass the array in it and return the new "
+            "one, or make the reference inside",
+            user_location(),
+        )
     if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, np.generic):
         array = np.asarray(leaf)
         numpy, shape, is_weak = array.dtype, array.shape, True

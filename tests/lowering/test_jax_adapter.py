@@ -182,3 +182,42 @@ def test_parts_of_references_are_told_from_arrays() -> None:
 
     jax.make_jaxpr(function)()
     assert found == [True, False, False]
+
+
+def test_references_of_a_functions_own_become_values_and_others_stay() -> None:
+    def function(x: Any, given: Any) -> Any:
+        own = jax.new_ref(x)
+        own[0] = 2.0
+        given[...] = own[...]
+        return own[...]
+
+    closed = jax.make_jaxpr(function)(X, jax.new_ref(X))
+    assert jax_adapter.is_reference(closed.jaxpr.invars[1].aval)
+    assert jax_adapter.makes_references(closed.jaxpr)
+    assert not jax_adapter.has_only_local_references(closed)
+    found, captured = jax_adapter.without_own_references(closed)
+    assert captured == []
+    assert not jax_adapter.makes_references(found.jaxpr)
+    assert "new_ref" not in str(found)
+    assert [jax_adapter.is_reference(variable.aval) for variable in found.jaxpr.invars] == [False, True]
+
+
+def test_what_keeps_a_reference_to_itself_is_left_as_it_is() -> None:
+    @jax.custom_jvp
+    def square(x: Any) -> Any:
+        inner = jax.new_ref(x)
+        inner[...] *= x
+        return inner[...]
+
+    square.defjvp(lambda primals, tangents: (square(*primals), tangents[0]))
+
+    def function(x: Any) -> Any:
+        own = jax.new_ref(x)
+        own[...] = square(own[...])
+        return own[...]
+
+    closed = jax.make_jaxpr(function)(X)
+    assert jax_adapter.has_only_local_references(closed)
+    found, _ = jax_adapter.without_own_references(closed)
+    assert "custom_jvp_call" in [eqn.primitive.name for eqn in found.jaxpr.eqns]
+    assert not jax_adapter.makes_references(found.jaxpr)

@@ -311,3 +311,13 @@ def test_wrong_arguments_are_errors() -> None:
         rjax.checkpoint(layer, prevent_cse=(True,))(W, X)
     with pytest.raises(rematc.CompileError, match="unknown policy"):
         rjax.checkpoint(layer, policy="dotz")
+
+
+def test_places_that_several_updates_replace() -> None:
+    def replaced(x: Any) -> Any:
+        return jnp.sin((x[0, :, None] * x[0]).at[jnp.array([0, 0]), 1].set(x[1, :2] ** 2)).sum()
+
+    expected = jax.grad(replaced)(X)
+    np.testing.assert_allclose(jax.grad(rjax.checkpoint(replaced))(X), expected, rtol=1e-5)
+    batched = jax.vmap(jax.grad(rjax.checkpoint(replaced)))(jnp.stack([X, 2 * X]))
+    np.testing.assert_allclose(batched[0], expected, rtol=1e-5)
