@@ -23,6 +23,7 @@ from rematc.compiler.jax_import.custom_derivatives import (
 from rematc.compiler.jax_import.retracing import FAILURES, in_arithmetic_of, structs, trace
 from rematc.compiler.stablehlo.importing import from_stablehlo
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
+from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
@@ -86,6 +87,8 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
         if adjoint is not None:
             parts["adjoint"] = block.region(adjoint, f"{name}_transpose")
     graphs, captured = with_common_captures(parts)
+    if "rule" in graphs:
+        graphs["rule"] = _with_values_of(graphs["body"], graphs["rule"], sum(wrt))
     flags = (False,) * len(captured)
     op = CustomJvp(
         graphs["body"],
@@ -97,6 +100,24 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
         reason=reason,
     )
     return block.b.emit(op, *captured, *operands)
+
+
+def _with_values_of(body: Graph, rule: Graph, tangents: int) -> Graph:
+    """A rule whose values do not depend on the tangents, its last parameters.
+
+    Some of JAX's rules are one equation that computes values and tangents together; there `body` computes the values.
+    """
+    count = len(body.results)
+    moved = set(rule.params[len(rule.params) - tangents :])
+    for eqn in rule.equations:
+        if not moved.isdisjoint(eqn.operands):
+            moved.update(eqn.results)
+    if moved.isdisjoint(rule.results[:count]):
+        return rule
+    b = Builder(rule.name)
+    params = [b.parameter(value.type, value.name) for value in rule.params]
+    values = b.inline(body, params[: len(body.params)])
+    return b.build(*values, *b.inline(rule, params)[count:])
 
 
 def _linear_inputs(block: Block, operands: Sequence[Value]) -> list[bool]:

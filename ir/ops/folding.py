@@ -6,7 +6,7 @@ and extrema have ops of their own, with cheaper derivatives.
 
 The derivative is that of the combinations, made in pairs: log2 n rounds of the function and its tangent at whole
 arrays. So the function must consist of ops that work element by element where it is differentiated, and of functions of
-such ops with a `custom_jvp`.
+such ops with a `custom_jvp` or `custom_vjp`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from rematc.ir.errors import InternalError, MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.batching import all_repeated, shifted
 from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
 from rematc.ir.ops.elementwise import NOT_LINEAR
 from rematc.ir.ops.shape import BroadcastInDim, check_dimensions, check_per_dimension, others, zeros_if_none
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, window_dimensions, windows_of
@@ -67,7 +68,7 @@ def _equation_at_arrays(
     op = _op_at_arrays(body, eqn, shape)
     has_tangent = any(tangent is not None for tangent in tangents)
     outgoing: Derivatives = (None,) * len(eqn.results)
-    if has_tangent and isinstance(op, CustomJvp):
+    if has_tangent and isinstance(op, (CustomJvp, CustomVjp)):
         results, outgoing = op.jvp_region(b, _no_jvp, primals, tangents)
     else:
         results = b.emit(op, *primals)
@@ -83,23 +84,40 @@ def _no_jvp(graph: Graph, has_tangent: Sequence[bool]) -> NoReturn:
     raise InternalError(f"the derivative of '{graph.name}' is its rule's")
 
 
-def _op_at_arrays(body: Graph, eqn: Equation, shape: tuple[int, ...]) -> Op:
+def _op_at_arrays(function: Graph, eqn: Equation, shape: tuple[int, ...]) -> Op:
     """What applies an op of scalars at each index of arrays: itself, or its own functions so.
 
     Raises MissingRuleError for ops that mix indices.
     """
     op = eqn.op
-    if isinstance(op, CustomJvp):
-        rule = None if op.rule is None else _graph_at_arrays(op.rule, shape)
-        return replace(op, body=_graph_at_arrays(op.body, shape), rule=rule, adjoint=None, linear=())
-    expected = tuple([value.type.with_shape(shape) for value in eqn.results])
-    if op.regions() or op.infer([value.type.with_shape(shape) for value in eqn.operands]) != expected:
+    match op:
+        # How a frontend applies them is for scalars.
+        case CustomJvp():
+            rule = None if op.rule is None else _graph_at_arrays(op.rule, shape)
+            body = _graph_at_arrays(op.body, shape)
+            return replace(op, body=body, rule=rule, adjoint=None, linear=(), source=None)
+        case CustomVjp(forward=None) | CustomVjp(backward=None):
+            return replace(op, body=_graph_at_arrays(op.body, shape), source=None)
+        case CustomVjp(body, forward, backward) if forward is not None and backward is not None:
+            body, forward, backward = (_graph_at_arrays(graph, shape) for graph in (body, forward, backward))
+            return replace(op, body=body, forward=forward, backward=backward, source=None)
+        case CustomLinear():
+            return replace(op, backward=_graph_at_arrays(op.backward, shape))
+    if op.regions() or not _is_elementwise(eqn, shape):
         raise MissingRuleError(
-            f"the function '{body.name}' of a reduction uses '{op.name}', which does not work element by element; "
+            f"the function '{function.name}' of a reduction uses '{op.name}', which does not work element by element; "
             "its derivative and its vmap need such ops",
             eqn.loc,
         )
     return op
+
+
+def _is_elementwise(eqn: Equation, shape: tuple[int, ...]) -> bool:
+    """Whether the op of an equation of scalars may be applied to arrays as it is."""
+    if any(value.type.shape for value in (*eqn.operands, *eqn.results)):
+        return False
+    expected = tuple([value.type.with_shape(shape) for value in eqn.results])
+    return eqn.op.infer([value.type.with_shape(shape) for value in eqn.operands]) == expected
 
 
 def _graph_at_arrays(graph: Graph, shape: tuple[int, ...]) -> Graph:

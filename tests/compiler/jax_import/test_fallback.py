@@ -12,6 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 import rematc
+import rematc.jax
 from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.ir.errors import CompileError
 from tests.support.jax_programs import assert_like_jax
@@ -171,3 +172,32 @@ def test_parameters_that_print_alike_are_told_apart() -> None:
     tables = [Table(0.0), Table(1.0)]
     found = from_jax(lambda x: [tabled.bind(x, table=table) for table in tables])(X)
     np.testing.assert_array_equal(found, [np.zeros(3), X])
+
+
+def test_a_rule_that_computes_value_and_tangent_in_one_equation() -> None:
+    """JAX differentiates it forwards alone: its value seems to depend on the tangent."""
+
+    def both(x: Any, t: Any) -> list[Any]:
+        return [jnp.sin(x), jnp.cos(x) * t]
+
+    dual: Any = Primitive("dual")
+    dual.multiple_results = True
+    dual.def_impl(both)
+    dual.def_abstract_eval(lambda x, t: [x, x])
+    mlir.register_lowering(dual, mlir.lower_fun(both, multiple_results=True))
+    wave = primitive("wave", jnp.sin)
+    rules: Any = ad.primitive_jvps
+    rules[wave] = lambda primals, tangents: tuple(dual.bind(*primals, *tangents))
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(wave.bind(2 * x) ** 2)
+
+    slopes: dict[str, Any] = {
+        "backwards": rematc.grad(from_jax(loss))(X),
+        "forwards": rematc.jvp(from_jax(loss), (X,), (jnp.ones(3),))[1],
+        "of JAX, forwards": jax.jvp(loss, (X,), (jnp.ones(3),))[1],
+        "under a checkpoint": jax.grad(rematc.jax.checkpoint(loss))(X),
+    }
+    np.testing.assert_allclose(slopes["backwards"], 2 * jnp.sin(4 * X), rtol=1e-5)
+    np.testing.assert_allclose(slopes["under a checkpoint"], 2 * jnp.sin(4 * X), rtol=1e-5)
+    np.testing.assert_allclose(slopes["forwards"], slopes["of JAX, forwards"], rtol=1e-5)

@@ -10,10 +10,12 @@ import numpy as np
 from jax import lax
 
 import rematc
+import rematc.jax
 from tests.support.jax_programs import assert_like_jax
 
 # Results are trees, which tests know and types do not.
 from_jax: Any = rematc.from_jax
+rjax: Any = rematc.jax
 X = jnp.asarray(np.random.default_rng(7).standard_normal((2, 3)), jnp.float32)
 NOTHING = jnp.float32(-jnp.inf)
 
@@ -48,3 +50,58 @@ def test_its_second_derivative_is_that_of_the_rule() -> None:
         return api.vmap(api.grad(lambda x: slope(x)[0]))(X)
 
     np.testing.assert_allclose(curvature(rematc, from_jax), curvature(jax, lambda f: f), rtol=1e-4, atol=1e-5)
+
+
+@jax.custom_vjp
+def product(a: Any, b: Any) -> Any:
+    return a * b
+
+
+product.defvjp(lambda a, b: (a * b, (a, b)), lambda saved, ct: (ct * saved[1], ct * saved[0]))
+
+
+@jax.custom_vjp
+def total(a: Any, b: Any) -> Any:
+    return a + b
+
+
+# Not the derivative of the sum, so that a rule that is not used shows.
+total.defvjp(lambda a, b: (a + b, None), lambda saved, ct: (ct, 3 * ct))
+# What JAX gives narrower types.
+reduce_by: Any = lax.reduce
+
+
+def by_backward_rules(x: Any) -> Any:
+    start = (jnp.float32(0), jnp.float32(1))
+    sums, products = reduce_by((x, x + 1), start, lambda a, b: (a[0] + b[0], product(a[1], b[1])), (1,))
+    return jnp.sin(sums) * products
+
+
+def test_functions_with_backward_rules_are_differentiated_by_them() -> None:
+    assert_like_jax(by_backward_rules, X)
+    found: Any = rematc.grad(from_jax(lambda x: reduce_by(x, jnp.float32(0), total, (1,)).sum()))(X[:, :2])
+    assert set(np.unique(found)) <= {1.0, 3.0, 9.0}
+    assert np.max(found) > 1
+
+
+def test_functions_with_backward_rules_in_windows() -> None:
+    """JAX has no backward derivative of it."""
+
+    def pairs(x: Any) -> Any:
+        return jnp.sum(jnp.sin(lax.reduce_window(x, jnp.float32(1), product, (1, 2), (1, 1), "VALID")))
+
+    expected = jax.grad(lambda x: jnp.sum(jnp.sin(x[:, :2] * x[:, 1:])))(X)
+    found: Any = rematc.grad(from_jax(pairs))(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rules_that_jax_has_for_more_derivatives_are_for_scalars() -> None:
+    """A function that JAX could differentiate further, inside of the derivative that goes back to JAX."""
+
+    def loss(x: Any) -> Any:
+        return reduce_by(x, jnp.float32(0), lambda a, b: a + jax.nn.relu(b), (1,)).sum()
+
+    x = jnp.abs(X)
+    gradient = rjax.grad(loss)
+    np.testing.assert_allclose(gradient(x), jax.grad(loss)(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(rjax.checkpoint(loss))(x), jax.grad(loss)(x), rtol=1e-6)
