@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import jax
 import jax.tree_util
@@ -17,7 +17,7 @@ from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.fallbacks import foreign_primitives
 from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
 from rematc.compiler.reports.residuals import SavedResidual
-from rematc.compiler.tracing.arguments import CallArguments, Function
+from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
@@ -100,6 +100,31 @@ class Lowered:
         return Compiled(artifact, compile_program(program, platform=platform, shardings=shardings), self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """Arguments of a call that were found to fit.
+
+    Attributes:
+        tree: the structure of (positional arguments, keyword arguments).
+        arrays: which of its leaves are arrays.
+        others: which are not.
+    """
+
+    tree: jax.tree_util.PyTreeDef
+    arrays: tuple[int, ...]
+    others: tuple[int, ...]
+
+    def arrays_of(self, leaves: Sequence[object], tree: jax.tree_util.PyTreeDef) -> Sequence[object] | None:
+        """The arrays of arguments of the same structure; None where it is another one. Types are not looked at."""
+        if tree != self.tree:
+            return None
+        if not self.others:
+            return leaves
+        if any(is_array_like(leaves[index]) for index in self.others):
+            return None
+        return [leaves[index] for index in self.arrays]
+
+
 @dataclass(frozen=True)
 class CompiledFunction:
     """A function that XLA has compiled: call it with arguments of the structure and types it was compiled for.
@@ -111,9 +136,27 @@ class CompiledFunction:
 
     artifact: Artifact
     executable: Executable
+    #: What the last call was given. The check of the arguments, which names them, is not made again for the same.
+    _accepted: list[_Accepted] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run it. Raises CompileError where the arguments differ from those it was compiled for."""
+        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+        arrays = self._accepted[0].arrays_of(leaves, tree) if self._accepted else None
+        if arrays is None:
+            arrays = self._checked(args, kwargs)
+            self._remember(leaves, tree, arrays)
+            results = self.executable(*arrays)
+        else:
+            try:
+                results = self.executable(*arrays)
+            except (CompileError, TypeError):
+                self._checked(args, kwargs)  # which argument it is
+                raise
+        return jax.tree_util.tree_unflatten(self.artifact.out_tree, results)
+
+    def _checked(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+        """The arrays of a call. Raises CompileError, with its name, for one of another type."""
         call = CallArguments.of(None, args, kwargs)
         program = self.artifact.program
         if call.array_tree() != self.artifact.in_tree:
@@ -126,7 +169,14 @@ class CompiledFunction:
             if found != expected:
                 message = f"'{program.name}' was compiled for {expected} as {name}, got {found}"
                 raise CompileError(message, user_location())
-        return jax.tree_util.tree_unflatten(self.artifact.out_tree, self.executable(*call.arrays))
+        return call.arrays
+
+    def _remember(self, leaves: Sequence[object], tree: jax.tree_util.PyTreeDef, arrays: Sequence[object]) -> None:
+        """Take the next arguments of this structure as they come: where arrays are leaves, and not words of keys."""
+        places = [index for index, leaf in enumerate(leaves) if is_array_like(leaf)]
+        if len(places) == len(arrays) and all(leaves[place] is one for place, one in zip(places, arrays, strict=True)):
+            others = sorted(set(range(len(leaves))).difference(places))
+            self._accepted[:] = [_Accepted(tree, tuple(places), tuple(others))]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write its StableHLO and constants to a file that `rematc.load` reads, with other versions of jaxlib too.
