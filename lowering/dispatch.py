@@ -7,8 +7,9 @@ staged. Tracing then stops with `_RerouteError`, and the call is made again by a
 - Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
   reach `jax.jit` as a dictionary of one entry; its key identifies the arrays and so, being part of the tree structure,
   is part of what `jax.jit` caches by.
-- A program with optimization barriers is compiled with the options that make them hold. JAX takes options at the
-  outermost jit only, so these calls must know whether they are inside another.
+- A program is compiled with options of XLA's: those that make its optimization barriers hold, or on the CPU, where it
+  has none and is large, the scheduler that holds less. JAX takes options at the outermost jit only, so these calls must
+  know whether they are inside another.
 - A program that calls functions of the user's is waited for: what it prints has been printed when the call returns,
   and what a function raises is raised by the call.
 """
@@ -32,7 +33,7 @@ from rematc.ir.locations import Location
 from rematc.lowering import jax_adapter
 from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
-from rematc.lowering.platforms import CompilerOptions, barrier_options
+from rematc.lowering.platforms import CompilerOptions, is_scheduler_worth_a_check, program_options
 from rematc.lowering.program import Program
 
 _Hidden = dict[str, tuple[Any, ...]]
@@ -61,11 +62,11 @@ class _Needs:
     """What calls of a program need besides `jax.jit`.
 
     Attributes:
-        options: options of XLA that make barriers hold.
+        options: options of XLA besides the user's, by name.
         settling: to wait for functions of the user's that it calls.
     """
 
-    options: bool = False
+    options: tuple[tuple[str, str | bool | int], ...] = ()
     settling: bool = False
 
 
@@ -125,8 +126,8 @@ class Dispatcher:
             static_argnums: positions of arguments that are part of the signature by value.
             static_argnames: their names.
             donate_argnums: positions of arguments whose memory the results may take over.
-            compiler_options: options of XLA besides those that make barriers hold. Inside another `jax.jit` that one's
-                options hold instead.
+            compiler_options: options of XLA before those of `platforms.program_options`. Inside another `jax.jit` that
+                one's options hold instead.
             open_trace: asked at each call; while it gives something, calls go to `record`.
             record: what a call means while our own tracing is going on. Not a wrapper around this object, because a
                 Python frame more would cost 4 % of a call.
@@ -245,7 +246,7 @@ class Dispatcher:
             self._route_of[self._arguments.rough_signature(args, kwargs)] = route
 
     def _plain_route(self) -> _Route:
-        """For programs without constants and barriers."""
+        """For programs without constants that are compiled with the user's options alone."""
 
         @functools.wraps(self._stage, updated=())
         def entry(*args: Any, **kwargs: Any) -> Any:
@@ -257,7 +258,7 @@ class Dispatcher:
         return self._jitted(entry, self._options, arguments.static_argnums, self._donated)
 
     def _route_for(self, program: Program) -> _Route:
-        """For programs with the constants of `program`, and with barriers if it has some."""
+        """For programs with the constants of `program` that need what it needs."""
         needs = self._needs(program)
         hidden = self._constants.hidden(program)
 
@@ -266,7 +267,7 @@ class Dispatcher:
             return self._trace(offer, needs, args, kwargs)
 
         entry.__signature__ = self._arguments.signature_after("_constants")  # type: ignore[attr-defined]  # inspect's
-        options = barrier_options(jax.default_backend(), self._options) if needs.options else self._options
+        options = {**self._options, **dict(needs.options)}
         static = tuple(number + 1 for number in self._arguments.static_argnums)
         route = self._jitted(entry, options, static, tuple(number + 1 for number in self._donated))
         outermost = functools.partial(route.outermost, hidden)
@@ -287,9 +288,12 @@ class Dispatcher:
             return _Route(jitted, jitted)
         return _Route(jax.jit(entry, **named, compiler_options=dict(options)), jax.jit(entry, **named))
 
-    @staticmethod
-    def _needs(program: Program) -> _Needs:
-        return _Needs(program.has_barriers and bool(barrier_options(jax.default_backend())), bool(program.callbacks))
+    def _needs(self, program: Program) -> _Needs:
+        ours: tuple[tuple[str, str | bool | int], ...] = ()
+        if program.has_barriers or is_scheduler_worth_a_check(program):
+            options = program_options(program, jax.default_backend(), self._options)
+            ours = tuple(sorted(options.items() - self._options.items()))
+        return _Needs(ours, bool(program.callbacks))
 
     # -- tracing -------------------------------------------------------------------------------------------------
 

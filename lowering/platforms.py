@@ -14,7 +14,10 @@ _DISABLED_PASSES = "xla_disable_hlo_passes"
 #: What removes barriers, and what has small loops compiled by an emitter that knows no barriers and dies of them.
 _NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
 #: How XLA:CPU orders kernels: jaxlib 0.10.0, 0.10.2 and 0.12.0 know this option.
-_SCHEDULER, _FOR_MEMORY = "xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+_SCHEDULER = "xla_cpu_scheduler_type"
+_USUAL, _FOR_MEMORY = "CPU_SCHEDULER_TYPE_DEFAULT", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+#: Bytes from which what a scheduler may save is worth a third of a microsecond a call.
+_LARGE = 2**20
 
 
 def barriers_hold(platform: str) -> bool:
@@ -38,6 +41,20 @@ def program_options(
     if platform == "cpu" and not program.has_functions_apart and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
         merged.setdefault(_SCHEDULER, _FOR_MEMORY)
     return merged
+
+
+def usual_options(platform: str) -> dict[str, str | bool | int]:
+    """Options with which a program without barriers is compiled as `jax.jit` compiles it."""
+    is_chosen = platform != "cpu" or _SCHEDULER in os.environ.get("XLA_FLAGS", "")
+    return {} if is_chosen else {_SCHEDULER: _USUAL}
+
+
+def is_scheduler_worth_a_check(program: Program) -> bool:
+    """Whether a program is large enough for its scheduler to pay for what calls of it take longer.
+
+    Who compiles it at the first call must ask at every call whether JAX is tracing, as it takes no options there.
+    """
+    return program.computed_bytes is None or program.computed_bytes >= _LARGE
 
 
 def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:

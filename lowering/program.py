@@ -30,6 +30,7 @@ class Program:
         effect: what running it does besides giving results. With ordered effects main takes a token before its
             parameters, and gives one before its results.
         tuned_for: the platform for whose speed its text is written, where others would do better with another text.
+        computed_bytes: all that its equations give, in loops once; None where that is not known.
     """
 
     text: str
@@ -40,6 +41,7 @@ class Program:
     callbacks: tuple[Callback, ...] = ()
     effect: Effect = Effect.NONE
     tuned_for: str | None = None
+    computed_bytes: int | None = None
 
     def __post_init__(self) -> None:
         hidden = self.param_types[len(self.leaf_types) :]

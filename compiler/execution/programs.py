@@ -87,7 +87,17 @@ def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Progr
         callbacks=module.callbacks,
         effect=graph.effect,
         tuned_for=platform if module.is_tuned else None,
+        computed_bytes=_computed_bytes(graph),
     )
+
+
+def _computed_bytes(graph: Graph) -> int:
+    found, graphs = 0, [graph]
+    while graphs:
+        for eqn in graphs.pop().equations:
+            found += sum(value.type.bytes for value in eqn.results)
+            graphs.extend(eqn.op.regions())
+    return found
 
 
 def program_of(traced: TracedFunction) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 from jax import export
 
+from rematc.ir.builder import Builder
+from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType, dtype_of_numpy
 from rematc.lowering import dispatch
 from rematc.lowering.dispatch import Dispatcher, Staged
-from rematc.lowering.runtime import barrier_options
+from rematc.lowering.program import Program
+from rematc.lowering.runtime import barrier_options, program_options
 from tests.support.programs import program
 
 LEAF = jax.tree_util.tree_structure(0)
@@ -249,7 +253,7 @@ def test_constants_are_arguments_of_the_executable_not_text() -> None:
     f = Dispatcher(shifted_by(lambda shape: constant))
     f(np.ones(5000))
     with jax.enable_x64(True):
-        jitted: Any = f._entry
+        jitted: Any = f._route.outermost
         text = jitted.func.lower(*jitted.args, np.ones(5000)).as_text()
     assert len(text) < 2000
     assert "%arg1: tensor<5000xf64>" in text
@@ -329,17 +333,57 @@ def recomputing(x: Any) -> Staged:
 def test_programs_with_barriers_get_the_options_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def options(platform: str, given: Any = None) -> dict[str, Any]:
+    def options(program: Program, platform: str, given: Any = None) -> dict[str, Any]:
         asked.append(platform)
         return {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
-    monkeypatch.setattr(dispatch, "barrier_options", options)
+    monkeypatch.setattr(dispatch, "program_options", options)
     f = Dispatcher(recomputing)
     np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
     assert set(asked) == {jax.default_backend()}
     # JAX refuses options inside another jit; there the function must run without them.
     np.testing.assert_array_equal(jax.jit(lambda x: f(x) + 1)(floats([1, 2])), [3, 5])
     np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
+
+
+def branching(computed_bytes: int | None) -> Dispatcher:
+    """Stages eight branches of which one after the other, or all at once, take memory."""
+
+    def body(b: Builder, x: Value) -> list[Value]:
+        products = [b.dot_general(b.scale(x, n), x, ((0,), (0,))) for n in range(1, 9)]
+        return [b.reduce_sum(b.multiply(large, large), (0, 1)) for large in products]
+
+    def stage(x: Any) -> Staged:
+        made = program([type_of(x)], body, name="branching")
+        tree = jax.tree_util.tree_structure([0] * 8)
+        return Staged(dataclasses.replace(made, computed_bytes=computed_bytes), tree)
+
+    return Dispatcher(stage)
+
+
+@pytest.mark.parametrize("computed_bytes", [None, 1000, 10_000_000])
+def test_large_programs_are_compiled_for_memory_and_run_inside_others(
+    monkeypatch: pytest.MonkeyPatch, computed_bytes: int | None
+) -> None:
+    """A small one would pay with a longer call; inside another `jax.jit` nothing may be said of its scheduler."""
+    given: list[dict[str, Any]] = []
+    jit: Any = jax.jit
+
+    def recorded(*args: Any, **named: Any) -> Any:
+        given.append(named)
+        return jit(*args, **named)
+
+    monkeypatch.setattr(jax, "jit", recorded)
+    f = branching(computed_bytes)
+    x = np.ones((4, 64), np.float32)
+    expected = [4096 * 16 * n**2 for n in range(1, 9)]
+    assert [float(value) for value in f(x)] == expected
+    options = [named["compiler_options"] for named in given if "compiler_options" in named]
+    is_small = computed_bytes is not None and computed_bytes < 2**20
+    is_expected = jax.default_backend() == "cpu" and not is_small
+    assert options == [program_options(program([], lambda b: []), "cpu")] * is_expected
+    assert [float(value) for value in jax.jit(lambda x: f(2 * x))(x)] == [16 * value for value in expected]
+    assert [float(value) for value in f(x)] == expected
 
 
 def test_options_of_the_user_are_kept_beside_those_for_barriers() -> None:

@@ -10,7 +10,7 @@ from rematc.ir.core import Value
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType
-from rematc.lowering.platforms import barrier_options, program_options
+from rematc.lowering.platforms import barrier_options, program_options, usual_options
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
 from tests.support.programs import program
@@ -46,7 +46,7 @@ needs_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="an option
 @needs_cpu
 def test_a_program_without_barriers_runs_one_branch_after_the_other() -> None:
     """The usual scheduler runs what is ready first: all branches' first products, then all others."""
-    usual = compile_program(made(), compiler_options={OPTION: "CPU_SCHEDULER_TYPE_DEFAULT"}).memory().temp_bytes
+    usual = compile_program(made(), compiler_options=usual_options("cpu")).memory().temp_bytes
     assert usual > (BRANCHES - 1) * UNIT
     assert compile_program(made()).memory().temp_bytes < 3 * UNIT
 
@@ -55,7 +55,7 @@ def test_a_program_without_barriers_runs_one_branch_after_the_other() -> None:
 def test_what_the_environment_chooses_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert OPTION in program_options(made(), "cpu")
     monkeypatch.setenv("XLA_FLAGS", f"--{OPTION}=CPU_SCHEDULER_TYPE_CONCURRENCY_OPTIMIZED")
-    assert program_options(made(), "cpu") == {}
+    assert program_options(made(), "cpu") == usual_options("cpu") == {}
 
 
 @needs_cpu
