@@ -79,6 +79,7 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         "param_types": [_type_to_json(type) for type in program.param_types],
         "result_types": [_type_to_json(type) for type in program.result_types],
         "constants": len(program.constants),
+        "is_depth_first": program.is_depth_first,
         "in_tree": _tree_to_json(artifact.in_tree),
         "out_tree": _tree_to_json(artifact.out_tree),
         "stablehlo": stablehlo.get_current_version(),
@@ -115,6 +116,7 @@ def load_artifact(path: str | os.PathLike[str]) -> Artifact:
             result_types=result_types,
             name=meta["name"],
             constants=tuple([_array(type, elements) for type, elements in zip(hidden, data, strict=True)]),
+            is_depth_first=bool(meta.get("is_depth_first", False)),
         )
         return Artifact(program, _tree_from_json(meta["in_tree"]), _tree_from_json(meta["out_tree"]))
     except OSError as error:

@@ -7,9 +7,9 @@ staged. Tracing then stops with `_RerouteError`, and the call is made again by a
 - Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
   reach `jax.jit` as a dictionary of one entry; its key identifies the arrays and so, being part of the tree structure,
   is part of what `jax.jit` caches by.
-- A program is compiled with options of XLA's: those that make its optimization barriers hold, or on the CPU, where it
-  has none and is large, the scheduler that holds less. JAX takes options at the outermost jit only, so these calls must
-  know whether they are inside another.
+- A program is compiled with options of XLA's: those that make its optimization barriers hold, or on the CPU the
+  scheduler that holds less. JAX takes options at the outermost jit only, so these calls must know whether they are
+  inside another.
 - A program that calls functions of the user's is waited for: what it prints has been printed when the call returns,
   and what a function raises is raised by the call.
 """
@@ -33,7 +33,7 @@ from rematc.ir.locations import Location
 from rematc.lowering import jax_adapter
 from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
-from rematc.lowering.platforms import CompilerOptions, is_scheduler_worth_a_check, program_options
+from rematc.lowering.platforms import CompilerOptions, program_options
 from rematc.lowering.program import Program
 
 _Hidden = dict[str, tuple[Any, ...]]
@@ -290,7 +290,7 @@ class Dispatcher:
 
     def _needs(self, program: Program) -> _Needs:
         ours: tuple[tuple[str, str | bool | int], ...] = ()
-        if program.has_barriers or is_scheduler_worth_a_check(program):
+        if program.has_barriers or program.is_depth_first:
             options = program_options(program, jax.default_backend(), self._options)
             ours = tuple(sorted(options.items() - self._options.items()))
         return _Needs(ours, bool(program.callbacks))

@@ -14,10 +14,7 @@ _DISABLED_PASSES = "xla_disable_hlo_passes"
 #: What removes barriers, and what has small loops compiled by an emitter that knows no barriers and dies of them.
 _NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
 #: How XLA:CPU orders kernels: jaxlib 0.10.0, 0.10.2 and 0.12.0 know this option.
-_SCHEDULER = "xla_cpu_scheduler_type"
-_USUAL, _FOR_MEMORY = "CPU_SCHEDULER_TYPE_DEFAULT", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
-#: Bytes from which what a scheduler may save is worth a third of a microsecond a call.
-_LARGE = 2**20
+_SCHEDULER, _DEPTH_FIRST = "xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
 
 
 def barriers_hold(platform: str) -> bool:
@@ -30,31 +27,16 @@ def program_options(
 ) -> dict[str, str | bool | int]:
     """`options` with those that a program is compiled with on a platform.
 
-    One with optimization barriers needs them kept. One that recomputes nothing is compiled with XLA:CPU's other
-    scheduler, depth first: the usual one runs what is ready first, which holds more at once, unless barriers and
-    functions say when to begin. There depth first would hold what a barrier has let through for longer. What the user
-    chose, in `options` or in the environment's `XLA_FLAGS`, stays.
+    One with optimization barriers needs them kept. One that is expected to hold less when it runs depth first
+    (`rematc.passes.liveness`) is compiled with XLA:CPU's other scheduler: the usual one runs first what is ready first.
+    What the user chose, in `options` or in the environment's `XLA_FLAGS`, stays.
     """
     if program.has_barriers:
         return barrier_options(platform, options)
     merged = dict(options or {})
-    if platform == "cpu" and not program.has_functions_apart and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
-        merged.setdefault(_SCHEDULER, _FOR_MEMORY)
+    if program.is_depth_first and platform == "cpu" and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
+        merged.setdefault(_SCHEDULER, _DEPTH_FIRST)
     return merged
-
-
-def usual_options(platform: str) -> dict[str, str | bool | int]:
-    """Options with which a program without barriers is compiled as `jax.jit` compiles it."""
-    is_chosen = platform != "cpu" or _SCHEDULER in os.environ.get("XLA_FLAGS", "")
-    return {} if is_chosen else {_SCHEDULER: _USUAL}
-
-
-def is_scheduler_worth_a_check(program: Program) -> bool:
-    """Whether a program is large enough for its scheduler to pay for what calls of it take longer.
-
-    Who compiles it at the first call must ask at every call whether JAX is tracing, as it takes no options there.
-    """
-    return program.computed_bytes is None or program.computed_bytes >= _LARGE
 
 
 def barrier_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:

@@ -30,7 +30,7 @@ class Program:
         effect: what running it does besides giving results. With ordered effects main takes a token before its
             parameters, and gives one before its results.
         tuned_for: the platform for whose speed its text is written, where others would do better with another text.
-        computed_bytes: all that its equations give, in loops once; None where that is not known.
+        is_depth_first: whether XLA on the CPU is to run its kernels depth first, which is expected to hold less.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Program:
     callbacks: tuple[Callback, ...] = ()
     effect: Effect = Effect.NONE
     tuned_for: str | None = None
-    computed_bytes: int | None = None
+    is_depth_first: bool = False
 
     def __post_init__(self) -> None:
         hidden = self.param_types[len(self.leaf_types) :]
@@ -66,11 +66,6 @@ class Program:
     def has_barriers(self) -> bool:
         """Whether it has optimization barriers, which some versions of XLA keep only when told to."""
         return "stablehlo.optimization_barrier" in self.text
-
-    @property
-    def has_functions_apart(self) -> bool:
-        """Whether it has functions that XLA must not inline: they keep recomputation in its place, as barriers do."""
-        return 'inlineable = "false"' in self.text
 
     @property
     def kernel_platform(self) -> str | None:

@@ -15,7 +15,6 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering import jax_adapter
-from rematc.lowering.platforms import usual_options
 from rematc.lowering.runtime import CompilerOptions, barrier_options, compile_program
 from rematc.lowering.stripping import without_barriers
 
@@ -131,11 +130,11 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
 
 
 def _without(text: str) -> tuple[int, float] | None:
-    """Temporary memory and FLOPs of the module without barriers, compiled as JAX does."""
+    """Temporary memory and FLOPs of the module without barriers."""
     program = without_barriers(text, "without_barriers")
     if program is None:
         return None
-    executable = compile_program(program, compiler_options=usual_options(jax_adapter.default_platform()))
+    executable = compile_program(program)
     return executable.memory().temp_bytes, executable.flops()
 
 

@@ -12,6 +12,7 @@ from rematc.ir.core import Array, Graph
 from rematc.lowering import jax_adapter
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
+from rematc.passes.liveness.peak import predict
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
@@ -68,15 +69,16 @@ def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | Non
 
     JAX is asked only for a program whose text differs from platform to platform.
     """
-    program = _printed(graph, constants, platform or "cpu")
+    is_depth_first = predict(graph).is_depth_first
+    program = _printed(graph, constants, platform or "cpu", is_depth_first)
     if platform is None and program.platform is not None:
         default = jax_adapter.default_platform()
         if default != program.platform:
-            return _printed(graph, constants, default)
+            return _printed(graph, constants, default, is_depth_first)
     return program
 
 
-def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Program:
+def _printed(graph: Graph, constants: tuple[Array, ...], platform: str, is_depth_first: bool) -> Program:
     module = stablehlo_module(graph, platform=platform)
     return Program(
         text=module.text,
@@ -87,17 +89,8 @@ def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Progr
         callbacks=module.callbacks,
         effect=graph.effect,
         tuned_for=platform if module.is_tuned else None,
-        computed_bytes=_computed_bytes(graph),
+        is_depth_first=is_depth_first,
     )
-
-
-def _computed_bytes(graph: Graph) -> int:
-    found, graphs = 0, [graph]
-    while graphs:
-        for eqn in graphs.pop().equations:
-            found += sum(value.type.bytes for value in eqn.results)
-            graphs.extend(eqn.op.regions())
-    return found
 
 
 def program_of(traced: TracedFunction) -> Program:

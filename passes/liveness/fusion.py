@@ -9,6 +9,7 @@ instruction to the first, as XLA's `CpuInstructionFusion` does it: an instructio
 reads it and can hold it, and is written if there are others, unless it
 
 - takes long and several kernels would evaluate it, or one kernel once for each place an element is repeated to;
+- is a concatenation that is read more than once;
 - reads more than it writes, and not all its readers can hold it: to evaluate it twice would read more;
 - would stand in a kernel too often.
 """
@@ -131,6 +132,8 @@ def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_ne
         kernels = {user.kernel for user in holders}
         if is_needed_elsewhere or instruction.is_repeated or len(kernels) > 1 or None in kernels:
             return False
+    if instruction.name == "concatenate" and len(instruction.users) > 1:
+        return False
     if _reads_more(instruction) and not _is_held_on_all_ways(instruction):
         instruction.is_kept_whole = True
         return False

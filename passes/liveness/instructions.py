@@ -11,6 +11,7 @@ Most equations are one instruction. What differs:
   as [batch, spatial, features] and kernels as [spatial, in, out]. What stands in another order is copied;
 - a transpose is a part of the matrix products that read it, and of one whose only user it is;
 - a division by a constant or a square root is a product, a product with a converted boolean a selection;
+- a concatenation of long rows, or of many operands, copies them and is fused with nothing;
 - a running combination is lowered to rounds;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
@@ -31,7 +32,7 @@ from rematc.ir.ops.elementwise import Elementwise
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.reduction import Reduction
-from rematc.ir.ops.shape import Reshape, Transpose
+from rematc.ir.ops.shape import Concatenate, Reshape, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier, is_alias
 from rematc.ir.types import BOOL, TensorType
 
@@ -65,6 +66,8 @@ _ELEMENTWISE = frozenset(("select", "compare", "convert", "is_finite", "clamp"))
 
 #: A running combination is lowered to rounds that are a quarter as long, down to one of so many elements.
 _RUN, _WHOLE_RUN = 4, 8
+#: A concatenation of more operands is not fused, nor one along the last dimension of rows that are as long.
+_MOST_JOINED, _ROW = 8, 128
 #: The type of what has no result.
 _NOTHING = TensorType(BOOL, ())
 
@@ -201,6 +204,8 @@ class Program:
             return self._add(Kind.REDUCTION, op.name, operands, type)
         if isinstance(op, (Cumulative, LinearRecurrence)):
             return self._accumulate(op.dimension, operands, type)
+        if isinstance(op, Concatenate) and _is_copied_whole(op, eqn):
+            return self._add(Kind.OPAQUE, op.name, operands, type)
         if not (op.is_fusible or isinstance(op, Gather)):
             opaque = self._add(Kind.OPAQUE, op.name, operands, type)
             opaque.inside = self._inside(eqn)
@@ -297,6 +302,13 @@ def _folded_transposes(graph: Graph) -> set[Value]:
     }
     transposed = (eqn.operands[0] for eqn in graph.equations if isinstance(eqn.op, Transpose))
     return {value for value in transposed if value in products and uses[value] == 1}
+
+
+def _is_copied_whole(op: Concatenate, eqn: Equation) -> bool:
+    """Whether a concatenation is a kernel of its own: of rows that are long enough to be copied whole, or of many."""
+    type = eqn.results[0].type
+    has_rows = type.rank > 1 and op.dimension == type.rank - 1 and type.shape[-1] >= _ROW
+    return has_rows or len(eqn.operands) > _MOST_JOINED
 
 
 def _is_converted_boolean(instruction: Instruction) -> bool:

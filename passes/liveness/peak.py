@@ -7,11 +7,14 @@ Three questions, each answered as XLA on the CPU does: what is written to memory
 (`schedule`), and which buffers lie in one place (`buffers`). What this leaves out: the gaps between buffers of
 different sizes, what kernels take for themselves, and much of how XLA rewrites a program before it fuses it.
 
-A program that recomputes, in which barriers or functions say when it may begin, is compiled for kernels that run at the
-same time, and any other for memory (`rematc.lowering.platforms`): kernels are ordered breadth first or depth first.
+XLA has two schedulers, and a program is compiled with the one that is predicted to hold less. One that recomputes, in
+which barriers or functions say when that may begin, always runs breadth first: depth first, what they let through would
+be held for longer.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.loops import Scan
@@ -23,10 +26,35 @@ from rematc.passes.liveness.instructions import Program
 from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
 from rematc.passes.liveness.schedule import schedule
 
+#: Bytes that another scheduler must save.
+_WORTH = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is expected of a program.
+
+    Attributes:
+        peak: bytes of temporary memory.
+        is_depth_first: whether kernels are to run depth first, so that it is no more.
+    """
+
+    peak: int
+    is_depth_first: bool
+
 
 def predicted_peak(graph: Graph) -> int:
     """The peak of temporary memory in bytes, of a graph after the passes."""
-    return _peak(graph, None, breadth_first if has_recomputation(graph) else depth_first)
+    return predict(graph).peak
+
+
+def predict(graph: Graph) -> Prediction:
+    """The temporary memory of a graph after the passes, and by which scheduler."""
+    usual = Prediction(_peak(graph, None, breadth_first), False)
+    if usual.peak < _WORTH or has_recomputation(graph):
+        return usual
+    other = Prediction(_peak(graph, None, depth_first), True)
+    return other if other.peak + _WORTH <= usual.peak else usual
 
 
 def has_recomputation(graph: Graph) -> bool:

@@ -22,7 +22,7 @@ from rematc.ir.types import F32, TensorType, dtype_of_numpy
 from rematc.lowering import dispatch
 from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.program import Program
-from rematc.lowering.runtime import barrier_options, program_options
+from rematc.lowering.runtime import barrier_options
 from tests.support.programs import program
 
 LEAF = jax.tree_util.tree_structure(0)
@@ -346,7 +346,7 @@ def test_programs_with_barriers_get_the_options_by_themselves(monkeypatch: pytes
     np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
 
 
-def branching(computed_bytes: int | None) -> Dispatcher:
+def branching(is_depth_first: bool) -> Dispatcher:
     """Stages eight branches of which one after the other, or all at once, take memory."""
 
     def body(b: Builder, x: Value) -> list[Value]:
@@ -356,16 +356,16 @@ def branching(computed_bytes: int | None) -> Dispatcher:
     def stage(x: Any) -> Staged:
         made = program([type_of(x)], body, name="branching")
         tree = jax.tree_util.tree_structure([0] * 8)
-        return Staged(dataclasses.replace(made, computed_bytes=computed_bytes), tree)
+        return Staged(dataclasses.replace(made, is_depth_first=is_depth_first), tree)
 
     return Dispatcher(stage)
 
 
-@pytest.mark.parametrize("computed_bytes", [None, 1000, 10_000_000])
-def test_large_programs_are_compiled_for_memory_and_run_inside_others(
-    monkeypatch: pytest.MonkeyPatch, computed_bytes: int | None
+@pytest.mark.parametrize("is_depth_first", [False, True])
+def test_depth_first_programs_are_compiled_so_and_run_inside_others(
+    monkeypatch: pytest.MonkeyPatch, is_depth_first: bool
 ) -> None:
-    """A small one would pay with a longer call; inside another `jax.jit` nothing may be said of its scheduler."""
+    """Inside another `jax.jit` nothing may be said of the scheduler."""
     given: list[dict[str, Any]] = []
     jit: Any = jax.jit
 
@@ -374,14 +374,13 @@ def test_large_programs_are_compiled_for_memory_and_run_inside_others(
         return jit(*args, **named)
 
     monkeypatch.setattr(jax, "jit", recorded)
-    f = branching(computed_bytes)
+    f = branching(is_depth_first)
     x = np.ones((4, 64), np.float32)
     expected = [4096 * 16 * n**2 for n in range(1, 9)]
     assert [float(value) for value in f(x)] == expected
     options = [named["compiler_options"] for named in given if "compiler_options" in named]
-    is_small = computed_bytes is not None and computed_bytes < 2**20
-    is_expected = jax.default_backend() == "cpu" and not is_small
-    assert options == [program_options(program([], lambda b: []), "cpu")] * is_expected
+    is_expected = jax.default_backend() == "cpu" and is_depth_first
+    assert options == [{"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}] * is_expected
     assert [float(value) for value in jax.jit(lambda x: f(2 * x))(x)] == [16 * value for value in expected]
     assert [float(value) for value in f(x)] == expected
 

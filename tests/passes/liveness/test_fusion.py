@@ -81,6 +81,20 @@ def test_no_library_takes_a_selection_or_integers() -> None:
     ]
 
 
+def test_a_concatenation_is_written_where_rows_are_long_or_two_kernels_read_it() -> None:
+    tall, wide = "f32[256,128]", "f32[128,256]"
+    assert written(f"%0: {tall} = concatenate %x, %w {{dimension=0}}", f"%1: {tall} = negate %0") == ["negate"]
+    assert written(f"%0: {wide} = concatenate %x, %w {{dimension=1}}", f"%1: {wide} = negate %0") == [
+        *("concatenate", "negate")
+    ]
+    assert written(
+        f"%0: {tall} = concatenate %x, %w {{dimension=0}}",
+        f"%1: {tall} = exponential %0",
+        f"%2: {tall} = negate %0",
+        "%3: f32[256,256] = dot_general %1, %2 {contract=[[1],[1]], batch=[[],[]]}",
+    ) == ["concatenate", "exponential", "negate", "dot_general"]
+
+
 def test_a_barrier_reads_from_memory() -> None:
     assert written("negate %x", "optimization_barrier %0", "add %1, %w") == ["negate", "barrier", "add"]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -175,6 +177,31 @@ def test_a_chain_of_layers_takes_what_is_predicted(policy: str | None) -> None:
     weights = [(np.ones((128, 128), np.float32),) * 2 for _ in range(12)]
     lowered = rematc.lower(rematc.value_and_grad(chain, policy=policy), weights, np.ones((1024, 128), np.float32))
     assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.05)
+
+
+def stacked(layers: Any, x: Any) -> Any:
+    """Its gradient is one array, of whose parts those of the first layers would run first."""
+    for weights in layers:
+        hidden = x @ weights[0]
+        x = x + (hidden / (1 + np.exp(-hidden))) @ weights[1]
+    return np.mean(x * x)
+
+
+def summed(weights: Any, x: Any) -> Any:
+    """Of each branch little is kept."""
+    return sum(np.sum(np.tanh((x * (index + 1)) @ weights[0, 0]) ** 2) for index in range(8))
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="both are schedulers of XLA on the CPU")
+@pytest.mark.parametrize(("function", "is_depth_first"), [(stacked, False), (summed, True)])
+def test_the_scheduler_is_chosen_that_holds_less(function: Any, is_depth_first: bool) -> None:
+    arguments = np.full((8, 2, 64, 64), 1e-3, np.float32), np.ones((1024, 64), np.float32)
+    lowered = rematc.lower(rematc.value_and_grad(function), *arguments)
+    chosen, other = lowered.program, dataclasses.replace(lowered.program, is_depth_first=not is_depth_first)
+    assert chosen.is_depth_first is is_depth_first
+    measured = [compile_program(program).memory().temp_bytes for program in (chosen, other)]
+    assert lowered.predicted_peak() == pytest.approx(measured[0], rel=0.1)
+    assert measured[0] < 0.9 * measured[1]
 
 
 @pytest.mark.parametrize("policy", [None, "nothing"])
