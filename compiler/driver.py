@@ -23,10 +23,11 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
+from rematc.lowering import jax_adapter
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
-from rematc.passes.liveness.peak import predicted_peak
+from rematc.passes.liveness.peak import Prediction, predict
 from rematc.passes.manager import PassRecord
 
 
@@ -59,11 +60,11 @@ class Lowered:
 
     def predicted_peak(self) -> int:
         """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
-        return self._predicted_peak
+        return self._prediction.peak
 
     @functools.cached_property
-    def _predicted_peak(self) -> int:
-        return predicted_peak(self.graph)
+    def _prediction(self) -> Prediction:
+        return predict(self.graph)
 
     def ir(self) -> str:
         """The graph after the passes, as IR text."""
@@ -95,6 +96,8 @@ class Lowered:
         Raises CompileError where the platform is not there or XLA refuses.
         """
         program = self.program_for(platform)
+        if (platform or jax_adapter.default_platform()) == "cpu":
+            program = dataclasses.replace(program, is_depth_first=self._prediction.is_depth_first)
         artifact = Artifact(program, self._call.array_tree(), self.traced.out_tree)
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
         return Compiled(artifact, compile_program(program, platform=platform, shardings=shardings), self)

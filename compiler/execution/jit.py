@@ -11,7 +11,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.execution.calls import emit_op, trace_call
-from rematc.compiler.execution.programs import collection_paused, make_program, program_of, run_passes
+from rematc.compiler.execution.programs import collection_paused, program_of
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -36,7 +36,7 @@ def compiled(function: Function, statics: Statics = _NO_STATICS) -> Dispatcher:
     def stage(*args: object, **kwargs: object) -> Staged:
         call = CallArguments.of(function, args, kwargs, statics)
         traced = trace_call(function, call)
-        return Staged(program_of(traced), traced.out_tree)
+        return Staged(program_of(traced.graph, traced.constants), traced.out_tree)
 
     def record(*args: object, **kwargs: object) -> object:
         call = CallArguments.of(function, args, kwargs, statics)
@@ -118,5 +118,5 @@ def run_graph(graph: Graph, operands: Sequence[object]) -> list[object]:
 
 @functools.lru_cache(maxsize=512)
 def _dispatcher_of_graph(graph: Graph) -> Dispatcher:
-    staged = Staged(make_program(run_passes(graph).graph, ()), jax.tree_util.tree_structure([0] * len(graph.results)))
+    staged = Staged(program_of(graph, ()), jax.tree_util.tree_structure([0] * len(graph.results)))
     return Dispatcher(lambda *leaves: staged)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rematc.compiler.execution.calls import TracedFunction
 from rematc.ir.core import Array, Graph
 from rematc.lowering import jax_adapter
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
-from rematc.passes.liveness.peak import predict
+from rematc.passes.liveness.peak import has_recomputation, predict
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
@@ -69,16 +69,15 @@ def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | Non
 
     JAX is asked only for a program whose text differs from platform to platform.
     """
-    is_depth_first = predict(graph).is_depth_first
-    program = _printed(graph, constants, platform or "cpu", is_depth_first)
+    program = _printed(graph, constants, platform or "cpu")
     if platform is None and program.platform is not None:
         default = jax_adapter.default_platform()
         if default != program.platform:
-            return _printed(graph, constants, default, is_depth_first)
+            return _printed(graph, constants, default)
     return program
 
 
-def _printed(graph: Graph, constants: tuple[Array, ...], platform: str, is_depth_first: bool) -> Program:
+def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Program:
     module = stablehlo_module(graph, platform=platform)
     return Program(
         text=module.text,
@@ -89,10 +88,13 @@ def _printed(graph: Graph, constants: tuple[Array, ...], platform: str, is_depth
         callbacks=module.callbacks,
         effect=graph.effect,
         tuned_for=platform if module.is_tuned else None,
-        is_depth_first=is_depth_first,
     )
 
 
-def program_of(traced: TracedFunction) -> Program:
-    """The program of a root trace, through the default passes."""
-    return make_program(run_passes(traced.graph).graph, traced.constants)
+def program_of(graph: Graph, constants: tuple[Array, ...]) -> Program:
+    """The program of a graph, through the default passes, as it is to be compiled."""
+    passed = run_passes(graph).graph
+    program = make_program(passed, constants)
+    if has_recomputation(passed) or jax_adapter.default_platform() != "cpu":
+        return program
+    return dataclasses.replace(program, is_depth_first=predict(passed).is_depth_first)

@@ -13,6 +13,7 @@ Most equations are one instruction. What differs:
 - a division by a constant or a square root is a product, a product with a converted boolean a selection;
 - a concatenation of long rows, or of many operands, copies them and is fused with nothing;
 - a running combination is lowered to rounds;
+- floating-point numbers of fewer than 32 bits are computed in 32, but for parameters and results;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
 
@@ -34,7 +35,7 @@ from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import Concatenate, Reshape, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier, is_alias
-from rematc.ir.types import BOOL, TensorType
+from rematc.ir.types import BOOL, F32, TensorType
 
 
 class Kind(Enum):
@@ -158,6 +159,8 @@ class Program:
         carries = [] if loop is None else range(loop.carry)
         self.carried = [(self._of[graph.params[loop.consts + index]], results[index]) for index in carries if loop]
         self.results = results
+        for result in results:
+            result.size = min(result.size, result.type.bytes)
         self.end = self._add(Kind.OPAQUE, "end", results, _NOTHING, 0)
         for instruction in self.instructions:
             for operand in dict.fromkeys(instruction.operands):
@@ -166,7 +169,8 @@ class Program:
     def _add(
         self, kind: Kind, name: str, operands: list[Instruction], type: TensorType, size: int | None = None
     ) -> Instruction:
-        size = type.bytes if size is None else size
+        if size is None:
+            size = type.bytes if kind is Kind.SOURCE else _bytes_computed_in(type)
         added = Instruction(len(self.instructions), kind, name, operands, type, size)
         added.is_elementwise = kind is Kind.BITCAST
         self.instructions.append(added)
@@ -309,6 +313,11 @@ def _is_copied_whole(op: Concatenate, eqn: Equation) -> bool:
     type = eqn.results[0].type
     has_rows = type.rank > 1 and op.dimension == type.rank - 1 and type.shape[-1] >= _ROW
     return has_rows or len(eqn.operands) > _MOST_JOINED
+
+
+def _bytes_computed_in(type: TensorType) -> int:
+    """XLA computes with narrow floating-point numbers in 32 bits, and mostly leaves them so until a result is given."""
+    return type.size * F32.bits // 8 if type.dtype.is_float and type.dtype.bits < F32.bits else type.bytes
 
 
 def _is_converted_boolean(instruction: Instruction) -> bool:

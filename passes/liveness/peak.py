@@ -7,9 +7,9 @@ Three questions, each answered as XLA on the CPU does: what is written to memory
 (`schedule`), and which buffers lie in one place (`buffers`). What this leaves out: the gaps between buffers of
 different sizes, what kernels take for themselves, and much of how XLA rewrites a program before it fuses it.
 
-XLA has two schedulers, and a program is compiled with the one that is predicted to hold less. One that recomputes, in
-which barriers or functions say when that may begin, always runs breadth first: depth first, what they let through would
-be held for longer.
+XLA has two schedulers, and a program is compiled with the one that is predicted to hold less, depth first where that is
+open. One that recomputes, in which barriers or functions say when that may begin, always runs breadth first: depth
+first, what they let through would be held for longer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rematc.passes.liveness.instructions import Program
 from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
 from rematc.passes.liveness.schedule import schedule
 
-#: Bytes that another scheduler must save.
-_WORTH = 2**16
+#: Programs that need less keep the usual scheduler.
+_LEAST = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ def predicted_peak(graph: Graph) -> int:
 def predict(graph: Graph) -> Prediction:
     """The temporary memory of a graph after the passes, and by which scheduler."""
     usual = Prediction(_peak(graph, None, breadth_first), False)
-    if usual.peak < _WORTH or has_recomputation(graph):
+    if usual.peak < _LEAST or has_recomputation(graph):
         return usual
     other = Prediction(_peak(graph, None, depth_first), True)
-    return other if other.peak + _WORTH <= usual.peak else usual
+    return other if other.peak <= usual.peak else usual
 
 
 def has_recomputation(graph: Graph) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rematc
+from rematc.lowering.runtime import compile_program
 
 
 def array(*shape: int, dtype: str = "float32") -> Any:
@@ -51,6 +52,8 @@ def test_no_more_than_jax_takes(name: str) -> None:
     loss, arguments = PROGRAMS[name]
     argnums = tuple(range(len(arguments)))
     theirs = jax.jit(jax.value_and_grad(loss, argnums)).lower(*arguments).compile().memory_analysis()
-    ours = rematc.compile(rematc.value_and_grad(rematc.from_jax(loss), argnums), *arguments).memory()
+    lowered = rematc.lower(rematc.value_and_grad(rematc.from_jax(loss), argnums), *arguments)
+    # By the scheduler that JAX's programs are compiled with: what is compared is what is kept.
+    ours = compile_program(lowered.program).memory()
     assert theirs is not None
     assert ours.temp_bytes <= 1.02 * theirs.temp_size_in_bytes

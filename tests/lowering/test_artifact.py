@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 from pathlib import Path
@@ -36,6 +37,7 @@ def artifact() -> Artifact:
         name="step",
         constants=[STEPS, SCALE],
     )
+    step = dataclasses.replace(step, is_depth_first=True)
     return Artifact(step, tree((({"x": 0},), {})), tree([0, 0]))
 
 
@@ -52,6 +54,7 @@ def test_what_is_loaded_runs_like_what_was_saved(saved: Path) -> None:
     assert after.program.param_types == before.program.param_types
     assert after.program.result_types == before.program.result_types
     assert after.program.name == "step"
+    assert after.program.is_depth_first
     x = np.array([0.5, -1, 2], np.float32)
     for left, right in zip(compile_program(before.program)(x), compile_program(after.program)(x), strict=True):
         assert left.dtype == right.dtype
