@@ -13,7 +13,7 @@ CompilerOptions = Mapping[str, "str | bool | int"]
 _DISABLED_PASSES = "xla_disable_hlo_passes"
 #: What removes barriers, and what has small loops compiled by an emitter that knows no barriers and dies of them.
 _NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
-#: How XLA:CPU orders kernels: jaxlib 0.10.0, 0.10.2 and 0.12.0 know this option.
+#: How XLA:CPU orders kernels: jaxlib 0.10.0, 0.10.2 and 0.12.0.1 know this option.
 _SCHEDULER, _DEPTH_FIRST = "xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
 
 
