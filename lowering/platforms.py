@@ -33,8 +33,13 @@ def program_options(
     """
     if program.has_barriers:
         return barrier_options(platform, options)
+    return depth_first_options(platform, options) if program.is_depth_first else dict(options or {})
+
+
+def depth_first_options(platform: str, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:
+    """`options` with what has XLA:CPU run kernels depth first, unless they or `XLA_FLAGS` choose another order."""
     merged = dict(options or {})
-    if program.is_depth_first and platform == "cpu" and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
+    if platform == "cpu" and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
         merged.setdefault(_SCHEDULER, _DEPTH_FIRST)
     return merged
 

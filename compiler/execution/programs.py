@@ -95,6 +95,10 @@ def program_of(graph: Graph, constants: tuple[Array, ...]) -> Program:
     """The program of a graph, through the default passes, as it is to be compiled."""
     passed = run_passes(graph).graph
     program = make_program(passed, constants)
-    if has_recomputation(passed) or jax_adapter.default_platform() != "cpu":
-        return program
-    return dataclasses.replace(program, is_depth_first=predict(passed).is_depth_first)
+    return dataclasses.replace(program, is_depth_first=runs_depth_first(passed))
+
+
+def runs_depth_first(graph: Graph) -> bool:
+    """Whether a graph, after the passes, is to be compiled with XLA:CPU's depth-first scheduler, where JAX runs."""
+    is_open = jax_adapter.default_platform() == "cpu" and not has_recomputation(graph)
+    return is_open and predict(graph).is_depth_first

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from rematc.lowering import jax_adapter
-from rematc.lowering.platforms import barrier_options, barriers_hold
+from rematc.lowering.platforms import barrier_options, barriers_hold, depth_first_options
 
 _config: Any = jax.config  # which does not say what it has
 _has_options: ContextVar[bool] = ContextVar("the_program_is_compiled_with_our_options", default=False)
@@ -43,11 +43,12 @@ def with_options() -> Iterator[None]:
         _has_options.reset(token)
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], *, is_depth_first: bool = False, **options: Any) -> Callable[..., Any]:
     """`jax.jit` of a function, with the options that make barriers hold.
 
     Args:
         function: a JAX function.
+        is_depth_first: whether XLA on the CPU is to run its kernels depth first.
         options: further arguments of `jax.jit`.
     """
     given = options.pop("compiler_options", None)
@@ -57,7 +58,10 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
         with with_options():
             return function(*args, **kwargs)
 
-    chosen = barrier_options(jax_adapter.default_platform(), given)
+    platform = jax_adapter.default_platform()
+    chosen = barrier_options(platform, given)
+    if is_depth_first:
+        chosen = depth_first_options(platform, chosen)
     jitted: Callable[..., Any] = jax.jit(traced, compiler_options=chosen or None, **options)
     return jitted
 

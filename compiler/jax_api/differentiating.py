@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 import jax
 import jax.tree_util
 
-from rematc.compiler.execution.programs import collection_paused, default_pipeline, run_passes
+from rematc.compiler.execution.programs import collection_paused, default_pipeline, run_passes, runs_depth_first
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.pulling import pulled_back
@@ -249,7 +249,8 @@ class _Graphs:
 
 def _lasting_call(graphs: Graphs, graph: Graph) -> Callable[..., Sequence[Any]]:
     """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced."""
-    inside = _function(graphs, barrier_strategy())
+    strategy = barrier_strategy()
+    inside = _function(graphs, strategy, lambda: _passed(graphs(0), strategy))
     inside.__name__ = inside.__qualname__ = graph.name
     nested = jax.jit(inside)
     outermost: list[Callable[..., Any]] = []
@@ -259,23 +260,24 @@ def _lasting_call(graphs: Graphs, graph: Graph) -> Callable[..., Sequence[Any]]:
             found: Sequence[Any] = nested(*operands)
             return found
         if not outermost:
-            alone = _function(graphs, "optimization_barrier")
+            passed = _passed(graphs(0), "optimization_barrier")
+            alone = _function(graphs, "optimization_barrier", lambda: passed)
             alone.__name__ = alone.__qualname__ = graph.name
-            outermost.append(compiled(alone))
+            outermost.append(compiled(alone, is_depth_first=runs_depth_first(passed)))
         results: Sequence[Any] = outermost[0](*operands)
         return results
 
     return run
 
 
-def _function(graphs: Graphs, strategy: str) -> Callable[..., Sequence[Any]]:
+def _function(graphs: Graphs, strategy: str, passed: Callable[[], Graph]) -> Callable[..., Sequence[Any]]:
     """A graph as a JAX function, the derivative of which is that of the graph with rules for further derivatives.
 
-    Derivatives of these are JAX's own.
+    Derivatives of these are JAX's own. `passed` gives the graph itself, after the passes.
     """
 
     def function(*operands: Any) -> tuple[Any, ...]:
-        return tuple(apply_graph(_passed(graphs(0), strategy), operands))
+        return tuple(apply_graph(passed(), operands))
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         graph = graphs(_FURTHER)

@@ -210,3 +210,26 @@ def test_on_several_devices() -> None:
         [sys.executable, "-c", _ON_FOUR_DEVICES], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="an option of XLA on the CPU")
+@pytest.mark.parametrize("policy", [None, "nothing"])
+def test_called_by_itself_without_recomputation_it_runs_depth_first(
+    monkeypatch: pytest.MonkeyPatch, policy: str | None
+) -> None:
+    """Where that needs less, as of branches of which little is kept."""
+    given: list[dict[str, Any]] = []
+    jit: Any = jax.jit
+
+    def recorded(*args: Any, **named: Any) -> Any:
+        given.append(named.get("compiler_options") or {})
+        return jit(*args, **named)
+
+    def summed(w: Any, x: Any) -> Any:
+        return sum(jnp.sum(jnp.tanh((x * (index + 1)) @ w) ** 2) for index in range(8))
+
+    w, x = jnp.full((16, 64), 1e-3), jnp.ones((1024, 16))
+    expected = jit(jax.grad(summed))(w, x)
+    monkeypatch.setattr(jax, "jit", recorded)
+    assert_like(rjax.grad(summed, policy=policy)(w, x), expected, 1e-3)
+    assert any("xla_cpu_scheduler_type" in options for options in given) == (policy is None)
