@@ -27,7 +27,7 @@ from rematc.lowering import jax_adapter
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
-from rematc.passes.liveness.peak import Prediction, predict
+from rematc.passes.liveness.peak import Prediction, has_recomputation, predict
 from rematc.passes.manager import PassRecord
 
 
@@ -96,7 +96,7 @@ class Lowered:
         Raises CompileError where the platform is not there or XLA refuses.
         """
         program = self.program_for(platform)
-        if (platform or jax_adapter.default_platform()) == "cpu":
+        if (platform or jax_adapter.default_platform()) == "cpu" and not has_recomputation(self.graph):
             program = dataclasses.replace(program, is_depth_first=self._prediction.is_depth_first)
         artifact = Artifact(program, self._call.array_tree(), self.traced.out_tree)
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
