@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarks import models
-from benchmarks.losses import PACKAGES
-from benchmarks.models import Row, difference, primitives_of, summary
+from benchmarks.losses import PACKAGES, Loss
+from benchmarks.models import Row, difference, measure, primitives_of, summary
 
 FOLDER = Path(models.__file__).parent / "losses"
 
@@ -81,3 +81,17 @@ def test_the_summary_names_what_is_wrong_and_what_failed() -> None:
     assert "wrong: wrong: value 0.0e+00, gradients 1.0e-03" in text
     assert "failed: failed: rematc: CompileError: no rule" in text
     assert "temporary, none: geometric mean 0.500" in text
+
+
+def test_a_loss_that_fails_in_jax_is_no_failure_of_ours() -> None:
+    def refuse(x: Any) -> Any:
+        raise ArithmeticError("the solver diverged")
+
+    def loss(x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.sin(x)) + jax.pure_callback(
+            refuse, jax.ShapeDtypeStruct((), x.dtype), jax.lax.stop_gradient(x)
+        )
+
+    row = measure(Loss("refused", "", lambda: (loss, (jnp.ones(4),))), ["nothing"], 0, False)
+    assert list(row.errors) == ["JAX"]
+    assert "the solver diverged" in row.errors["JAX"]
