@@ -9,7 +9,7 @@ instruction to the first, as XLA's `CpuInstructionFusion` does it: an instructio
 reads it and can hold it, and is written if there are others, unless it
 
 - takes long and several kernels would evaluate it, or one kernel once for each place an element is repeated to;
-- is a concatenation that is read more than once;
+- is a concatenation or a padded array, and is read more than once, be it by copies of one user in several kernels;
 - reads more than it writes, and not all its readers can hold it: to evaluate it twice would read more;
 - would stand in a kernel too often.
 """
@@ -33,6 +33,8 @@ _LIBRARY_OPS = frozenset(
     )
 )
 _LIBRARY_MOVES = frozenset(("broadcast_in_dim", "iota", "pad", "transpose"))
+#: What XLA does not evaluate twice, though it takes no time: its code branches.
+_READ_ONCE = frozenset(("concatenate", "pad"))
 #: How often XLA has the code of one instruction in a kernel at most.
 _MOST_CODE = 15
 #: How many instructions are searched for a way between two readers of a value.
@@ -132,7 +134,7 @@ def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_ne
         kernels = {user.kernel for user in holders}
         if is_needed_elsewhere or instruction.is_repeated or len(kernels) > 1 or None in kernels:
             return False
-    if instruction.name == "concatenate" and len(instruction.users) > 1:
+    if instruction.name in _READ_ONCE and not _is_read_once(instruction):
         return False
     if _reads_more(instruction) and not _is_held_on_all_ways(instruction):
         instruction.is_kept_whole = True
@@ -142,6 +144,12 @@ def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_ne
     others = [user.emitted for user in holders if user.elements != instruction.elements]
     instruction.emitted = max(aligned, default=0) + sum(others)
     return instruction.emitted <= _MOST_CODE or instruction.name == "broadcast_in_dim"
+
+
+def _is_read_once(instruction: Instruction) -> bool:
+    """Whether one kernel reads an instruction, by one way."""
+    user, *others = instruction.users
+    return not others and user.kernel is not None and user.emitted == 1
 
 
 def _reads_more(instruction: Instruction) -> bool:

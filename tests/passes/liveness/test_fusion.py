@@ -95,6 +95,20 @@ def test_a_concatenation_is_written_where_rows_are_long_or_two_kernels_read_it()
     ) == ["concatenate", "exponential", "negate", "dot_general"]
 
 
+def test_a_padded_array_is_written_where_it_is_read_twice_if_only_by_copies_of_one_user() -> None:
+    tall = "f32[256,128]"
+    pad = (
+        "%0: f32[] = constant {type=f32[], data=0.0}",
+        f"%1: {tall} = pad %x, %0 {{low=[0,0], high=[128,0], interior=[0,0]}}",
+    )
+    product = "%4: f32[256,256] = dot_general %2, %3 {contract=[[1],[1]], batch=[[],[]]}"
+    assert written(*pad, f"%2: {tall} = negate %1") == ["negate"]
+    assert written(*pad, f"%2: {tall} = negate %1", f"%3: {tall} = abs %1", product)[0] == "pad"
+    doubled = f"%2: {tall} = add %1, %1"
+    lines = (doubled, f"%3: {tall} = negate %2", f"%5: {tall} = abs %2", product.replace("%2, %3", "%3, %5"))
+    assert written(*pad, *lines)[0] == "pad"
+
+
 def test_a_barrier_reads_from_memory() -> None:
     assert written("negate %x", "optimization_barrier %0", "add %1, %w") == ["negate", "barrier", "add"]
 
