@@ -67,7 +67,8 @@ class Variant:
         side: rematc or jax.
         placement: none, whole, blocks, groups (blocks and groups of them, nested), runs (the cut into equal runs), and
             for JAX "blocks, option": with the compile option that makes barriers hold; for rematc "whole, call": with
-            segments as functions that are not inlined, and no option.
+            segments as functions that are not inlined, and no option, and "whole, optimization_barrier", which is what
+            programs have by default that are not deep.
         policy: its name in `POLICIES`; "" with no checkpoint.
     """
 
@@ -111,6 +112,7 @@ class Row:
 
 def variants(model: Model, policies: Sequence[str]) -> Iterator[Variant]:
     """The programs of a model's table."""
+    other = "whole, optimization_barrier" if model.name in ON_REQUEST else "whole, call"
     yield Variant("jax", "none")
     yield Variant("rematc", "none")
     if model.has_groups:
@@ -123,11 +125,11 @@ def variants(model: Model, policies: Sequence[str]) -> Iterator[Variant]:
         if policy == "auto":
             if _is_policy(policy):
                 yield Variant("rematc", "whole", policy)
-                yield Variant("rematc", "whole, call", policy)
+                yield Variant("rematc", other, policy)
             continue
         yield Variant("rematc", "whole", policy)
         if policy == "nothing":
-            yield Variant("rematc", "whole, call", policy)
+            yield Variant("rematc", other, policy)
         yield Variant("jax", "whole", policy)
         yield Variant("jax", "blocks", policy)
         if _drops_barriers():

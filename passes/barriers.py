@@ -11,14 +11,18 @@ said of it, parameters of the program pass by as well, as long as all that is re
 and in the body of a loop all operands.
 
 Two strategies are for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where one cannot
-pass compile options). With `call` the region becomes a function that XLA must not inline; it moves nothing into a
-function or out of it, and its passes that take more than linear time see each one alone. With `conditional` the region
-becomes the branch of a `case` that is always taken, which the compiler cannot know, since its index follows from the
-bits of an operand that depends on the program's arguments.
+pass compile options). With `call` the region becomes a function that XLA on the CPU must not inline; it moves nothing
+into a function or out of it, and where it takes more than linear time, as for the order of kernels, it sees each one
+alone. With `conditional` the region becomes the branch of a `case` that is always taken, which the compiler cannot
+know, since its index follows from the bits of an operand that depends on the program's arguments.
+
+Functions are also what deep programs compile fastest with, if their layers are alike, so that one text serves them all:
+`auto` takes them there, and barriers elsewhere, since nothing is fused into a function.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,7 +44,10 @@ from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
-STRATEGIES = ("optimization_barrier", "call", "conditional", "none")
+STRATEGIES = ("auto", "optimization_barrier", "call", "conditional", "none")
+
+#: Functions are for programs of so many regions, of which so many have one body between them.
+_REGIONS, _ALIKE = 16, 8
 
 
 @register_pass
@@ -49,11 +56,12 @@ class Barriers(Pass):
     """Dissolve checkpoint regions, the differentiated ones behind a barrier.
 
     Attributes:
-        strategy: `optimization_barrier`, `call`, `conditional`, or `none` to let XLA merge as it likes.
+        strategy: `optimization_barrier`, `call`, `conditional`, or `none` to let XLA merge as it likes; `auto` is
+            `call` for deep programs whose regions are alike, and barriers for others.
     """
 
     name: ClassVar[str] = "barriers"
-    strategy: str = "optimization_barrier"
+    strategy: str = "auto"
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -64,6 +72,8 @@ class Barriers(Pass):
             return graph
         # A barrier is live as a whole: what only unused results of a region need must be gone before.
         graph = DeadCode().run(graph)
+        if self.strategy == "auto":
+            return replace(self, strategy="call" if _is_deep(graph) else "optimization_barrier").run(graph)
         return self._dissolved(graph, False)
 
     def _dissolved(self, graph: Graph, is_in_loop: bool) -> Graph:
@@ -106,7 +116,7 @@ class Barriers(Pass):
             return
         if self.strategy == "call":
             body = self._dissolved(op.body, place.is_in_loop)
-            place.append(Equation(Call(body, is_inlineable=False), eqn.operands, eqn.results, eqn.loc))
+            place.append(Equation(Call(body, tuple(pins)), eqn.operands, eqn.results, eqn.loc))
             return
         operands = eqn.operands
         if self.strategy == "optimization_barrier":
@@ -154,6 +164,15 @@ class _Place:
         if op.prevent_cse is not None:
             return op.pinned
         return _fewest_pins(op.body, [value in self.params for value in operands])
+
+
+def _is_deep(graph: Graph) -> bool:
+    """Whether a graph recomputes in many regions, most of which have the same bodies."""
+    regions = Counter(
+        eqn.op.body for eqn in graph.equations if isinstance(eqn.op, Checkpoint) and eqn.op.is_differentiated
+    )
+    count = regions.total()
+    return count >= _REGIONS and count >= _ALIKE * len(regions)
 
 
 def _fewest_pins(body: Graph, is_free: Sequence[bool]) -> tuple[bool, ...]:

@@ -211,15 +211,26 @@ class Call(Region):
 
     Attributes:
         body: the function.
-        is_inlineable: whether XLA may put the body in the place of the call. Where it may not, it moves nothing into
-            the body or out of it, and runs all of it when all operands are there.
+        pinned: None where XLA may put the body in the place of the call. Where it may not, for each operand whether the
+            body must wait for it: XLA on the CPU moves nothing into such a function or out of it, and runs it when all
+            operands are there; elsewhere the body comes in its place, behind a barrier over these.
     """
 
     name = "call"
     body: Graph
-    is_inlineable: bool = True
+    pinned: tuple[bool, ...] | None = None
     no_jvp = INLINED
     no_transpose = INLINED
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        if self.pinned is not None and len(self.pinned) != len(operands):
+            raise TypeMismatchError(f"'call' has {len(operands)} operands but pinned for {len(self.pinned)}")
+        return Region.infer(self, operands)
+
+    @property
+    def is_inlineable(self) -> bool:
+        """Whether XLA may put the body in the place of the call."""
+        return self.pinned is None
 
     def vmap_region(
         self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]

@@ -1,10 +1,18 @@
-"""Lowering of ops that own graphs: `call` is a call of a private function, `checkpoint` its body in place."""
+"""Lowering of ops that own graphs: `call` is a call of a private function, `checkpoint` its body in place.
+
+A function that XLA must keep apart is one on the CPU alone: its compilers for other platforms inline all functions, or
+are not known to run one, so that the body comes in the place of the call, behind a barrier.
+"""
 
 from __future__ import annotations
 
-from rematc.ir.core import Equation, Graph
+from collections.abc import Sequence
+
+from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.lowering.ops.structural import optimization_barrier
 from rematc.lowering.writer import Writer, lowers
 
 #: What XLA's pass `call-inliner` reads.
@@ -15,6 +23,11 @@ _NOT_INLINED = ' {mhlo.frontend_attributes = {inlineable = "false"}}'
 def call(w: Writer, eqn: Equation) -> None:
     """`%r:2 = func.call @f(%x) {mhlo.frontend_attributes = ...} : (tensor<...>) -> (tensor<...>, tensor<...>)`."""
     assert isinstance(eqn.op, Call)
+    if eqn.op.pinned is not None:
+        w.is_tuned = True
+        if w.platform != "cpu":
+            in_place(w, eqn.op.body, eqn, _behind_barrier(w, eqn, eqn.op.pinned))
+            return
     tokens, types = w.tokens(eqn.op.effect), w.token_types(eqn.op.effect)
     given = ", ".join([*tokens, *[w.name(value) for value in eqn.operands]])
     taken = ", ".join([*types, *[w.type(value.type) for value in eqn.operands]])
@@ -37,9 +50,18 @@ def checkpoint(w: Writer, eqn: Equation) -> None:
     in_place(w, eqn.op.body, eqn)
 
 
-def in_place(w: Writer, body: Graph, eqn: Equation) -> None:
-    """The equations of a body of the same operands and results as the equation."""
-    operands = [w.name(value) for value in eqn.operands]
+def _behind_barrier(w: Writer, eqn: Equation, pinned: Sequence[bool]) -> list[str]:
+    """The names of the operands, those that are pinned as results of a barrier."""
+    held = list(dict.fromkeys(value for value, is_set in zip(eqn.operands, pinned, strict=True) if is_set))
+    copies = [Value(value.type, value.name) for value in held]
+    optimization_barrier(w, Equation(OptimizationBarrier(), tuple(held), tuple(copies), eqn.loc))
+    renamed = dict(zip(held, copies, strict=True))
+    return [w.name(renamed[value] if is_set else value) for value, is_set in zip(eqn.operands, pinned, strict=True)]
+
+
+def in_place(w: Writer, body: Graph, eqn: Equation, operands: Sequence[str] | None = None) -> None:
+    """The equations of a body of the same operands and results as the equation; `operands` are their names."""
+    operands = operands or [w.name(value) for value in eqn.operands]
     with w.scope():
         for param, name in zip(body.params, operands, strict=True):
             w.bind(param, name)

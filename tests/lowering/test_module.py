@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from rematc.ir.core import Equation, Graph, Op, Types, Value
-from rematc.ir.errors import CompileError, MissingRuleError
+from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Add, Multiply, Negate
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.types import F32, TensorType
-from rematc.lowering.module import stablehlo_text
+from rematc.lowering.module import stablehlo_module, stablehlo_text
 from rematc.lowering.validation import validate
 
 VECTOR = TensorType(F32, (4,))
@@ -135,3 +135,41 @@ def test_a_hundred_thousand_equations_are_quick() -> None:
     start = time.perf_counter()
     stablehlo_text(Graph("main", (x,), tuple(equations), (value,)))
     assert time.perf_counter() - start < 4  # 0.2 s on the machine this was written on; the slack is for a busy one
+
+
+# -- functions that XLA must keep apart --------------------------------------------------------------------------------
+
+
+def kept_apart() -> Graph:
+    """A sum computed in such a function, which has to wait for its second operand."""
+    x, y = Value(VECTOR, "x"), Value(VECTOR, "y")
+    a, b, total = Value(VECTOR), Value(VECTOR), Value(VECTOR)
+    body = Graph("part", (a, b), (Equation(Add(), (a, b), (total,), LINE),), (total,))
+    result = Value(VECTOR)
+    return Graph("main", (x, y), (Equation(Call(body, (False, True)), (x, y), (result,), LINE),), (result,))
+
+
+def test_a_function_that_is_kept_apart_is_one_on_the_cpu() -> None:
+    module = stablehlo_module(kept_apart(), platform="cpu")
+    assert 'call @part(%arg0, %arg1) {mhlo.frontend_attributes = {inlineable = "false"}}' in module.text
+    assert "optimization_barrier" not in module.text
+    assert module.is_tuned
+    validate(module.text)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_elsewhere_its_body_stands_behind_a_barrier_over_what_it_waits_for(platform: str) -> None:
+    module = stablehlo_module(kept_apart(), platform=platform)
+    lines = [line.strip().partition(" loc(")[0] for line in module.text.splitlines() if "stablehlo." in line]
+    assert lines == [
+        "%0 = stablehlo.optimization_barrier %arg1 : tensor<4xf32>",
+        "%1 = stablehlo.add %arg0, %0 : tensor<4xf32>",
+    ]
+    assert "@part" not in module.text and module.is_tuned
+    validate(module.text)
+
+
+def test_a_function_that_waits_says_so_for_each_operand() -> None:
+    body = unary(Negate())
+    with pytest.raises(TypeMismatchError, match="'call' has 1 operands but pinned for 2"):
+        Call(body, (True, False)).infer((VECTOR,))

@@ -11,7 +11,7 @@ from rematc.compiler.text import parse
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.regions import Call
+from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.policy import Policy
 from rematc.ir.types import F64, TensorType
@@ -202,7 +202,8 @@ def test_the_strategy_none_leaves_no_barrier() -> None:
     graph = parse(LAYERS.format(""))
     assert not barriers(Barriers("none").run(training_step(vjp(graph, [True, True]))))
     with pytest.raises(
-        CompileError, match=r"unknown barrier strategy 'nun' \(known: optimization_barrier, call, conditional, none\)"
+        CompileError,
+        match=r"unknown barrier strategy 'nun' \(known: auto, optimization_barrier, call, conditional, none\)",
     ):
         Barriers("nun")
 
@@ -279,3 +280,43 @@ def test_regions_inside_functions_are_found() -> None:
     (eqn,) = Barriers().run(graph).equations
     assert isinstance(eqn.op, Call)
     assert len(barriers(eqn.op.body)) == 2
+
+
+# -- deep programs -----------------------------------------------------------------------------------------------------
+
+
+def chain(layers: int, alike: bool = True) -> Graph:
+    """The training step of checkpointed layers in a row, which differ, unless `alike`, by how much they add."""
+    vector = TensorType(F64, (3,))
+    b = Builder("f")
+    x = b.parameter(vector, "x")
+    for index in range(layers):
+        layer = Builder("layer")
+        inside = layer.parameter(vector)
+        body = layer.build(layer.sine(layer.add(inside, layer.full(vector, 1.0 if alike else float(index)))))
+        (x,) = b.emit(Checkpoint(body), x)
+    return training_step(vjp(b.build(x), [True]))
+
+
+def test_regions_of_a_deep_program_become_one_function_where_they_are_alike() -> None:
+    graph = Barriers().run(chain(24))
+    calls = [eqn.op for eqn in graph.equations if isinstance(eqn.op, Call)]
+    assert len(calls) == 24 and len({op.body for op in calls}) <= 3
+    assert not any(op.is_inlineable for op in calls) and not barriers(graph)
+
+
+def test_regions_that_are_few_or_differ_have_barriers() -> None:
+    for layers, alike in ((8, True), (24, False)):
+        graph = Barriers().run(chain(layers, alike))
+        assert len(barriers(graph)) == layers
+        assert "call" not in count_ops(graph)
+
+
+def test_a_function_has_the_operands_that_a_barrier_would_hold() -> None:
+    graph = Barriers("call").run(training_step(vjp(parse(LAYERS.format("")), [True, True])))
+    eqns = [eqn for eqn in graph.equations if isinstance(eqn.op, Call)]
+    for eqn, barrier in zip(eqns, barriers(step(LAYERS.format(""))), strict=True):
+        assert isinstance(eqn.op, Call) and eqn.op.pinned is not None
+        held = [value.type for value, is_set in zip(eqn.operands, eqn.op.pinned, strict=True) if is_set]
+        assert held == [value.type for value in barrier.operands]
+        assert not all(eqn.op.pinned), "the weights stay out"
