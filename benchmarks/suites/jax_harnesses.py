@@ -135,16 +135,19 @@ def listed_names(*, x64: bool) -> list[tuple[str, str]]:
 # -- what is expected --------------------------------------------------------------------------------------------------
 
 
-def listed(table: Mapping[str, Any], heading: str, names: Sequence[str]) -> dict[str, str]:
+def listed(table: Mapping[str, Any], heading: str, names: Sequence[str], *, always: bool = False) -> dict[str, str]:
     """The reason for each case under a heading; entries are patterns of names.
 
-    Some hold for jax `before` a version alone, or `since` one.
+    Some hold for jax `before` a version alone, or `since` one; and some on `some_processors`, which are left out with
+    `always`.
     """
     found: dict[str, str] = {}
     for entry in table.get(heading, []):
         if "before" in entry and _numbers(version("jax")) >= _numbers(entry["before"]):
             continue
         if "since" in entry and _numbers(version("jax")) < _numbers(entry["since"]):
+            continue
+        if always and entry.get("some_processors"):
             continue
         for pattern in entry["cases"]:
             found.update(dict.fromkeys(fnmatch.filter(names, pattern), entry["reason"]))
@@ -170,6 +173,7 @@ def report(found: Outcomes, table: Mapping[str, Any]) -> tuple[str, list[str], b
     for kind, required in (("value", REQUIRED_VALUES), ("gradient", REQUIRED_GRADIENTS)):
         applicable = {name: row[kind] for name, row in found.items() if not row[kind].startswith(NONE)}
         failing = listed(table, f"failing_{kind}", names)
+        always = listed(table, f"failing_{kind}", names, always=True)
         passed = sum(outcome == PASSED for outcome in applicable.values())
         shares.append(passed >= required * len(applicable))
         share = 100 * passed / max(len(applicable), 1)
@@ -177,11 +181,12 @@ def report(found: Outcomes, table: Mapping[str, Any]) -> tuple[str, list[str], b
         for name, outcome in applicable.items():
             if outcome != PASSED and name not in failing:
                 problems.append(f"{kind} of {name}: {outcome}")
-            if outcome == PASSED and name in failing:
+            if outcome == PASSED and name in always:
                 problems.append(f"{kind} of {name} agrees: take it off the list")
     lines += ["", *_fallbacks(found), "", *_groups(found), ""]
     for kind in ("value", "gradient"):
-        lines += _reasons(kind, listed(table, f"failing_{kind}", names), found)
+        differing = [name for name in names if found[name][kind] != PASSED]
+        lines += _reasons(kind, listed(table, f"failing_{kind}", differing), found)
     return "\n".join(lines), problems, all(shares)
 
 
