@@ -12,7 +12,7 @@ import jax
 import jax.tree_util
 
 from rematc.compiler.execution.calls import TracedFunction, trace_call
-from rematc.compiler.execution.programs import collection_paused, make_program, run_passes
+from rematc.compiler.execution.programs import collection_paused, make_program, run_passes, runs_depth_first
 from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.fallbacks import foreign_primitives
 from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
@@ -23,11 +23,10 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
-from rematc.lowering import jax_adapter
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
-from rematc.passes.liveness.peak import Prediction, has_recomputation, predict
+from rematc.passes.liveness.peak import Prediction, predict
 from rematc.passes.manager import PassRecord
 
 
@@ -96,8 +95,8 @@ class Lowered:
         Raises CompileError where the platform is not there or XLA refuses.
         """
         program = self.program_for(platform)
-        if (platform or jax_adapter.default_platform()) == "cpu" and not has_recomputation(self.graph):
-            program = dataclasses.replace(program, is_depth_first=self._prediction.is_depth_first)
+        is_depth_first = runs_depth_first(self.graph, platform, lambda: self._prediction)
+        program = dataclasses.replace(program, is_depth_first=is_depth_first)
         artifact = Artifact(program, self._call.array_tree(), self.traced.out_tree)
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
         return Compiled(artifact, compile_program(program, platform=platform, shardings=shardings), self)

@@ -12,7 +12,7 @@ from rematc.ir.core import Array, Graph
 from rematc.lowering import jax_adapter
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
-from rematc.passes.liveness.peak import has_recomputation, predict
+from rematc.passes.liveness.peak import Prediction, has_recomputation, predict
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
@@ -98,7 +98,15 @@ def program_of(graph: Graph, constants: tuple[Array, ...]) -> Program:
     return dataclasses.replace(program, is_depth_first=runs_depth_first(passed))
 
 
-def runs_depth_first(graph: Graph) -> bool:
-    """Whether a graph, after the passes, is to be compiled with XLA:CPU's depth-first scheduler, where JAX runs."""
-    is_open = jax_adapter.default_platform() == "cpu" and not has_recomputation(graph)
-    return is_open and predict(graph).is_depth_first
+def runs_depth_first(
+    graph: Graph, platform: str | None = None, prediction: Callable[[], Prediction] | None = None
+) -> bool:
+    """Whether a graph, after the passes, is to be compiled with XLA:CPU's depth-first scheduler.
+
+    Args:
+        graph: what is to be compiled.
+        platform: for which platform; None is where JAX runs.
+        prediction: predicts it, if somebody needs that for more; asked only where the answer is open.
+    """
+    is_open = (platform or jax_adapter.default_platform()) == "cpu" and not has_recomputation(graph)
+    return is_open and (prediction() if prediction else predict(graph)).is_depth_first

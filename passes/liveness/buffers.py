@@ -38,8 +38,8 @@ class Buffer:
     end: int
 
 
-def peak(program: Program, order: Schedule) -> int:
-    """The largest number of bytes in temporary buffers at once."""
+def peak(program: Program, order: Schedule, scheduler: int = 0) -> int:
+    """The largest number of bytes in temporary buffers at once; `scheduler` says by which one loops run inside."""
     results = {owner_of(result) for result in program.results}
     elsewhere = _in_carries(program, order)
     buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
@@ -59,7 +59,7 @@ def peak(program: Program, order: Schedule) -> int:
     live = highest = 0
     for now, kernel in zip(change, order.order, strict=False):
         live += now
-        highest = max(highest, live + kernel.inside)
+        highest = max(highest, live + (kernel.inside[scheduler] if kernel.inside else 0))
     return highest
 
 

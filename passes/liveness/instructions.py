@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -86,7 +86,7 @@ class Instruction:
         size: bytes of its result, if it is written to memory.
         is_expensive: not worth being evaluated twice.
         is_elementwise: each element of the result comes from the elements of the operands at the same place.
-        inside: bytes that the regions it runs take.
+        inside: bytes that the regions it runs take, by each of the schedulers asked for; empty without regions.
         buffer: the instruction whose buffer the result lies in, if not one of its own.
         replaces: the instruction whose buffer the result may take where that is not read any more.
         users: instructions that read its result.
@@ -109,7 +109,7 @@ class Instruction:
     size: int
     is_expensive: bool = False
     is_elementwise: bool = False
-    inside: int = 0
+    inside: Sequence[int] = ()
     buffer: Instruction | None = None
     replaces: Instruction | None = None
     users: list[Instruction] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Program:
         is_body: whether it is a loop's body, which takes its parameters from one tuple.
     """
 
-    def __init__(self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], int]) -> None:
+    def __init__(self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], Sequence[int]]) -> None:
         self.instructions: list[Instruction] = []
         self.is_body = loop is not None
         self._inside = inside

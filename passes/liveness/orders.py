@@ -26,12 +26,14 @@ class Kernels:
             last one reads the results.
         operands: what each reads from memory.
         readers: the kernels that read what each writes.
+        replaceable: for each kernel what it reads only where it writes: it may write its result over that.
         is_body: whether this is a loop's body, which takes its parameters from one tuple.
     """
 
     kernels: Sequence[Instruction]
     operands: dict[Instruction, list[Instruction]]
     readers: dict[Instruction, list[Instruction]]
+    replaceable: dict[Instruction, list[Instruction]]
     is_body: bool
 
 

@@ -14,6 +14,7 @@ first, what they let through would be held for longer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
@@ -24,7 +25,7 @@ from rematc.passes.liveness.buffers import peak
 from rematc.passes.liveness.fusion import fuse
 from rematc.passes.liveness.instructions import Program
 from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
-from rematc.passes.liveness.schedule import schedule
+from rematc.passes.liveness.schedule import kernels_of, schedule
 
 #: Programs that need less keep the usual scheduler.
 _LEAST = 2**16
@@ -50,11 +51,11 @@ def predicted_peak(graph: Graph) -> int:
 
 def predict(graph: Graph) -> Prediction:
     """The temporary memory of a graph after the passes, and by which scheduler."""
-    usual = Prediction(_peak(graph, None, breadth_first), False)
-    if usual.peak < _LEAST or has_recomputation(graph):
-        return usual
-    other = Prediction(_peak(graph, None, depth_first), True)
-    return other if other.peak <= usual.peak else usual
+    if has_recomputation(graph):
+        return Prediction(_peaks(graph, None, [breadth_first])[0], False)
+    usual, other = _peaks(graph, None, [breadth_first, depth_first])
+    is_depth_first = other <= usual and usual >= _LEAST
+    return Prediction(other if is_depth_first else usual, is_depth_first)
 
 
 def has_recomputation(graph: Graph) -> bool:
@@ -68,12 +69,16 @@ def has_recomputation(graph: Graph) -> bool:
     return False
 
 
-def _peak(graph: Graph, loop: Scan | None, scheduler: Scheduler) -> int:
-    def inside(eqn: Equation) -> int:
+def _peaks(graph: Graph, loop: Scan | None, schedulers: Sequence[Scheduler]) -> list[int]:
+    """The peak by each of the schedulers, which order the same kernels."""
+
+    def inside(eqn: Equation) -> list[int]:
         """What the regions of an equation take while it runs: one of them at a time."""
         inner = eqn.op if isinstance(eqn.op, Scan) else None
-        return max((_peak(region, inner, scheduler) for region in eqn.op.regions()), default=0)
+        found = [_peaks(region, inner, schedulers) for region in eqn.op.regions()]
+        return [max(taken) for taken in zip(*found, strict=True)]
 
     program = Program(graph, loop, inside)
     fuse(program)
-    return peak(program, schedule(program, scheduler))
+    kernels = kernels_of(program)
+    return [peak(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]

@@ -40,8 +40,8 @@ class Schedule:
     replaceable: dict[Instruction, list[Instruction]]
 
 
-def schedule(program: Program, scheduler: Scheduler) -> Schedule:
-    """Order the kernels of a program whose fusion is decided, by one of XLA's schedulers."""
+def kernels_of(program: Program) -> Kernels:
+    """The kernels of a program whose fusion is decided, in the order that both schedulers start from."""
     kernels = [
         instruction
         for instruction in program.instructions
@@ -57,14 +57,19 @@ def schedule(program: Program, scheduler: Scheduler) -> Schedule:
         operands[kernel] = list(read)
         replaceable[kernel] = [source for source, is_direct in read.items() if is_direct and kernel.is_elementwise]
     readers = {kernel: [user for user in users[kernel].order if user in operands] for kernel in kernels}
-    order = scheduler(Kernels(kernels, operands, readers, program.is_body))
+    return Kernels(kernels, operands, readers, replaceable, program.is_body)
+
+
+def schedule(given: Kernels, scheduler: Scheduler) -> Schedule:
+    """Order the kernels of a program by one of XLA's schedulers."""
+    order = scheduler(given)
     time = {kernel: index for index, kernel in enumerate(order)}
     last_read: dict[Instruction, int] = {}
-    for kernel in kernels:
-        last = max([time[kernel], *(time[reader] for reader in readers[kernel])])
+    for kernel in given.kernels:
+        last = max([time[kernel], *(time[reader] for reader in given.readers[kernel])])
         owner = owner_of(kernel)
         last_read[owner] = max(last_read.get(owner, 0), last)
-    return Schedule(order, time, last_read, replaceable)
+    return Schedule(order, time, last_read, given.replaceable)
 
 
 def owner_of(instruction: Instruction) -> Instruction:

@@ -10,15 +10,15 @@ from rematc.passes.liveness.fusion import fuse
 from rematc.passes.liveness.instructions import Program
 from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
 from rematc.passes.liveness.peak import predicted_peak
-from rematc.passes.liveness.schedule import Schedule, schedule
+from rematc.passes.liveness.schedule import Schedule, kernels_of, schedule
 
 MATRIX = "f32[128,128]"
 
 
 def scheduled(graph: Graph, scheduler: Scheduler) -> Schedule:
-    program = Program(graph, None, lambda eqn: 0)
+    program = Program(graph, None, lambda eqn: ())
     fuse(program)
-    return schedule(program, scheduler)
+    return schedule(kernels_of(program), scheduler)
 
 
 def order(body: str, results: str, scheduler: Scheduler = breadth_first) -> list[str]:
