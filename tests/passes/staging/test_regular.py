@@ -16,8 +16,8 @@ from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.printer import print_graph
 from rematc.passes.policies import parse_policy
 from rematc.passes.staging.footprint import footprint
-from rematc.passes.staging.problem import problem_at
-from rematc.passes.staging.regular import regular_cuts
+from rematc.passes.staging.problem import least_bound, problem_at
+from rematc.passes.staging.regular import _Held, regular_cuts
 from rematc.passes.staging.repetition import find_repetitions
 from rematc.passes.staging.segments import _live_bytes, _lows, choose_cuts
 from rematc.passes.staging.stage import staged
@@ -136,3 +136,16 @@ def _most(problem: Any) -> float:
         most = max(most, held + problem.working[index + 1] - problem.working[index])
         held += problem.crossing[index, index + 1]
     return most
+
+
+@pytest.mark.parametrize("policy", ["nothing", "dots"])
+def test_regular_cuts_are_rated_by_what_the_search_for_the_best_ones_minimizes(policy: str) -> None:
+    found = footprint(traced(10), parse_policy(policy))
+    (repetition,) = find_repetitions(found.equations, 0, len(found.equations))
+    held = _Held(found, repetition)
+    draw = np.random.default_rng(0)
+    inside = range(repetition.begin + 1, repetition.end)
+    for count in (1, 2, 5, 9):
+        cuts = sorted(draw.choice(inside, count, replace=False).tolist())
+        problem = problem_at(found, [repetition.begin, *cuts, repetition.end], frozenset(cuts))
+        assert held.most(cuts) == pytest.approx(least_bound(problem), rel=1e-4)
