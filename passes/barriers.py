@@ -22,7 +22,6 @@ Functions are also what deep programs compile fastest with, if their layers are 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -73,7 +72,9 @@ class Barriers(Pass):
         # A barrier is live as a whole: what only unused results of a region need must be gone before.
         graph = DeadCode().run(graph)
         if self.strategy == "auto":
-            return replace(self, strategy="call" if _is_deep(graph) else "optimization_barrier").run(graph)
+            return replace(self, strategy="call" if _is_deep(graph) else "optimization_barrier")._dissolved(
+                graph, False
+            )
         return self._dissolved(graph, False)
 
     def _dissolved(self, graph: Graph, is_in_loop: bool) -> Graph:
@@ -168,11 +169,9 @@ class _Place:
 
 def _is_deep(graph: Graph) -> bool:
     """Whether a graph recomputes in many regions, most of which have the same bodies."""
-    regions = Counter(
-        eqn.op.body for eqn in graph.equations if isinstance(eqn.op, Checkpoint) and eqn.op.is_differentiated
-    )
-    count = regions.total()
-    return count >= _REGIONS and count >= _ALIKE * len(regions)
+    bodies = [eqn.op.body for eqn in graph.equations if isinstance(eqn.op, Checkpoint) and eqn.op.is_differentiated]
+    # To compare graphs costs their size: only where there are enough of them.
+    return len(bodies) >= _REGIONS and len(bodies) >= _ALIKE * len(set(bodies))
 
 
 def _fewest_pins(body: Graph, is_free: Sequence[bool]) -> tuple[bool, ...]:

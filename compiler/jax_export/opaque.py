@@ -53,7 +53,7 @@ def _has_sources(graph: Graph) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _program(graph: Graph, platform: str) -> Program:
-    """The program of a graph. JAX compiles it, without options of ours: barriers are what holds there."""
+    """The program of a graph. JAX compiles it, without options of ours: where barriers need one, functions hold."""
     strategy = "auto" if barriers_hold(platform) else "call"
     return make_program(run_passes(graph, default_pipeline(strategy)).graph, (), platform)
 

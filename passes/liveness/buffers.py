@@ -38,7 +38,7 @@ class Buffer:
     end: int
 
 
-def peak(program: Program, order: Schedule, scheduler: int = 0) -> int:
+def peak(program: Program, order: Schedule, scheduler: int) -> int:
     """The largest number of bytes in temporary buffers at once; `scheduler` says by which one loops run inside."""
     results = {owner_of(result) for result in program.results}
     elsewhere = _in_carries(program, order)
