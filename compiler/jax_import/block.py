@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from rematc.compiler.jax_import.activity import useful_variables
 from rematc.compiler.jax_import.policies import AskedPolicy, marked
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Value
@@ -174,6 +175,9 @@ class Block:
         self._constants: dict[int, Value] = {}
         self.varying = Varying(b, self._constants)
         self.tangents: frozenset[Value] = frozenset()
+        self._jaxpr: Any = None
+        self._call: tuple[Block, Any] | None = None
+        self._useful: frozenset[Any] | None = None
 
     # -- reading equations ---------------------------------------------------------------------------------------
 
@@ -185,6 +189,20 @@ class Block:
     def operands(self, eqn: Any) -> list[Value]:
         """The values of an equation's inputs."""
         return [self.value(atom) for atom in eqn.invars]
+
+    def is_useful(self, eqn: Any) -> bool:
+        """Whether derivatives of the function's results may depend on an equation's outputs."""
+        return not self._useful_variables().isdisjoint(eqn.outvars)
+
+    def _useful_variables(self) -> frozenset[Any]:
+        if self._useful is None:
+            results = self._jaxpr.outvars
+            if self._call is not None:
+                outer, call = self._call
+                useful = outer._useful_variables()
+                results = [atom for atom, variable in zip(results, call.outvars, strict=True) if variable in useful]
+            self._useful = useful_variables(self._jaxpr, results)
+        return self._useful
 
     def result_types(self, eqn: Any) -> list[TensorType]:
         """The types of an equation's outputs."""
@@ -242,7 +260,7 @@ class Block:
         if jax_adapter.makes_references(jaxpr.jaxpr):
             jaxpr, captured = self._without_references(jaxpr)
             operands = [*operands, *[self.constant(array) for array in captured]]
-        inner = jaxpr.jaxpr
+        self._jaxpr = inner = jaxpr.jaxpr
         for variable, array in zip(inner.constvars, jaxpr.consts, strict=True):
             self._env[variable] = self.constant(array)
         self._env.update(zip(inner.invars, operands, strict=True))
@@ -250,15 +268,19 @@ class Block:
             self._equation(eqn)
         return [self.value(atom) for atom in inner.outvars]
 
-    def inline(self, jaxpr: Any, operands: Sequence[Value], loc: Location | None = None) -> list[Value]:
+    def inline(
+        self, jaxpr: Any, operands: Sequence[Value], loc: Location | None = None, call: Any = None
+    ) -> list[Value]:
         """Import a closed jaxpr into this block's graph; its results.
 
         Args:
             jaxpr: JAX's `ClosedJaxpr`.
             operands: the values of its inputs.
             loc: the location of all its equations; by default their own.
+            call: the equation whose outputs its results are, one for each, where that is so.
         """
         inner = Block(self.b, self.shared, self.outer, loc if loc is not None else self.loc, self._current)
+        inner._call = None if call is None else (self, call)
         inner._constants, inner.varying, inner.tangents = self._constants, self.varying, self.tangents
         return inner.run(jaxpr, operands)
 

@@ -21,26 +21,26 @@ def jit(block: Block, eqn: Any) -> Sequence[Value]:
     """
     jaxpr = eqn.params["jaxpr"]
     loc = block.location(eqn) if jax_adapter.is_library_function(jaxpr.jaxpr) else None
-    return block.inline(jaxpr, block.operands(eqn), loc)
+    return block.inline(jaxpr, block.operands(eqn), loc, call=eqn)
 
 
 @imports("closed_call", "core_call", "call", "core_closed_call", "eval_jaxpr", keys=True)
 def call(block: Block, eqn: Any) -> Sequence[Value]:
     """The function's equations."""
-    return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn))
+    return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn), call=eqn)
 
 
 @imports("composite", "compute_on", "xla_metadata_call", keys=True)
 def composite(block: Block, eqn: Any) -> Sequence[Value]:
     """The equations of what it is made of: where it is computed, and what XLA is told of it, changes no value."""
     jaxpr = eqn.params["jaxpr"]
-    return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn))
+    return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn), call=eqn)
 
 
 @imports("custom_vmap_call", "custom_partitioning", keys=True)
 def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
     """The function's equations: its rules for batches, or for parts on several devices, say the same in another way."""
-    return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn))
+    return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn), call=eqn)
 
 
 @imports("platform_index")

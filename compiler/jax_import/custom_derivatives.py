@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from rematc.compiler.jax_import.activity import is_inexact
 from rematc.compiler.jax_import.block import Block, Region, imports, type_of
 from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of, trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
@@ -21,6 +22,7 @@ from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
+from rematc.ir.ops.structural import StopGradient
 from rematc.lowering import jax_adapter
 
 _CLOSURE = (
@@ -33,11 +35,19 @@ _UNTRACED = "the derivative rule of '{name}' cannot be traced: {error}"
 
 @imports("custom_jvp_call", keys=True)
 def custom_jvp_call(block: Block, eqn: Any) -> Sequence[Value]:
-    """`custom_jvp` of the function and the rule, or only the function where nothing reaches it that is differentiated.
+    """`custom_jvp` of the function and the rule, or only the function where no derivative goes through it.
 
     What the function closes over comes last: it has no derivative.
     """
     return with_jvp(block, eqn, eqn.params["call_jaxpr"], eqn.params["num_consts"])
+
+
+def _without_derivatives(block: Block, eqn: Any, jaxpr: Any) -> Sequence[Value]:
+    """What a closed jaxpr computes of an equation's inputs, of which nothing is differentiated here."""
+    operands = block.operands(eqn)
+    return block.inline(
+        jaxpr, [block.b.emit1(StopGradient(), one) if one in block.varying else one for one in operands]
+    )
 
 
 def with_own_jvp(block: Block, eqn: Any) -> Sequence[Value]:
@@ -61,7 +71,7 @@ def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]
     """
     found = _WithRule.of_equation(block, eqn, jaxpr, consts)
     if found is None:
-        return block.inline(jaxpr, block.operands(eqn))
+        return _without_derivatives(block, eqn, jaxpr)
     op = CustomJvp(found.function, found.rule, found.wrt, found.of, consts, reason=found.reason, source=found.source)
     return block.b.emit(op, *found.operands)
 
@@ -76,7 +86,7 @@ def custom_vjp_call(block: Block, eqn: Any) -> Sequence[Value]:
     consts = eqn.params.get("num_consts", 0)
     found = _WithRule.of_equation(block, eqn, jaxpr, consts)
     if found is None:
-        return block.inline(jaxpr, block.operands(eqn))
+        return _without_derivatives(block, eqn, jaxpr)
     forward, backward = None, None
     if found.rule is not None:
         forward, backward = _split(found.rule, len(found.operands), len(found.of))
@@ -144,9 +154,9 @@ class _WithRule:
 
     @classmethod
     def of_equation(cls, block: Block, eqn: Any, jaxpr: Any, consts: int) -> _WithRule | None:
-        """An equation that `jaxpr` computes; None where nothing reaches it that is differentiated."""
+        """An equation that `jaxpr` computes; None where no derivative goes through it."""
         wrt, of = differentiated_inputs(block, eqn, consts), inexact_outputs(eqn)
-        if not any(wrt) or not any(of):
+        if not any(wrt) or not block.is_useful(eqn):
             return None
         name = jax_adapter.function_name(jaxpr.jaxpr)
         rule, reason = traced_jvp(block, eqn, wrt, name)
@@ -184,23 +194,16 @@ def _source(eqn: Any, order: Sequence[int], captured: int) -> FrontendFunction:
 
 def inexact_outputs(eqn: Any) -> tuple[bool, ...]:
     """For each output, whether it has derivatives."""
-    return tuple([_is_inexact(variable.aval) for variable in eqn.outvars])
+    return tuple([is_inexact(variable.aval) for variable in eqn.outvars])
 
 
 def differentiated_inputs(block: Block, eqn: Any, consts: int = 0) -> list[bool]:
     """For each input after the consts, whether a tangent may reach it."""
     operands = block.operands(eqn)
-    flags = [_is_inexact(atom.aval) and place >= consts for place, atom in enumerate(eqn.invars)]
+    flags = [is_inexact(atom.aval) and place >= consts for place, atom in enumerate(eqn.invars)]
     if not any(flags):
         return flags
     return [is_set and value in block.varying for is_set, value in zip(flags, operands, strict=True)]
-
-
-def _is_inexact(aval: Any) -> bool:
-    dtype = getattr(aval, "dtype", None)
-    if dtype is None or jax_adapter.is_key(dtype) or jax_adapter.is_float0(dtype):
-        return False
-    return type_of(aval).dtype.is_inexact
 
 
 def traced_jvp(block: Block, eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:

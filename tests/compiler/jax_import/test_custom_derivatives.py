@@ -147,3 +147,65 @@ def test_a_rule_that_raises_is_an_error_where_it_is_used() -> None:
         rematc.grad(function)(X, X)
     assert caught.value.loc is not None
     assert caught.value.loc.file == __file__
+
+
+def stopped(x: Any) -> Any:
+    return (lax.stop_gradient(refuses("not asked for")(x)) * x).sum()
+
+
+def stopped_by_the_caller(x: Any) -> Any:
+    return (lax.stop_gradient(jax.jit(refuses("not asked for"))(x)) * x).sum()
+
+
+def stopped_in_a_call(x: Any) -> Any:
+    return (jax.jit(lambda y: jnp.sin(lax.stop_gradient(y)))(refuses("not asked for")(x)) * x).sum()
+
+
+def stopped_of_two(x: Any) -> Any:
+    def both(x: Any) -> Any:
+        return refuses("not asked for")(x), x * x
+
+    still, moving = jax.jit(both)(x)
+    return (lax.stop_gradient(still) * moving).sum()
+
+
+def rounded(x: Any) -> Any:
+    return (refuses("not asked for")(x).astype(jnp.int32) * x).sum()
+
+
+STOPPED = [stopped, stopped_by_the_caller, stopped_in_a_call, stopped_of_two, rounded]
+
+
+@pytest.mark.parametrize("function", STOPPED, ids=lambda one: one.__name__)
+def test_a_rule_is_not_traced_where_no_derivative_goes_through_its_function(function: Function) -> None:
+    moved = x = jnp.asarray([0.5, -1.25, 2.0])
+
+    def allowed(x: Any) -> Any:  # JAX asks the rule for its tangents before it drops them
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(globals(), "refuses", lambda message: lambda x: x * 2)
+            return function(x)
+
+    np.testing.assert_allclose(rematc.grad(from_jax(function))(x), jax.grad(allowed)(x), rtol=1e-6)
+    ours = rematc.jvp(from_jax(function), (x,), (moved,))
+    for got, expected in zip(ours, jax.jvp(allowed, (x,), (moved,)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def read_through_a_reference(x: Any) -> Any:
+    kept = jax.new_ref(jnp.zeros(3))
+    kept[...] = of_jvp()(x, X)
+    return kept[...].sum()
+
+
+def stepped(x: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda _, y: of_jvp()(y, lax.stop_gradient(y)), x).sum()
+
+
+def stopped_in_part(x: Any) -> Any:
+    y = of_jvp()(x, X)
+    return (lax.stop_gradient(y) * jax.jit(lambda y: (lax.stop_gradient(y), y))(y)[1]).sum()
+
+
+@pytest.mark.parametrize("function", [read_through_a_reference, stepped, stopped_in_part], ids=lambda one: one.__name__)
+def test_a_rule_is_used_where_one_way_to_the_results_is_open(function: Function) -> None:
+    np.testing.assert_allclose(rematc.grad(from_jax(function))(X), jax.grad(function)(X), rtol=1e-5)
