@@ -396,6 +396,24 @@ def is_float0(dtype: Any) -> bool:
     return bool(dtype == dtypes.float0)
 
 
+def with_plain_integers(eqn: Any) -> Any:
+    """An equation whose parameters hold Python's integers where the user's were NumPy's, which stay in shapes."""
+    changed = {name: _plain(one) for name, one in eqn.params.items() if _holds_numpy_integers(one)}
+    return eqn.replace(params={**eqn.params, **changed}) if changed else eqn
+
+
+def _holds_numpy_integers(one: Any) -> bool:
+    if type(one) is tuple:
+        return any(map(_holds_numpy_integers, one))
+    return isinstance(one, np.integer)
+
+
+def _plain(one: Any) -> Any:
+    if type(one) is tuple:
+        return tuple(map(_plain, one))
+    return int(one) if isinstance(one, np.integer) else one
+
+
 def apply_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Apply an equation's primitive to JAX values, one for each of its inputs; its outputs."""
     with eqn.ctx.manager:

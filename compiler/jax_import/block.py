@@ -349,7 +349,7 @@ class Block:
         self.b.loc = loc = self.location(eqn)
         self._current = self.scopes + jax_adapter.scopes_of(eqn)
         try:
-            results = self._applied(rule, eqn)
+            results = self._applied(rule, jax_adapter.with_plain_integers(eqn))
             if self.shared.policies:
                 results = marked(self.shared.policies, self.b, eqn, results)
         except CompileError as error:
