@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from rematc.cli.model import EXAMPLE_ARGUMENTS, Entry, users_code
-from rematc.cli.units import counted
+from rematc.compiler.reports.units import counted
 from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DTYPES, DType, Kind, TensorType

@@ -21,10 +21,11 @@ from rematc.cli.output import check_writable, print_text, write_file
 from rematc.cli.progress import Progress, interruptible
 from rematc.cli.report import report_as_dict, report_tables
 from rematc.cli.step import TrainingStep, load_step
-from rematc.cli.tables import Table, plain_text, print_tables
+from rematc.cli.tables import print_tables
 from rematc.compiler.driver import Compiled
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import format_bytes
+from rematc.compiler.reports.tables import Table, plain_text
 from rematc.ir.errors import CompileError
 from rematc.passes.policies import describe_policies
 

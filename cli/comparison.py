@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from rematc.cli.measurement import median_times, runner
 from rematc.cli.progress import interruptible
 from rematc.cli.step import TrainingStep
-from rematc.cli.tables import Table
-from rematc.cli.units import format_flops, format_ratio, format_seconds
 from rematc.compiler.driver import Compiled
 from rematc.compiler.reports.check import Check
-from rematc.compiler.reports.report import Figures
+from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.residuals import format_bytes
+from rematc.compiler.reports.tables import Table
+from rematc.compiler.reports.units import format_flops, format_ratio, format_seconds
 from rematc.ir.errors import CompileError
 from rematc.passes.policies import parse_policy
 

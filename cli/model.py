@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from rematc.cli.source import relative
 from rematc.ir.errors import CompileError
-from rematc.ir.locations import Location
+from rematc.ir.locations import Location, relative
 
 EXAMPLE_ARGUMENTS = "example_args"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import linecache
-import os
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rematc.ir.locations import Location
+from rematc.ir.locations import Location, relative
 
 WIDEST = 160  # characters of a source line that are shown
 
@@ -36,15 +35,6 @@ def excerpt(loc: Location) -> Excerpt:
 def excerpt_at_character(loc: Location) -> Excerpt:
     """As `excerpt`, for a column that counts characters from 1, as in a SyntaxError."""
     return _excerpt(loc, _source_line(loc), loc.column)
-
-
-def relative(file: str) -> str:
-    """A path relative to the working directory where it lies below it."""
-    try:
-        inside = os.path.relpath(file) if os.path.isabs(file) else file
-    except OSError:  # the working directory is gone
-        return file
-    return file if inside.startswith("..") else inside
 
 
 def _source_line(loc: Location) -> str:

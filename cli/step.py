@@ -13,17 +13,17 @@ from rematc.cli.frontend import with_frontend
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
-from rematc.cli.source import relative
-from rematc.cli.tables import Table, plain_text
-from rematc.cli.units import format_seconds
 from rematc.compiler import driver
 from rematc.compiler.driver import Compiled, Lowered
 from rematc.compiler.execution.calls import trace_call
 from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.tables import Table, plain_text
+from rematc.compiler.reports.units import format_seconds
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.transforms.differentiation import value_and_grad
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.ir.locations import relative
 from rematc.ir.printer import print_graph
 
 

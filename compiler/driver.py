@@ -14,8 +14,10 @@ import jax.tree_util
 from rematc.compiler.execution.calls import TracedFunction, trace_call
 from rematc.compiler.execution.programs import collection_paused, make_program, run_passes, runs_depth_first
 from rematc.compiler.reports.check import Check, check_executable
+from rematc.compiler.reports.derivative import DerivativeReport, report_derivatives
 from rematc.compiler.reports.fallbacks import foreign_primitives
-from rematc.compiler.reports.report import DerivativeReport, Figures, Report, report_derivatives
+from rematc.compiler.reports.figures import Figures
+from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import SavedResidual
 from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like
 from rematc.compiler.tracing.derivative_order import differentiated
@@ -46,6 +48,10 @@ class Lowered:
     program: Program
     timings: tuple[PassRecord, ...]
     _call: CallArguments
+
+    def __repr__(self) -> str:
+        leaves, equations = len(self.program.leaf_types), len(self.graph.equations)
+        return f"Lowered({self.program.name!r}, {leaves} leaves, {equations} equations)"
 
     @property
     def records(self) -> tuple[object, ...]:
@@ -141,6 +147,10 @@ class CompiledFunction:
     #: What the last call was given. The check of the arguments, which names them, is not made again for the same.
     _accepted: list[_Accepted] = field(default_factory=list, init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        program = self.artifact.program
+        return f"{type(self).__name__}({program.name!r}, {len(program.leaf_types)} leaves, {self.executable.platform})"
+
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run it. Raises CompileError where the arguments differ from those it was compiled for."""
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
@@ -213,7 +223,7 @@ class CompiledFunction:
         return Figures(self.memory().temp_bytes, self.flops(), self.executable.compile_seconds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compiled(CompiledFunction):
     """A function compiled here and now, with what is known of its making.
 

@@ -263,6 +263,10 @@ class Graph:
     def result_types(self) -> tuple[TensorType, ...]:
         return tuple(value.type for value in self.results)
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.params)} parameters, {len(self.equations)} equations, {len(self.results)} results"
+        return f"Graph({self.name!r}, {sizes})"
+
     @property
     def effect(self) -> Effect:
         """The most that an equation does besides giving results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -27,3 +28,12 @@ class Location:
     def describe(self) -> str:
         """`FILE:LINE (function)`, the form of residual reports."""
         return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"
+
+
+def relative(file: str) -> str:
+    """A path relative to the working directory where it lies below it."""
+    try:
+        inside = os.path.relpath(file) if os.path.isabs(file) else file
+    except OSError:  # the working directory is gone
+        return file
+    return file if inside.startswith("..") else inside

@@ -45,6 +45,9 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return f"DType({self.name})"
+
     def __reduce__(self) -> tuple[object, ...]:
         return (dtype_named, (self.name,))
 
@@ -161,3 +164,6 @@ class TensorType:
     def __str__(self) -> str:
         memory = "<host>" if self.on_host else ""
         return f"{self.dtype.name}{memory}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        return f"TensorType({self})"

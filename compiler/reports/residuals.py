@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from rematc.compiler.tracing import trace
 from rematc.compiler.tracing.arguments import CallArguments, Function
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
-from rematc.ir.locations import Location
+from rematc.ir.locations import Location, relative
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
@@ -87,9 +86,7 @@ def describe_place(loc: Location | None) -> str:
     """` from model.py:41 (attention)`, or "" for None; the file is relative to the working directory if it is below."""
     if loc is None:
         return ""
-    inside = os.path.relpath(loc.file) if os.path.isabs(loc.file) else loc.file
-    file = loc.file if inside.startswith("..") else inside
-    return f" from {Location(file, loc.line, loc.column, loc.function).describe()}"
+    return f" from {Location(relative(loc.file), loc.line, loc.column, loc.function).describe()}"
 
 
 def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[SavedResidual]:

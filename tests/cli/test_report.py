@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rematc.cli.measurement import norms_of
-from rematc.cli.units import counted, format_flops, format_ratio, format_seconds
+from rematc.compiler.reports.units import counted, format_flops, format_ratio, format_seconds
 from rematc.lowering.validation import validate
 from tests.support.command import Command, WriteModel
 

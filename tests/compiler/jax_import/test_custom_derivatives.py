@@ -185,8 +185,9 @@ def test_a_rule_is_not_traced_where_no_derivative_goes_through_its_function(func
             patch.setitem(globals(), "refuses", lambda message: lambda x: x * 2)
             return function(x)
 
-    np.testing.assert_allclose(rematc.grad(from_jax(function))(x), jax.grad(allowed)(x), rtol=1e-6)
-    ours = rematc.jvp(from_jax(function), (x,), (moved,))
+    gradient: Any = rematc.grad(from_jax(function))(x)
+    np.testing.assert_allclose(gradient, jax.grad(allowed)(x), rtol=1e-6)
+    ours: Any = rematc.jvp(from_jax(function), (x,), (moved,))
     for got, expected in zip(ours, jax.jvp(allowed, (x,), (moved,)), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6)
 
@@ -208,4 +209,5 @@ def stopped_in_part(x: Any) -> Any:
 
 @pytest.mark.parametrize("function", [read_through_a_reference, stepped, stopped_in_part], ids=lambda one: one.__name__)
 def test_a_rule_is_used_where_one_way_to_the_results_is_open(function: Function) -> None:
-    np.testing.assert_allclose(rematc.grad(from_jax(function))(X), jax.grad(function)(X), rtol=1e-5)
+    gradient: Any = rematc.grad(from_jax(function))(X)
+    np.testing.assert_allclose(gradient, jax.grad(function)(X), rtol=1e-5)

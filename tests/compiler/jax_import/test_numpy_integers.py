@@ -17,17 +17,19 @@ import rematc
 from rematc.ir.core import Graph
 
 X = np.ones((4, 6), np.float32)
-ZERO, ONE, TWO = np.int64(0), np.int64(1), np.int64(2)
+# JAX takes them, its types do not.
+Number: Any = np.int64
+ZERO, ONE, TWO = Number(0), Number(1), Number(2)
 SINGLE = np.float32
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "split": lambda x: jnp.split(x, np.array([1, 3]), axis=1)[1],
-    "split by sizes": lambda x: lax.split(x, (ONE, np.int64(3)), ZERO)[1],
+    "split by sizes": lambda x: lax.split(x, (ONE, Number(3)), ZERO)[1],
     "slice": lambda x: lax.slice(x, (ONE, ZERO), (TWO, TWO), (ONE, TWO)),
     "pad": lambda x: lax.pad(x, SINGLE(0), ((ONE, ONE, ZERO), (ZERO, TWO, ONE))),
     "pad with negative": lambda x: lax.pad(x, SINGLE(0), ((-ONE, ONE, ZERO), (ZERO, -TWO, ZERO))),
     "concatenate": lambda x: jnp.roll(x, ONE, axis=ZERO),
-    "broadcast": lambda x: lax.broadcast_in_dim(x, (TWO, np.int64(4), np.int64(6)), (ONE, TWO)),
+    "broadcast": lambda x: lax.broadcast_in_dim(x, (TWO, Number(4), Number(6)), (ONE, TWO)),
     "reverse": lambda x: lax.rev(x, (ONE,)),
     "reduce": lambda x: lax.reduce(x, SINGLE(0), lax.add, (ZERO,)),
     "argmax": lambda x: x[lax.argmax(x, ZERO, np.int32)[0]],
@@ -39,7 +41,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def numpy_integers(one: Any) -> Iterator[Any]:
+def numpy_integers(one: object) -> Iterator[Any]:
     if isinstance(one, np.generic):
         yield one
     elif isinstance(one, (tuple, list)):
@@ -49,7 +51,7 @@ def numpy_integers(one: Any) -> Iterator[Any]:
 
 def numpy_integers_of(graph: Graph) -> Iterator[tuple[str, Any]]:
     for eqn in graph.equations:
-        fields = dataclasses.fields(eqn.op) if dataclasses.is_dataclass(eqn.op) else ()
+        fields: Any = dataclasses.fields(eqn.op) if dataclasses.is_dataclass(eqn.op) else ()
         for found in numpy_integers([getattr(eqn.op, one.name) for one in fields]):
             yield eqn.op.name, found
         for found in numpy_integers([one.type.shape for one in eqn.results]):

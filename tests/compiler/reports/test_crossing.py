@@ -9,7 +9,7 @@ import pytest
 
 import rematc
 from rematc.compiler.driver import Lowered
-from rematc.compiler.reports.report import DerivativeReport
+from rematc.compiler.reports.derivative import DerivativeReport
 from rematc.ir.policy import RECOMPUTE, SAVE
 
 WIDTH, BATCH = 64, 512
