@@ -157,9 +157,9 @@ json.dump(printed, sys.stdout)
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process that imports rematc from this checkout."""
+    """The environment of a process that imports rematc from this checkout. XLA optimizes in it as it does for users."""
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    plain = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "NO_COLOR": "1"}
+    plain = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "NO_COLOR": "1", "XLA_FLAGS": ""}
     return {**os.environ, **plain}
 
 
