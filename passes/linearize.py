@@ -20,7 +20,8 @@ from rematc.ir.policy import Policy
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.jvp import Jvp, jvp
-from rematc.passes.partial_eval import Residual, partial_eval
+from rematc.passes.partial_eval import partial_eval
+from rematc.passes.saving import Residual
 from rematc.passes.simplify import Simplify
 from rematc.passes.transpose import transpose
 

@@ -17,7 +17,7 @@ from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
 from rematc.passes.linearize import linearize
-from rematc.passes.partial_eval import Residual
+from rematc.passes.saving import Residual
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from rematc.ir.policy import Policy, Recompute
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy
-from rematc.passes.partial_eval import PartialEvaluation, Residual, partial_eval
+from rematc.passes.partial_eval import PartialEvaluation, partial_eval
 from rematc.passes.policies import as_policy, parse_policy
+from rematc.passes.saving import Residual
 from tests.support.smooth_graphs import arrays_for, count_ops, is_float, policies, run, smooth_graphs
 
 
