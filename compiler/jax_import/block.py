@@ -349,7 +349,7 @@ class Block:
         self.b.loc = loc = self.location(eqn)
         self._current = self.scopes + jax_adapter.scopes_of(eqn)
         try:
-            results = self._applied(rule, jax_adapter.with_plain_integers(eqn))
+            results = self._applied(rule, eqn)
             if self.shared.policies:
                 results = marked(self.shared.policies, self.b, eqn, results)
         except CompileError as error:
@@ -368,7 +368,7 @@ class Block:
             return self.fallback(eqn)
         if eqn.primitive.name not in TAKES_KEYS and _has_keys(eqn):
             return RULES[OVER_WORDS](self, eqn)
-        return rule(self, eqn)
+        return rule(self, jax_adapter.with_plain_integers(eqn))
 
     def fallback(self, eqn: Any) -> Sequence[Value]:
         """Import an equation as one opaque op: what the rule entered for `ANY` does. Rules may call it, too."""

@@ -73,7 +73,7 @@ print(json.dumps(said))
 
 @cache
 def said() -> dict[str, Any]:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    flags = "--xla_force_host_platform_device_count=4"  # optimized: else fusions are rounded in another way
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False
