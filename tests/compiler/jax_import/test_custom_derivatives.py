@@ -202,12 +202,29 @@ def stepped(x: Any) -> Any:
     return lax.fori_loop(0, 3, lambda _, y: of_jvp()(y, lax.stop_gradient(y)), x).sum()
 
 
+def through_a_loop(x: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), of_jvp()(x, X)).sum()
+
+
+def through_a_reference_of_a_call(x: Any) -> Any:
+    @jax.jit
+    def kept(y: Any) -> Any:
+        reference = jax.new_ref(jnp.zeros(3))
+        reference[...] = y * y
+        return reference[...]
+
+    return kept(of_jvp()(x, X)).sum()
+
+
 def stopped_in_part(x: Any) -> Any:
     y = of_jvp()(x, X)
     return (lax.stop_gradient(y) * jax.jit(lambda y: (lax.stop_gradient(y), y))(y)[1]).sum()
 
 
-@pytest.mark.parametrize("function", [read_through_a_reference, stepped, stopped_in_part], ids=lambda one: one.__name__)
+OPEN = [read_through_a_reference, stepped, through_a_loop, through_a_reference_of_a_call, stopped_in_part]
+
+
+@pytest.mark.parametrize("function", OPEN, ids=lambda one: one.__name__)
 def test_a_rule_is_used_where_one_way_to_the_results_is_open(function: Function) -> None:
     gradient: Any = rematc.grad(from_jax(function))(X)
     np.testing.assert_allclose(gradient, jax.grad(function)(X), rtol=1e-5)
