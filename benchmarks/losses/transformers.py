@@ -49,6 +49,7 @@ def bert() -> Built:
 
 
 LOSSES = (
-    Loss("transformers-gpt2", "GPT-2 with dropout", gpt2),
-    Loss("transformers-bert", "BERT with padding", bert),
+    # The models compute in their own element type, float32, whatever that of their parameters is.
+    Loss("transformers-gpt2", "GPT-2 with dropout", gpt2, is_single=True),
+    Loss("transformers-bert", "BERT with padding", bert, is_single=True),
 )
