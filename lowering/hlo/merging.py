@@ -32,6 +32,8 @@ _CALLED_NAME = re.compile(r"=%?[\w.\-]+")
 _INDEX = re.compile(r"\bindex=(\d+)")
 #: The attribute of calls whose body XLA leaves where it is.
 _NOT_INLINED = 'inlineable="false"'
+#: The attribute of those that have nothing to do with recomputation.
+_NO_RECOMPUTATION = 'recomputes="false"'
 #: Two of them are never equal.
 _EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "after-all", "rng-get-and-update-state")
 _NESTING = 100
@@ -211,6 +213,7 @@ class _Scope:
                 called = self._computation(instruction, "to_apply")
                 if called is not None:
                     is_kept = _NOT_INLINED in instruction.attributes
+                    is_kept = is_kept and _NO_RECOMPUTATION not in instruction.attributes
                     self.numbering.barriers += is_kept and not self.is_in_loop and self.times > 0
                     return self.values(called, operands, nesting + 1)
             case "conditional" if len(operands) > 1:

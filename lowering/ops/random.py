@@ -11,6 +11,11 @@ from rematc.ir.ops.random import GROUPS, PARITY, ROTATIONS, Threefry2x32
 from rematc.ir.types import TensorType
 from rematc.lowering.writer import Writer, lowers
 
+#: Of how many words at most a hash is kept apart.
+_FEW = 1024
+#: As calls that keep recomputation apart, but for what says that this one is none (`rematc.lowering.hlo.merging`).
+_KEPT_APART = ' {mhlo.frontend_attributes = {inlineable = "false", recomputes = "false"}}'
+
 
 @lowers(Threefry2x32)
 def threefry2x32(w: Writer, eqn: Equation) -> None:
@@ -18,9 +23,17 @@ def threefry2x32(w: Writer, eqn: Equation) -> None:
 
     All rounds stand one after another: XLA makes a single loop over the elements of them and of what uses the bits,
     and compiles that faster than a loop over rounds, which also writes its words to memory after each.
+
+    Few words are keys, or numbers that many elements have in common. On the CPU their function is kept apart: XLA would
+    hash them again for each element, and LLVM as of jaxlib 0.12 takes time exponential in the number of rounds to
+    vectorize a loop in which they are the same for all elements.
     """
     key, high, _ = eqn.operands
-    callee = f"func.call @{w.function(_rounds(key.type, high.type))}({w.names(eqn.operands)})"
+    kept = ""
+    if high.type.size <= _FEW:
+        w.is_tuned = True
+        kept = _KEPT_APART if w.platform == "cpu" else ""
+    callee = f"func.call @{w.function(_rounds(key.type, high.type))}({w.names(eqn.operands)}){kept}"
     signature = f"({w.types(eqn.operands)}) -> ({w.types(eqn.results)})"
     w.line(f"{w.define_all(eqn.results)}{callee} : {signature}", eqn.loc)
 

@@ -242,6 +242,21 @@ def test_a_draw_is_one_equation_of_bits() -> None:
     assert sum(isinstance(eqn.op, Threefry2x32) for eqn in flat_equations(graph)) == 6
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="functions are kept apart on the CPU alone")
+def test_a_key_is_hashed_once_and_not_for_each_element_that_is_drawn_with_it() -> None:
+    def drawn(x: Any, key: Any) -> Any:
+        first, _ = random.split(key)
+        return np.sum(x * random.uniform(first, x.shape))
+
+    compiled = rematc.compile(rematc.value_and_grad(drawn), np.ones((64, 64), np.float32), KEY)
+    text = compiled.hlo_optimized()
+    calls = [line for line in text.splitlines() if " call(" in line and 'recomputes="false"' in line]
+    assert [bool(re.search(r"u32\[2\]", line)) for line in calls] == [True], calls
+    # Of the draw the rounds stand in a fusion: of many words no function is kept apart.
+    assert re.search(r"u32\[(64,)?\d+\]\S* shift-left", text)
+    assert compiled.check().comparison.barriers == 0
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 KEYS = np.zeros((5, 2), np.uint32)
