@@ -50,7 +50,7 @@ def assert_trees_close(found: Any, expected: Any) -> None:
     leaves = zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(expected), strict=True)
     for one, other in leaves:
         # Both sum in float32; XLA fuses the two programs differently.
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=3e-6)
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
         assert np.asarray(one).dtype == np.asarray(other).dtype
 
 
@@ -58,7 +58,8 @@ def assert_trees_close(found: Any, expected: Any) -> None:
 def test_values_and_gradients_are_those_of_jax_under_every_policy(policy: str) -> None:
     params, (x, y) = parameters(), batch()
     found = rematc.value_and_grad(from_jax(loss), policy=policy)(params, x, y)
-    assert_trees_close(found, jax.value_and_grad(loss)(params, x, y))
+    # Compiled as a whole, as rematc's is: not optimized, that rounds otherwise than one operation after another.
+    assert_trees_close(found, jax.jit(jax.value_and_grad(loss))(params, x, y))
 
 
 def test_a_batched_function_is_that_of_jax() -> None:
