@@ -397,12 +397,7 @@ def is_float0(dtype: Any) -> bool:
 
 
 def with_plain_integers(eqn: Any) -> Any:
-    """An equation whose parameters hold Python's integers where the user's were NumPy's, which stay in shapes.
-
-    What is handed to a library's function is an integer of a type, and left as it is.
-    """
-    if eqn.primitive.name == "ffi_call":
-        return eqn
+    """An equation whose parameters hold Python's integers where the user's were NumPy's, which stay in shapes."""
     changed = {name: _plain(one) for name, one in eqn.params.items() if _holds_numpy_integers(one)}
     return eqn.replace(params={**eqn.params, **changed}) if changed else eqn
 

@@ -368,6 +368,7 @@ class Block:
             return self.fallback(eqn)
         if eqn.primitive.name not in TAKES_KEYS and _has_keys(eqn):
             return RULES[OVER_WORDS](self, eqn)
+        # A rule makes shapes of them; what has none, as a call of a library, may need the types of its integers.
         return rule(self, jax_adapter.with_plain_integers(eqn))
 
     def fallback(self, eqn: Any) -> Sequence[Value]:

@@ -212,8 +212,8 @@ class _Scope:
             case "call":
                 called = self._computation(instruction, "to_apply")
                 if called is not None:
-                    is_kept = _NOT_INLINED in instruction.attributes
-                    is_kept = is_kept and _NO_RECOMPUTATION not in instruction.attributes
+                    attributes = instruction.attributes
+                    is_kept = _NOT_INLINED in attributes and _NO_RECOMPUTATION not in attributes
                     self.numbering.barriers += is_kept and not self.is_in_loop and self.times > 0
                     return self.values(called, operands, nesting + 1)
             case "conditional" if len(operands) > 1:
