@@ -131,6 +131,7 @@ STEPS = (
     _pass("simplify"),
     _pass("cse"),
     _pass("dce"),
+    _pass("narrow"),
     Step("stablehlo", _gradient, stablehlo_text),
 )
 

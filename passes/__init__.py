@@ -1,3 +1,3 @@
 """Graph transformations and analyses. Importing the package registers the passes that pipelines can name."""
 
-from rematc.passes import barriers, cse, dce, inline, simplify  # noqa: F401  # imported for what they register
+from rematc.passes import barriers, cse, dce, inline, narrow, simplify  # noqa: F401  # imported for what they register

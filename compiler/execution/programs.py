@@ -17,7 +17,7 @@ from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
 #: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
-DEFAULT_PIPELINE = "barriers,simplify,cse,dce"
+DEFAULT_PIPELINE = "barriers,simplify,cse,dce,narrow"
 
 
 def default_pipeline(strategy: str) -> str:
