@@ -18,6 +18,7 @@ from rematc.ir.core import Derivatives, Equation, Graph, Primals, Tangents, Valu
 from rematc.ir.ops.regions import Region
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.locating import located
+from rematc.passes.quotients import tangent_of_softmax
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class _Jvp:
         self.builder.params.extend(graph.params)
         self.tangents: dict[Value, Value] = {}
         self.env: dict[Value, Value] = {}
+        self._definitions: dict[Value, Equation] = {}
 
     def equation(self, eqn: Equation) -> None:
         """Emit an equation and the tangents of its results."""
@@ -70,13 +72,18 @@ class _Jvp:
         if isinstance(eqn.op, Region) and not is_constant:
             self._region(eqn, eqn.op, operands, incoming)
             return
-        same = operands is eqn.operands or operands == eqn.operands
-        self.builder.append(eqn if same else Equation(eqn.op, operands, eqn.results, eqn.loc))
+        if operands is not eqn.operands and operands != eqn.operands:
+            eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+        self.builder.append(eqn)
+        if len(eqn.results) == 1:
+            self._definitions[eqn.results[0]] = eqn
         # Integers and booleans have no tangents, whatever they were computed from.
         if not is_constant and any(value.type.dtype.is_inexact for value in eqn.results):
             self.builder.loc = eqn.loc
             with located(eqn):
-                self._note(eqn.results, eqn.op.jvp(self.builder, operands, eqn.results, incoming))
+                whole = tangent_of_softmax(self.builder, eqn, self._definitions, self.tangents)
+                own = (whole,) if whole else eqn.op.jvp(self.builder, operands, eqn.results, incoming)
+                self._note(eqn.results, own)
 
     def _region(self, eqn: Equation, op: Region, operands: Primals, incoming: Tangents) -> None:
         self.builder.loc = eqn.loc
