@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rematc.compiler.jax_import.policies import adopted
 from rematc.ir.core import Graph
 from rematc.ir.parser import parse_graph
+from rematc.ir.policy import Policy
 from rematc.passes.policies import parse_policy
 
 
@@ -13,4 +15,8 @@ def parse(text: str) -> Graph:
     Raises ParseError with line and column in the text where it is not the IR's grammar, and VerifierError where it is
     but breaks a law of the IR.
     """
-    return parse_graph(text, policies=parse_policy)
+    return parse_graph(text, policies=_parse_policy)
+
+
+def _parse_policy(text: str) -> Policy:
+    return adopted(parse_policy(text))

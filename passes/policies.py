@@ -7,37 +7,15 @@ computes the value, the op's operand types, and the names that `checkpoint_name`
 from __future__ import annotations
 
 import difflib
-import importlib.util
-import inspect
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rematc.ir.core import Op, Types
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save, is_private
-
-PolicyFunction = Callable[..., object]
-
-
-class BuiltinPolicy:
-    """Family base of the built-in policies; calling one answers for a single name, as a user's function does."""
-
-    __slots__ = ()
-    is_everything = False
-    saves_least = False
-
-    @property
-    def spec(self) -> str:
-        raise NotImplementedError
-
-    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        raise NotImplementedError
-
-    def __call__(self, op: Op, operands: Types, name: str | None = None) -> Decision:
-        return self.decide(op, operands, () if name is None else (name,))[0]
+from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, is_private
+from rematc.passes.policy_base import BuiltinPolicy, combined
+from rematc.passes.policy_functions import load_policy, policy_of_function
 
 
 def _save_if(condition: bool) -> tuple[Decision, ...]:
@@ -183,15 +161,6 @@ class OffloadNames(BuiltinPolicy):
         return (RECOMPUTE,)
 
 
-def _strongest(first: Decision, second: Decision) -> Decision:
-    """Saving on the device wins over saving on the host, which wins over recomputing."""
-    for kind in (Save, Offload):
-        for decision in (first, second):
-            if isinstance(decision, kind):
-                return decision
-    return first
-
-
 @dataclass(frozen=True, slots=True)
 class Either(BuiltinPolicy):
     """Saved if either policy saves it; offloaded if one offloads it and none saves it."""
@@ -212,57 +181,7 @@ class Either(BuiltinPolicy):
         return f"{self.first.spec}+{self.second.spec}"
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        return _combine(self.first.decide(op, operands, names), self.second.decide(op, operands, names))
-
-
-def _combine(first: tuple[Decision, ...], second: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """The stronger decision for each result; a single decision is one for all results."""
-    count = max(len(first), len(second))
-    if {len(first), len(second)} - {1, count}:
-        raise CompileError(f"policies gave {len(first)} and {len(second)} decisions for one op; give one per result")
-    pairs = zip(_spread(first, count), _spread(second, count), strict=True)
-    return tuple([_strongest(one, other) for one, other in pairs])
-
-
-def _spread(decisions: tuple[Decision, ...], count: int) -> tuple[Decision, ...]:
-    return decisions * count if len(decisions) == 1 else decisions
-
-
-@dataclass(frozen=True, slots=True)
-class UserPolicy(BuiltinPolicy):
-    """A user's function `(op, operand_types, name) -> bool | SAVE | RECOMPUTE | Offload | one of them per result`.
-
-    For a value with several names the function is asked for each, and the strongest answer counts.
-    """
-
-    function: PolicyFunction
-    source: str
-
-    @property
-    def spec(self) -> str:
-        return self.source
-
-    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        own = [name for name in names if not is_private(name)]
-        answer = self._ask(op, operands, own[0] if own else None)
-        for name in own[1:]:
-            answer = _combine(answer, self._ask(op, operands, name))
-        return answer
-
-    def _ask(self, op: Op, operands: Types, name: str | None) -> tuple[Decision, ...]:
-        answer = self.function(op, tuple(operands), name)
-        answers = answer if isinstance(answer, tuple) else (answer,)
-        return tuple(self._decision(one) for one in answers)
-
-    def _decision(self, answer: object) -> Decision:
-        if isinstance(answer, bool):
-            return SAVE if answer else RECOMPUTE
-        if isinstance(answer, (Save, Recompute, Offload)):
-            return answer
-        raise CompileError(
-            f"the policy {self.source} returned {answer!r}; a policy returns True, False, SAVE, RECOMPUTE or "
-            "Offload(src, dst), or a tuple of them with one entry per result of the op"
-        )
+        return combined(self.first.decide(op, operands, names), self.second.decide(op, operands, names))
 
 
 everything_saveable = Everything()
@@ -394,7 +313,7 @@ def parse_policy(text: str) -> Policy:
 
 def _parse_term(term: str) -> Policy:
     if ".py:" in term:
-        return _load_user_policy(term)
+        return load_policy(term)
     head, has_names, tail = term.partition("=")
     head = _JAX_NAMES.get(head, head)
     if head in _PLAIN and not has_names:
@@ -411,28 +330,6 @@ def _parse_term(term: str) -> Policy:
     raise CompileError(f"unknown policy '{term}'{hint} (known: {listed}; combine with '+')")
 
 
-def _load_user_policy(spec: str) -> Policy:
-    file, _, function_name = spec.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise CompileError(f"the policy {spec} names a file that is not there: {path}")
-    name = f"rematc_policy_{path.stem}"
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise CompileError(f"the policy {spec} names a file that Python cannot import: {path}")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
-    try:
-        module_spec.loader.exec_module(module)
-    except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError) as error:
-        raise CompileError(f"the policy {spec} cannot be loaded: {type(error).__name__}: {error}") from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        found = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value)) or "none"
-        raise CompileError(f"the policy {spec} names no function of {path} (functions there: {found})")
-    return UserPolicy(function, spec)
-
-
 def as_policy(policy: object) -> Policy:
     """A policy from what users pass: None (nothing is saved), text, a policy, or a function.
 
@@ -445,25 +342,5 @@ def as_policy(policy: object) -> Policy:
     if isinstance(policy, BuiltinPolicy):
         return policy
     if callable(policy):
-        _check_function(policy)
-        code = getattr(policy, "__code__", None)
-        name = getattr(policy, "__qualname__", type(policy).__qualname__)
-        return UserPolicy(policy, f"{code.co_filename}:{name}" if code else name)
+        return policy_of_function(policy)
     raise CompileError(f"a policy is a name, a policy of rematc.policies or a function, not {policy!r}")
-
-
-def _check_function(policy: PolicyFunction) -> None:
-    name = getattr(policy, "__qualname__", type(policy).__qualname__)
-    if str(getattr(policy, "__module__", "")).startswith("jax."):
-        # It would answer for JAX's primitives, and say no to every op.
-        raise CompileError(f"'{name}' is a policy of JAX's primitives; take the one of that name in rematc.policies")
-    try:
-        signature = inspect.signature(policy)
-    except (TypeError, ValueError):
-        return  # a builtin, which does not say
-    try:
-        signature.bind(None, (), None)
-    except TypeError as error:
-        raise CompileError(
-            f"the policy '{name}' is called with (op, operand_types, name), but takes {signature}"
-        ) from error

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from rematc.compiler.jax_import.importing import graph_of_jaxpr
+from rematc.compiler.jax_import.policies import AskedPolicy, decision_of
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -16,6 +17,8 @@ from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy
 from rematc.lowering import jax_adapter
 from rematc.passes.aliases import find_aliases
+from rematc.passes.policies import Either
+from rematc.passes.policy_base import strongest
 
 _partition: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
 #: Primitives whose derivative is no graph's.
@@ -119,6 +122,11 @@ def as_jax_policy(policy: Policy) -> Callable[..., Any]:
     # JAX's policies are called once for each equation and derivative; the same equation comes again and again.
     asked: dict[Any, Any] = {}
 
+    if isinstance(policy, AskedPolicy):
+        return policy.function
+    if isinstance(policy, Either):
+        return _either(as_jax_policy(policy.first), as_jax_policy(policy.second))
+
     def decide(primitive: Any, *avals: Any, **params: Any) -> Any:
         if primitive.name == "name":
             types = _graph(primitive, avals, params).param_types
@@ -127,6 +135,16 @@ def as_jax_policy(policy: Policy) -> Callable[..., Any]:
         if key not in asked:
             asked[key] = _asked(policy, primitive, avals, params)
         return asked[key]
+
+    return decide
+
+
+def _either(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    """What one of both saves; what one offloads and none saves is offloaded."""
+
+    def decide(primitive: Any, *avals: Any, **params: Any) -> Any:
+        answers = [decision_of(ask(primitive, *avals, **params)) for ask in (first, second)]
+        return _answer((strongest(*answers),))
 
     return decide
 

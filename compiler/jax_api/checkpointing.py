@@ -11,7 +11,6 @@ What is more than a function of arrays (it has effects, uses references of other
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar, cast
@@ -31,10 +30,12 @@ from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.compiler.jax_export.exporting import apply_graph
+from rematc.compiler.jax_import.policies import AskedPolicy, asking
 from rematc.compiler.reports.residuals import log_residuals
-from rematc.compiler.tracing.arguments import Statics, function_name, policy_argument
+from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.policies import policy_argument
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
@@ -42,7 +43,6 @@ from rematc.ir.policy import Policy
 from rematc.lowering import jax_adapter
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
-from rematc.passes.policies import BuiltinPolicy
 from rematc.passes.staging.stage import staged
 
 P = ParamSpec("P")
@@ -120,20 +120,8 @@ class _Decided:
     def of(policy: object) -> _Decided:
         if policy is None:
             return _Decided(None, None)
-        if callable(policy) and not isinstance(policy, BuiltinPolicy) and _is_of_jax(policy):
-            return _Decided(None, policy)
-        return _Decided(policy_argument(policy), None)
-
-
-def _is_of_jax(policy: Callable[..., Any]) -> bool:
-    """Whether a policy is called with a primitive and its parameters: JAX's are, and those that take keywords."""
-    if str(getattr(policy, "__module__", "")).startswith("jax."):
-        return True
-    try:
-        parameters = inspect.signature(policy).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+        found = policy_argument(policy)
+        return _Decided(None, found.function) if isinstance(found, AskedPolicy) else _Decided(found, None)
 
 
 def _barriers(
@@ -257,10 +245,11 @@ def _with_derivative(
 
     def graph() -> tuple[Graph, tuple[Any, ...]]:
         if not imported:
-            found = traced.imported(max(_ORDER, derivative_order()))
+            with asking(policy) as labelled:
+                found = traced.imported(max(_ORDER, derivative_order()))
             graph = found.graph
-            if policy is not None:
-                graph = _with_policy(graph, policy)
+            if labelled is not None:
+                graph = _with_policy(graph, labelled)
             if segments:
                 graph = _in_segments(graph)
             if prevent_cse is False:

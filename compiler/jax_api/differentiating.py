@@ -23,9 +23,11 @@ from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, sharding_in, summed, trace_jax
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import apply_graph
+from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import check_scalar_result, require_inexact, whole_policy
+from rematc.compiler.transforms.differentiation import check_scalar_result, require_inexact
+from rematc.compiler.transforms.policies import whole_policy
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -223,7 +225,8 @@ class _Graphs:
         return found
 
     def _differentiated(self, further: int) -> Graph:
-        imported = self.traced.imported(1 + further)
+        with asking(self.wanted.policy) as policy:
+            imported = self.traced.imported(1 + further)
         self.constants = imported.constants
         graph, wanted = imported.graph, self.wanted
         pairs = zip(self.traced.names, graph.params, self.differentiated, strict=False)
@@ -231,7 +234,7 @@ class _Graphs:
         require_inexact([name for name, _ in chosen], [type for _, type in chosen], wanted.holomorphic)
         traced = self.traced
         check_scalar_result(traced.name, traced.out_tree, graph.result_types, wanted.has_aux, wanted.holomorphic)
-        primal = graph if wanted.policy is None else staged(graph, wanted.policy)
+        primal = graph if policy is None else staged(graph, policy)
         rest = len(graph.params) - len(self.differentiated)
         is_value = [index == 0 for index in range(len(graph.results))]
         pulled = vjp_of_graph(primal, (*self.differentiated, *(False,) * rest), is_value)

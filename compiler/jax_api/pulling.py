@@ -14,6 +14,7 @@ from rematc.compiler.jax_api.compiling import barrier_strategy
 from rematc.compiler.jax_api.traced import like, summed, trace_jax, words
 from rematc.compiler.jax_export.evaluating import varied
 from rematc.compiler.jax_export.exporting import apply_graph
+from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
@@ -34,7 +35,8 @@ def pulled_back(
     """What `rematc.jax.vjp` returns."""
     arguments = JaxArguments.of(primals, {}, _NONE, is_traced_leaf)
     traced = trace_jax(fun, arguments, function_name(fun))
-    imported = traced.imported(_ORDER)
+    with asking(policy) as labelled:
+        imported = traced.imported(_ORDER)
     graph = imported.graph
     count = len(arguments.arrays)
     wrt = [value.type.dtype.is_inexact and index < count for index, value in enumerate(graph.params)]
@@ -43,7 +45,7 @@ def pulled_back(
         tree, outputs = _outputs_tree(traced.out_tree, traced.name)
         of = [index < outputs for index in range(len(graph.results))]
     of = [is_set and value.type.dtype.is_inexact for is_set, value in zip(of, graph.results, strict=True)]
-    pulled = vjp(graph if policy is None else staged(graph, policy), wrt, of)
+    pulled = vjp(graph if labelled is None else staged(graph, labelled), wrt, of)
     found = apply_graph(_clean(pulled.forward), traced.operands(arguments.arrays, imported.constants))
     residuals = found[len(graph.results) :]
     backward_graph = _clean(pulled.backward)

@@ -94,13 +94,13 @@ class Shared:
             self.fallbacks, self.counts = fallbacks, counts
 
     @contextmanager
-    def asking(self, policy: AskedPolicy) -> Iterator[None]:
-        """Import the region of this policy."""
-        self.policies.append(policy)
+    def asking(self, policies: Sequence[AskedPolicy]) -> Iterator[None]:
+        """Import the region of these policies."""
+        self.policies.extend(policies)
         try:
             yield
         finally:
-            self.policies.pop()
+            del self.policies[len(self.policies) - len(policies) :]
 
 
 @dataclass(frozen=True, slots=True)

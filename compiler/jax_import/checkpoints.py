@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.compiler.jax_import.custom_derivatives import with_jvp
-from rematc.compiler.jax_import.policies import AskedPolicy, policy_of
+from rematc.compiler.jax_import.policies import asked_in, policy_of
 from rematc.compiler.jax_import.retracing import trace
 from rematc.ir.core import Value
 from rematc.ir.ops.regions import Checkpoint
@@ -44,8 +43,8 @@ def _region(
     block: Block, eqn: Any, jaxpr: Any, policy: Any, prevent_cse: bool | Sequence[bool], is_differentiated: bool
 ) -> Sequence[Value]:
     jaxpr = jax_adapter.closed(jaxpr)
-    asked: Policy | None = policy_of(policy, len(block.shared.policies))
-    with block.shared.asking(asked) if isinstance(asked, AskedPolicy) else nullcontext():
+    asked: Policy | None = policy_of(policy, block.shared.policies)
+    with block.shared.asking(asked_in(asked)):
         region = block.region(jaxpr, jax_adapter.function_name(jaxpr.jaxpr))
     if not isinstance(prevent_cse, bool):
         prevent_cse = (*(True,) * len(region.captured), *prevent_cse)

@@ -26,6 +26,7 @@ from rematc.compiler.jax_import import (
     solving,
 )
 from rematc.compiler.jax_import.block import Block, Shared, type_of
+from rematc.compiler.jax_import.policies import asked_around
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
@@ -83,7 +84,7 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
     Raises:
         CompileError: at the user's line, for what cannot be imported.
     """
-    shared = Shared()
+    shared = Shared(policies=list(asked_around()))
     builder = Builder(name)
     builder.loc = user_location()  # of equations that no line of the user's stands behind
     block = Block(builder, shared)

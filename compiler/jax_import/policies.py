@@ -2,26 +2,30 @@
 
 JAX's own become ours of the same name. Any other callable decides by JAX's primitives: it is asked about each equation
 of its region at import, with the primitive, abstract values and parameters that JAX would give it, and what it answers
-is kept as a label on the equation's results. What differentiation adds has no such equation; there the op is described
-by the primitive that means the same.
+is kept as a label on the equation's results. What differentiation adds, and what comes from NumPy, has no such
+equation; there the op is described by the equation of JAX's that it is exported as.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import jax
 
+from rematc.compiler.jax_export.evaluating import graph_of
+from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.ir.core import Op, Types, Value
-from rematc.ir.errors import CompileError
-from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
-from rematc.lowering import jax_adapter
 from rematc.passes import policies
+from rematc.passes.policy_functions import PrimitivePolicy, source_of
 
 JaxPolicy = Callable[..., Any]
 
@@ -33,47 +37,78 @@ CONTAINERS = frozenset(
         *("custom_lin", "custom_linear_solve"),
     }
 )
-#: Ops that derivatives are made of, and the primitive that means the same.
-_PRIMITIVES = {
-    "add": "add",
-    "convert": "convert_element_type",
-    "cosine": "cos",
-    "divide": "div",
-    "exponential": "exp",
-    "log": "log",
-    "logistic": "logistic",
-    "multiply": "mul",
-    "negate": "neg",
-    "power": "pow",
-    "reduce_max": "reduce_max",
-    "reduce_sum": "reduce_sum",
-    "reshape": "reshape",
-    "rsqrt": "rsqrt",
-    "select": "select_n",
-    "sine": "sin",
-    "sqrt": "sqrt",
-    "subtract": "sub",
-    "tanh": "tanh",
-    "transpose": "transpose",
-    "compare": "eq",
-    "broadcast_in_dim": "broadcast_in_dim",
-}
-
-
 _STRENGTH = (Save, Offload, Recompute)
 
 
-def policy_of(policy: JaxPolicy | None, depth: int) -> Policy | None:
+#: The policies that are asked about each equation of JAX's which is imported now, outer ones first.
+_around: ContextVar[tuple[AskedPolicy, ...]] = ContextVar("asked_policies_around", default=())
+
+
+def policy_of(policy: JaxPolicy | None, around: Sequence[AskedPolicy] = ()) -> Policy | None:
     """Our policy for one of `jax.checkpoint`'s; None for JAX's default.
 
     Args:
         policy: the callable that JAX calls with (primitive, *abstract values, **parameters).
-        depth: how many policies are asked around this one.
+        around: the policies that are asked around this one.
     """
     if policy is None:
         return None
+    if isinstance(policy, policies.BuiltinPolicy):
+        return labelled(adopted(policy), around)  # one of ours that was given to jax.checkpoint
     known = _builtin(policy)
-    return known if known is not None else AskedPolicy(policy, _source(policy), f"@policy{depth}")
+    return known if known is not None else labelled(_asked(policy, source_of(policy)), around)
+
+
+def adopted(policy: Policy) -> Policy:
+    """The policy, in which functions of JAX's primitives can be asked about ops."""
+    if isinstance(policy, policies.Either):
+        return policies.save_from_both_policies(adopted(policy.first), adopted(policy.second))
+    if isinstance(policy, PrimitivePolicy):
+        known = _builtin(policy.function)
+        return known if known is not None else _asked(policy.function, policy.source)
+    return policy
+
+
+def _asked(function: JaxPolicy, source: str) -> AskedPolicy:
+    return AskedPolicy(function, source, f"@{source.rpartition(':')[2]}")
+
+
+def labelled(policy: Policy, around: Sequence[AskedPolicy]) -> Policy:
+    """The policy, with labels for its answers that are not those of another policy around it."""
+    if isinstance(policy, policies.Either):
+        first = labelled(policy.first, around)
+        return policies.save_from_both_policies(first, labelled(policy.second, (*around, *asked_in(first))))
+    if not isinstance(policy, AskedPolicy):
+        return policy
+    taken = {one.label for one in around if one.function is not policy.function}
+    label = policy.label
+    while label in taken:
+        label += "'"
+    return replace(policy, label=label)
+
+
+def asked_in(policy: Policy | None) -> tuple[AskedPolicy, ...]:
+    """The functions of JAX's primitives in a policy."""
+    if isinstance(policy, policies.Either):
+        return (*asked_in(policy.first), *asked_in(policy.second))
+    return (policy,) if isinstance(policy, AskedPolicy) else ()
+
+
+@contextmanager
+def asking(policy: Policy | None) -> Iterator[Policy | None]:
+    """Trace or import what this policy is on; gives the policy, with labels of its own."""
+    around = _around.get()
+    found = None if policy is None else labelled(policy, around)
+    token = _around.set((*around, *asked_in(found)))
+    try:
+        yield found
+    finally:
+        _around.reset(token)
+
+
+def asked_around() -> tuple[AskedPolicy, ...]:
+    """The policies that are to be asked about what is imported now, outer ones first."""
+    return _around.get()
 
 
 def _builtin(policy: JaxPolicy) -> Policy | None:
@@ -121,12 +156,6 @@ def _made(policy: JaxPolicy) -> Policy | None:
     return None
 
 
-def _source(policy: JaxPolicy) -> str:
-    code = getattr(policy, "__code__", None)
-    name = getattr(policy, "__qualname__", type(policy).__qualname__)
-    return f"{code.co_filename}:{name}" if code else name
-
-
 @dataclass(frozen=True, slots=True)
 class AskedPolicy(policies.BuiltinPolicy):
     """A callable that decides by JAX's primitives.
@@ -165,19 +194,25 @@ class AskedPolicy(policies.BuiltinPolicy):
 
     def _ask(self, primitive: Any, avals: Sequence[Any], params: dict[str, Any]) -> Decision:
         answer = self.function(primitive, *avals, **_without_clashes(self.function, params))
-        if isinstance(answer, bool):
-            return SAVE if answer else RECOMPUTE
-        kind = type(answer).__name__
-        if kind.startswith("Saveable"):
-            return SAVE
-        if kind.startswith("Recompute"):
-            return RECOMPUTE
-        if kind.startswith("Offloadable"):
-            return Offload(answer.src, answer.dst)
+        decision = decision_of(answer)
+        if decision is not None:
+            return decision
         raise CompileError(
             f"the policy {self.source} returned {answer!r} for JAX's '{primitive.name}'; a policy of jax.checkpoint "
             "returns True or False, or one of Saveable, Recompute and Offloadable(src, dst)"
         )
+
+
+def decision_of(answer: Any) -> Decision | None:
+    """What a policy of JAX's means by its answer; None where it is no answer."""
+    if isinstance(answer, bool):
+        return SAVE if answer else RECOMPUTE
+    kind = type(answer).__name__
+    if kind.startswith("Saveable"):
+        return SAVE
+    if kind.startswith("Recompute"):
+        return RECOMPUTE
+    return Offload(answer.src, answer.dst) if kind.startswith("Offloadable") else None
 
 
 def _without_clashes(function: JaxPolicy, params: dict[str, Any]) -> dict[str, Any]:
@@ -203,12 +238,28 @@ def _read(name: str) -> Decision:
 
 
 def _described(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]] | None:
-    """(primitive, abstract values, parameters) of an op that differentiation added."""
-    avals = [jax_adapter.abstract_value(type) for type in operands]
-    if isinstance(op, DotGeneral):
-        return jax.lax.dot_general_p, avals, {"dimension_numbers": (op.contract, op.batch)}
-    name = _PRIMITIVES.get(op.name)
-    return None if name is None else (getattr(jax.lax, f"{name}_p"), avals, {})
+    """(primitive, abstract values, parameters) of the equation of JAX's that an op means; None where there is none."""
+    try:
+        return _exported(op, tuple(operands))
+    except MissingRuleError:
+        return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _exported(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]] | None:
+    graph = graph_of(op, operands)
+    struct: Any = jax.ShapeDtypeStruct
+    with jax.enable_x64(True):
+        given = [struct(type.shape, type.dtype.numpy) for type in operands]
+        jaxpr = jax.make_jaxpr(lambda *arrays: tuple(apply_graph(graph, arrays)))(*given).jaxpr
+    while True:
+        made = [eqn for eqn in jaxpr.eqns if any(one is jaxpr.outvars[0] for one in eqn.outvars)]
+        if not made:
+            return None
+        inner = made[0].params.get("call_jaxpr", made[0].params.get("jaxpr"))
+        if inner is None or made[0].primitive.name not in CONTAINERS:
+            return made[0].primitive, [atom.aval for atom in made[0].invars], made[0].params
+        jaxpr = getattr(inner, "jaxpr", inner)
 
 
 def marked(asked: Sequence[AskedPolicy], b: Any, eqn: Any, results: Sequence[Value]) -> list[Value]:

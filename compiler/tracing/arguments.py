@@ -16,9 +16,7 @@ from rematc.compiler.tracing.trace import Tracer
 from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
-from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType, dtype_of_numpy
-from rematc.passes.policies import as_policy
 
 Function = Callable[..., object]
 
@@ -116,15 +114,6 @@ def chosen(argnums: int | Sequence[int], positional: tuple[object, ...]) -> obje
     if isinstance(argnums, int):
         return positional[argnums]
     return tuple(positional[index] for index in argnums)
-
-
-def policy_argument(policy: object) -> Policy:
-    """A policy from what users pass; what is wrong with it is an error at their line."""
-    try:
-        return as_policy(policy)
-    except CompileError as error:
-        error.loc = error.loc or user_location()
-        raise
 
 
 def is_array_like(leaf: object) -> bool:

@@ -9,9 +9,11 @@ from typing import ParamSpec, TypeVar, cast
 import jax.tree_util
 
 from rematc.compiler.execution.calls import emit_op, emit_op1, trace_call
-from rematc.compiler.tracing.arguments import CallArguments, Statics, leaf_type, policy_argument
+from rematc.compiler.jax_import.policies import asking
+from rematc.compiler.tracing.arguments import CallArguments, Statics, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace
 from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.policies import policy_argument
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
@@ -56,10 +58,11 @@ def checkpoint(
         if trace is None:
             return fun(*args, **kwargs)
         call = CallArguments.of(fun, args, kwargs, statics)
-        traced = trace_call(fun, call)
+        with asking(decided) as labelled:
+            traced = trace_call(fun, call)
         trace.records.extend(traced.records)
         flags = _flags(prevent_cse, args, kwargs, call, len(traced.captures))
-        op = Checkpoint(traced.graph, decided, flags)
+        op = Checkpoint(traced.graph, labelled, flags)
         results = emit_op(op, *call.arrays, *traced.captures)
         for tracer, is_weak in zip(results, traced.out_weak, strict=True):
             tracer.weak = is_weak

@@ -17,6 +17,7 @@ import numpy as np
 
 from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.execution.jit import Eager, run_graph, transformed
+from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing import derivative_order as order
@@ -26,10 +27,10 @@ from rematc.compiler.tracing.arguments import (
     argument_positions,
     chosen,
     function_name,
-    policy_argument,
 )
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.policies import whole_policy
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import StopGradient
@@ -40,11 +41,6 @@ from rematc.passes.jvp import jvp as jvp_of_graph
 from rematc.passes.staging.stage import staged
 
 T = TypeVar("T")
-
-
-def whole_policy(policy: object) -> Policy | None:
-    """The policy on a whole function; None and "none" mean that there is no checkpoint around it."""
-    return None if policy is None or policy == "none" else policy_argument(policy)
 
 
 def run(graph: Graph, operands: Sequence[object], traced: TracedFunction) -> list[object]:
@@ -122,7 +118,7 @@ class ValueAndGrad:
         positions = argument_positions(self.function, self._argnums, len(args))
         call = CallArguments.of(self.function, args, kwargs).only(positions)
         require_inexact(call.names, call.types, self._holomorphic)
-        with order.differentiated():
+        with order.differentiated(), asking(self.policy) as policy:
             traced = trace_call(self.function, call)
         graph, name = traced.graph, function_name(self.function)
         check_scalar_result(name, traced.out_tree, graph.result_types, self._has_aux, self._holomorphic)
@@ -131,7 +127,7 @@ class ValueAndGrad:
         of = [index == 0 for index in range(len(graph.results))]
         trace = require_trace()
         trace.records.extend(traced.records)
-        vjp = noted_vjp(self.function, graph, self.policy, wrt, of)
+        vjp = noted_vjp(self.function, graph, policy, wrt, of)
 
         forward = run(vjp.forward, call.arrays, traced)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]

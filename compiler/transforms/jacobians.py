@@ -15,11 +15,13 @@ import numpy as np
 
 from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.execution.jit import transformed
+from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import CallArguments, Function, argument_positions, chosen, function_name
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import noted_vjp, require_float, run, whole_policy
+from rematc.compiler.transforms.differentiation import noted_vjp, require_float, run
+from rematc.compiler.transforms.policies import whole_policy
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from rematc.ir.types import I32, TensorType
@@ -197,10 +199,11 @@ def jacrev(
     decided = whole_policy(policy)
 
     def record(*args: object, **kwargs: object) -> object:
-        traced = _trace(fun, _Check(holomorphic, True, False), argnums, has_aux, args, kwargs)
+        with asking(decided) as labelled:
+            traced = _trace(fun, _Check(holomorphic, True, False), argnums, has_aux, args, kwargs)
         graph = traced.function.graph
         of = [index < len(traced.types) for index in range(len(graph.results))]
-        vjp = noted_vjp(fun, graph, decided, traced.wrt, of)
+        vjp = noted_vjp(fun, graph, labelled, traced.wrt, of)
         forward = run(vjp.forward, traced.call.arrays, traced.function)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
         outputs = [type for type, is_set in zip(traced.types, vjp.has_tangent, strict=False) if is_set]

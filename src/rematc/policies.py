@@ -17,6 +17,7 @@ from rematc.passes.policies import (
     save_from_both_policies,
     save_only_these_names,
 )
+from rematc.passes.policy_functions import of_ops, of_primitives
 
 __all__ = [
     "RECOMPUTE",
@@ -31,6 +32,8 @@ __all__ = [
     "dots_with_no_batch_dims_saveable",
     "everything_saveable",
     "nothing_saveable",
+    "of_ops",
+    "of_primitives",
     "offload_dot_with_no_batch_dims",
     "parse_policy",
     "save_and_offload_only_these_names",

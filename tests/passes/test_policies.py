@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload
 from rematc.ir.types import F32, TensorType
 from rematc.passes import policies
 from rematc.passes.policies import as_policy, describe_policies, parse_policy
+from rematc.passes.policy_functions import PrimitivePolicy, UserPolicy, of_ops, of_primitives
 
 VECTOR, MATRIX, BATCHED = TensorType(F32, (4,)), TensorType(F32, (4, 4)), TensorType(F32, (2, 4, 4))
 SINE = (Sine(), (VECTOR,))
@@ -190,15 +192,27 @@ def test_other_answers_are_errors(answer: object) -> None:
 def test_a_function_of_other_arguments_is_an_error() -> None:
     with pytest.raises(CompileError, match=r"is called with \(op, operand_types, name\), but takes \(op\)"):
         as_policy(lambda op: True)
-    as_policy(lambda *_, **__: True)
 
 
-def test_policies_of_jax_are_not_mistaken_for_functions() -> None:
-    for theirs in (checkpoint_policies.dots_saveable, checkpoint_policies.save_only_these_names("a")):
-        with pytest.raises(
-            CompileError, match=r"a policy of JAX's primitives; take the one of that name in rematc\.policies"
-        ):
-            as_policy(theirs)
+def test_a_function_is_one_of_ops_or_of_primitives_by_what_it_takes() -> None:
+    of_ops = (lambda op, types, name: True, lambda *_: True, lambda op, types, name, **_: True, lambda op, *_: True)
+    of_primitives = (
+        lambda prim, *_, **__: True,
+        lambda prim, *avals, limit=3, **params: True,
+        functools.partial(lambda limit, prim, *_, **__: True, 3),
+        checkpoint_policies.dots_saveable,
+        checkpoint_policies.save_only_these_names("a"),
+    )
+    assert [type(as_policy(one)) for one in of_ops] == [UserPolicy] * len(of_ops)
+    assert [type(as_policy(one)) for one in of_primitives] == [PrimitivePolicy] * len(of_primitives)
+
+
+def test_a_function_that_may_be_either_is_an_error_and_can_be_marked() -> None:
+    for either in (lambda *_, **__: True, lambda op, *_, **__: True):
+        with pytest.raises(CompileError, match=r"mark it: rematc\.policies\.of_ops\(function\) is called with"):
+            as_policy(either)
+        assert as_policy(of_ops(either)).decide(*SINE, ()) == (SAVE,)
+        assert isinstance(as_policy(of_primitives(either)), PrimitivePolicy)
 
 
 def test_one_decision_stands_for_all_results_in_a_combination() -> None:

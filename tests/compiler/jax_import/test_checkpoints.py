@@ -59,7 +59,7 @@ BUILTIN: dict[str, Any] = {
 
 @pytest.mark.parametrize("spec", BUILTIN)
 def test_policies_of_jax_become_ours(spec: str) -> None:
-    found = policy_of(BUILTIN[spec], 0)
+    found = policy_of(BUILTIN[spec])
     if spec == "dots+names=a" and isinstance(found, AskedPolicy):
         return  # jax 0.12 hides what it combined, where one of both saves nothing
     assert found == policies.parse_policy(spec)
