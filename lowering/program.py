@@ -9,11 +9,23 @@ from rematc.ir.core import Array, Effect
 from rematc.ir.errors import InternalError
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.lowering.validation import read_location
 from rematc.lowering.writer import Callback
 
 #: The platform of a kernel of jaxlib's, by how the kernel's name begins.
 _PLATFORMS = {"lapack": "cpu", "cusolver": "cuda", "cu": "cuda", "hipsolver": "rocm", "hip": "rocm"}
-_KERNEL = re.compile(rf"stablehlo\.custom_call @({'|'.join(_PLATFORMS)})_")
+
+# What a program does is read off its ops. A user's names stand in the text too, in locations and in strings, where
+# MLIR escapes quotes and line ends: so an op is looked for where a line begins, and a string with its quotes.
+_OP = r"^ *(?:%[^\"=\n]*= )?\"?stablehlo\."
+_BARRIER = re.compile(rf"{_OP}optimization_barrier\b", re.MULTILINE)
+_KERNEL = re.compile(rf"{_OP}custom_call @({'|'.join(_PLATFORMS)})_", re.MULTILINE)
+_ON_HOST = re.compile(r"\b(?:mhlo\.memory_kind|_xla_buffer_placement) = \"pinned_host\"")
+
+
+def count_barriers(text: str) -> int:
+    """How many optimization barriers a module has, in StableHLO text."""
+    return len(_BARRIER.findall(text)) if "stablehlo.optimization_barrier" in text else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,17 +72,17 @@ class Program:
     @property
     def uses_host_memory(self) -> bool:
         """Whether it places values in the host's memory (offloaded residuals)."""
-        return "pinned_host" in self.text
+        return "pinned_host" in self.text and _ON_HOST.search(self.text) is not None
 
     @property
     def has_barriers(self) -> bool:
         """Whether it has optimization barriers, which some versions of XLA keep only when told to."""
-        return "stablehlo.optimization_barrier" in self.text
+        return "stablehlo.optimization_barrier" in self.text and _BARRIER.search(self.text) is not None
 
     @property
     def kernel_platform(self) -> str | None:
         """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
-        found = _KERNEL.search(self.text)
+        found = _KERNEL.search(self.text) if "stablehlo.custom_call" in self.text else None
         return None if found is None else _PLATFORMS[found[1]]
 
     @property
@@ -80,8 +92,6 @@ class Program:
 
     def location_of_call(self, target: str) -> Location | None:
         """The user's line of the first `custom_call` of a function of this name; None where the text has no line."""
-        call = re.search(
-            rf"stablehlo\.custom_call @\"?{re.escape(target)}\"?\(.*loc\((#loc\d+)\)$", self.text, re.MULTILINE
-        )
-        found = call and re.search(rf"^{call[1]} = loc\((?:\"(.*)\"\()?\"(.*)\":(\d+):(\d+)\)", self.text, re.MULTILINE)
-        return Location(found[2], int(found[3]), int(found[4]), found[1] or "") if found else None
+        call = re.search(rf"{_OP}custom_call @\"?{re.escape(target)}\"?\(.*loc\((#loc\d+)\)$", self.text, re.MULTILINE)
+        place = call and re.search(rf"^{call[1]} = loc\((.*)\)$", self.text, re.MULTILINE)
+        return read_location(place[1]) if place else None

@@ -71,7 +71,7 @@ def _explain(text: str, error: ir.MLIRError) -> str:
         emitted = text.splitlines()[line - 1] if line <= text.count("\n") + 1 else ""
         printed = _location_at_end(text, emitted)
         emitted = f"\n  line {line} column {column} of the module: {emitted.strip()}"
-    loc = _location(printed)
+    loc = read_location(printed)
     notes = "".join([f"\n  {note.message}" for note in first.notes])
     where = f"{loc}: error: " if loc else ""
     return f"{where}invalid StableHLO was emitted: {first.message}{notes}{emitted}"
@@ -86,7 +86,7 @@ def _location_at_end(text: str, line: str) -> str:
     return defined[1] if defined else ""
 
 
-def _location(printed: str) -> Location | None:
+def read_location(printed: str) -> Location | None:
     """The first place in a source file that a printed location names."""
     if named := _NAMED_PLACE.search(printed):
         return Location(_unescape(named[2]), int(named[3]), int(named[4]), _unescape(named[1]))

@@ -15,6 +15,7 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering import jax_adapter
+from rematc.lowering.program import count_barriers
 from rematc.lowering.runtime import CompilerOptions, barrier_options, compile_program
 from rematc.lowering.stripping import without_barriers
 
@@ -106,7 +107,7 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     before = lowered.as_text(dialect="hlo", debug_info=True)
     comparison = compare_modules(before, compiled.as_text() or "")
     text: str = lowered.as_text()
-    barriers = text.count("stablehlo.optimization_barrier")
+    barriers = count_barriers(text)
     is_flat = comparison.recomputed > comparison.looped or not comparison.recomputed
     without = _without(text) if comparison.barriers and is_flat else None
     options = barrier_options(jax_adapter.default_platform()) if barriers else {}

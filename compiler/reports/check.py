@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from rematc.compiler.check.comparison import Comparison, compare_modules
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import format_bytes
+from rematc.lowering.program import count_barriers
 from rematc.lowering.runtime import Executable
 from rematc.passes.accounting import Repeated, split_backward
 from rematc.passes.cse import CommonSubexpressions
@@ -82,7 +83,7 @@ def check_executable(executable: Executable, records: Sequence[object], predicte
         predicted_bytes: temporary memory that the plan predicts.
     """
     comparison = compare_modules(executable.hlo_with_lines(), executable.hlo_optimized())
-    barriers = executable.program.text.count("stablehlo.optimization_barrier")
+    barriers = count_barriers(executable.program.text)
     flat, looped = _products_to_recompute(records)
     verdict, message, way_out = judge(comparison, 0 if comparison.barriers else flat, looped)
     return Check(verdict, message, way_out, comparison, barriers, executable.memory().temp_bytes, predicted_bytes)
