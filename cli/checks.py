@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 import click
 
 from rematc.cli.arguments import parse_type
 from rematc.cli.comparison import split_policies
 from rematc.cli.options import Options
+from rematc.cli.output import is_standard_output
 from rematc.compiler.execution.programs import default_pipeline
 from rematc.ir.errors import CompileError
 from rematc.passes.manager import parse_pipeline
@@ -37,7 +40,17 @@ def checked(options: Options) -> Options:
         passes = default_pipeline(options.barrier)
     for text in options.args:
         parse_type(text)
-    return dataclasses.replace(options, compare=policies, passes=passes)
+    return dataclasses.replace(options, compare=policies, passes=passes, output=_file_to_write(options))
+
+
+def _file_to_write(options: Options) -> Path | None:
+    """The file of `-o`; None where that is standard output, which `--emit` prints to by itself."""
+    output = options.output
+    if output is None or str(output) == os.devnull or not is_standard_output(output):
+        return output
+    if options.emit is None:
+        raise _usage(f"-o {output} would mix the program with the report; add --emit stablehlo, or name a file")
+    return None
 
 
 def _check_combination(options: Options) -> None:

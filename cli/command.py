@@ -16,6 +16,7 @@ from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
 from rematc.cli.emission import emitted_text
 from rematc.cli.measurement import Run, run_step
+from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
 from rematc.cli.output import check_writable, print_text, write_file
 from rematc.cli.progress import Progress, interruptible
@@ -38,13 +39,14 @@ def execute(options: Options) -> None:
     options = checked(options)
     if options.output is not None:
         check_writable(options.output, options.model)
-    step = load_step(options, Progress(options.quiet))
-    if options.compare:
-        _compare(step)
-    elif options.emit is not None:
-        _emit(step, options.emit)
-    else:
-        _report(step)
+    with users_command_line(options.model, options.model_args):
+        step = load_step(options, Progress(options.quiet))
+        if options.compare:
+            _compare(step)
+        elif options.emit is not None:
+            _emit(step, options.emit)
+        else:
+            _report(step)
 
 
 def _emit(step: TrainingStep, stage: str) -> None:

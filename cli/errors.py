@@ -106,7 +106,9 @@ def _explain_unexpected(error: BaseException) -> int:
 
 def _named(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"the model called sys.exit({error.code!r})"
+        return (
+            f"the model called sys.exit({error.code!r}); arguments of its own go behind --, as in model.py -- --size 3"
+        )
     text = _text(error)
     if isinstance(error, InternalError):
         return text

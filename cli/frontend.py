@@ -66,7 +66,7 @@ def _imports_jax(entry: Entry) -> bool:
     """Whether the model, or a module beside it that it imports, uses JAX or a library that depends on JAX."""
     if any(_root(value) == "rematc" for value in _modules(entry.function)):
         return False
-    folder = Path(str(entry.module.__file__)).parent
+    folder = _own_folder(entry.module)
     roots: dict[str, None] = {}
     waiting, seen = [_globals_of(entry.function), vars(entry.module)], {id(entry.module)}
     while waiting:
@@ -84,6 +84,13 @@ def _imports_jax(entry: Entry) -> bool:
     if any(root in _OURS for root in roots):
         return True
     return any(map(_depends_on_jax, [root for root in roots if root not in _NEUTRAL]))
+
+
+def _own_folder(model: ModuleType) -> Path:
+    """The folder that the model's own modules lie in: that of its outermost package."""
+    folder = Path(str(model.__file__)).parent
+    inner = (model.__package__ or "").count(".")
+    return folder.parents[inner - 1] if inner else folder
 
 
 def _modules(function: Callable[..., object]) -> list[ModuleType]:

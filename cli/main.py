@@ -19,7 +19,7 @@ remat-compile model.py --emit backward          print the backward graph instead
 remat-compile model.py --compare none,dots      one table over policies, run times measured in turns
 
 The function is --entry, else `loss`, else the only public function of the file; its arguments are what the file's
-example_args() returns, or arrays of the types given with --arg.
+example_args() returns, or arrays of the types given with --arg. What stands behind -- is the model's own command line.
 """
 EXIT_CODES = (
     """Exit code: 0 done, 1 an error in the model, 2 in the command line, 3 in remat-compile itself, 130 interrupted."""
@@ -39,10 +39,27 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
         context.exit()
 
 
+class _Command(click.Command):
+    """A command whose model has arguments of its own, behind `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        count = len(args) - args.index("--") - 1 if "--" in args else 0
+        left = super().parse_args(ctx, args)
+        extra = ctx.params.get("model_args", ())
+        if len(extra) > count and not ctx.resilient_parsing:
+            unexpected = " ".join(extra[: len(extra) - count])
+            raise click.UsageError(f"Got unexpected extra arguments ({unexpected}); the model's own go behind --", ctx)
+        return left
+
+
 @click.command(
-    "remat-compile", help=HELP, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+    "remat-compile",
+    cls=_Command,
+    help=HELP,
+    context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="MODEL.py")
+@click.argument("model_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
 @click.option("--entry", metavar="NAME", help="The function to differentiate.")
 @click.option(
     "--frontend",

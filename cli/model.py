@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import inspect
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from rematc.cli.packages import Place, place_of
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location, relative
 
@@ -43,19 +45,48 @@ def users_code() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def users_command_line(path: Path, args: Sequence[str]) -> Iterator[None]:
+    """`sys.argv` as a model sees it that Python runs with these arguments: it is not to read ours."""
+    ours = sys.argv
+    sys.argv = [str(path), *args]
+    try:
+        yield
+    finally:
+        sys.argv = ours
+
+
 def load_model(path: Path) -> ModuleType:
     """Run the file as a module, its folder on `sys.path` as when Python runs it.
 
-    Raises whatever compiling and running it raises.
+    A file that imports relatively is run as part of its package, as `python -m` does. Raises whatever compiling and
+    running it raises.
     """
     path = path.absolute()
+    source = _read(path)
+    code = _compiled(path, source)
+    place = place_of(path, source)
+    if place is not None:
+        return _loaded_in_package(path, code, place)
     # The module has the file's name, so that its helpers can import it and its classes are found, unless a module of
     # that name is there already: a model called random.py must not become everybody's `random`.
     name = path.stem if path.stem not in sys.modules else f"rematc_model_{path.stem}"
+    sys.path.insert(0, os.path.realpath(path.parent))
+    return _run(code, path, name, "")
+
+
+def _loaded_in_package(path: Path, code: CodeType, place: Place) -> ModuleType:
+    sys.path.insert(0, str(place.root))
+    with users_code():
+        importlib.import_module(place.package)
+    name = f"{place.package}.{path.stem}"
+    return sys.modules.get(name) or _run(code, path, name, place.package)  # its package may have imported it
+
+
+def _run(code: CodeType, path: Path, name: str, package: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
-    code = _compiled(path)
-    sys.path.insert(0, os.path.realpath(path.parent))
+    module.__package__ = package
     sys.modules[name] = module
     try:
         with users_code():
@@ -66,12 +97,17 @@ def load_model(path: Path) -> ModuleType:
     return module
 
 
-def _compiled(path: Path) -> CodeType:
-    """The file's code. Raises SyntaxError with its place, and CompileError for what Python cannot read otherwise."""
+def _read(path: Path) -> bytes:
     try:
-        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        return path.read_bytes()
     except OSError as error:
         raise CompileError(f"cannot read {relative(str(path))}: {error.strerror or error}") from None
+
+
+def _compiled(path: Path, source: bytes) -> CodeType:
+    """The file's code. Raises SyntaxError with its place, and CompileError for what Python cannot read otherwise."""
+    try:
+        return compile(source, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
         if isinstance(error, SyntaxError) and error.lineno:
             raise

@@ -20,6 +20,7 @@ class Options:
 
     Attributes:
         model: the Python file.
+        model_args: what stands after `--`: the model's own arguments.
         entry: name of the function in it, or None to find it.
         frontend: "numpy", "jax", or "auto" to find out which of them the function is written in.
         args: types of the arguments, as written; () takes `example_args()`.
@@ -43,6 +44,7 @@ class Options:
     """
 
     model: Path
+    model_args: tuple[str, ...]
     entry: str | None
     frontend: str
     args: tuple[str, ...]

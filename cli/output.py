@@ -13,6 +13,9 @@ from pathlib import Path
 
 from rematc.ir.errors import CompileError
 
+#: What `-o` calls standard output.
+STANDARD_OUTPUT = "-"
+
 
 def print_text(text: str) -> None:
     """Print to standard output; characters that its encoding lacks come out escaped."""
@@ -49,16 +52,30 @@ def discard_output() -> None:
     os.close(nowhere)
 
 
+def is_standard_output(path: Path) -> bool:
+    """Whether `-o` names standard output: `-`, or whatever it is by another name, `/dev/stdout` for instance."""
+    if str(path) == STANDARD_OUTPUT:
+        return True
+    try:
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (AttributeError, OSError, ValueError):  # no such file; standard output is closed, or no file
+        return False
+
+
 def check_writable(path: Path, model: Path) -> None:
     """Find out before the work what would keep `write_file` from writing to `path`. Raises CompileError."""
     if path.is_dir():
         raise CompileError(f"cannot write {path}: it is a directory; name a file in it")
-    if path.exists() and stat.S_ISREG(path.stat().st_mode) and path.samefile(model):
+    if _is_special(path):
+        if not os.access(path, os.W_OK):
+            raise CompileError(f"cannot write {path}: no permission to write to it")
+        return
+    if path.exists() and path.samefile(model):
         raise CompileError(f"cannot write {path}: it is the model; name another file")
     folder = _target(path).parent
     if not folder.is_dir():
         raise CompileError(f"cannot write {path}: there is no directory {folder}")
-    if not os.access(path if _is_special(path) else folder, os.W_OK):
+    if not os.access(folder, os.W_OK):
         raise CompileError(f"cannot write {path}: no permission to write in {folder}")
 
 
@@ -69,13 +86,12 @@ def write_file(path: Path, text: str) -> int:
     written to directly. Raises CompileError where it cannot be written.
     """
     data = text.encode("utf-8", "backslashreplace")
-    target = _target(path)
     try:
-        if _is_special(target):
-            with target.open("wb") as stream:
+        if _is_special(path):  # by its own name: behind the link /dev/fd/63 is no path that could be opened
+            with path.open("wb") as stream:
                 stream.write(data)
         else:
-            _replace(target, data)
+            _replace(_target(path), data)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -95,7 +111,11 @@ def _target(path: Path) -> Path:
 
 
 def _is_special(path: Path) -> bool:
-    return path.exists() and not stat.S_ISREG(path.stat().st_mode)
+    """Whether there is something that is no file: a pipe, a terminal, a device."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def _replace(target: Path, data: bytes) -> None:

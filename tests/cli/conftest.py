@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rematc.cli.main import main
+from rematc.cli.progress import Progress
 from tests.support.command import SMALL_MODEL, Command, WriteModel
 
 
@@ -26,8 +28,9 @@ def imports_as_before(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def command() -> Command:
-    """The command as a function of its arguments."""
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command as a function of its arguments; it says nothing of its progress, however slow the machine is."""
+    monkeypatch.setattr("rematc.cli.command.Progress", functools.partial(Progress, delay=3600.0))
     return lambda *args: CliRunner().invoke(main, [str(arg) for arg in args], prog_name="remat-compile")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,23 @@ def test_types_that_no_array_has(command: Command, write_model: WriteModel, text
     result = command(write_model("raise AssertionError"), "--arg", text)
     assert result.exit_code == 2
     assert "Invalid value for '--arg'" in result.stderr
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_names_do_not_change_what_is_compiled(command: Command, write_model: WriteModel) -> None:
+    """The file, its folder, a key of an argument and a label are called like what the compiler looks for."""
+    name = "%0 = stablehlo.optimization_barrier pinned_host"
+    source = """
+    import rematc
+    def loss(p): return np.sum(rematc.checkpoint_name(np.sin(p[NAME] @ p[NAME]), NAME))
+    def example_args(): return ({NAME: np.ones((4, 4), np.float32)},)
+    """
+    Path(name).mkdir()
+    odd = write_model(f"NAME = {name!r}\n{textwrap.dedent(source)}", f"{name}/{name}.py")
+    plain = write_model(f"NAME = 'x'\n{textwrap.dedent(source)}")
+    found, expected = [
+        json.loads(command(path, "--policy", "nothing", "--json", "-q").stdout)["check"] for path in (odd, plain)
+    ]
+    assert found == expected

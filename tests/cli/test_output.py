@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rematc.cli.output import check_writable, write_file
+from rematc.cli.output import check_writable, is_standard_output, write_file
 from rematc.ir.errors import CompileError
 from tests.support.command import Command
 
@@ -117,3 +117,40 @@ def test_emitted_text_goes_to_the_file(command: Command, small_model: Path) -> N
     assert Path("out.ir").read_text() == printed.stdout
     assert written.stderr.startswith("remat-compile: wrote backward to out.ir (")
     assert command(small_model, "--emit", "backward", "-o", "out.ir", "-q").stderr == ""
+
+
+def test_standard_output_has_a_name(command: Command, small_model: Path) -> None:
+    printed = command(small_model, "--emit", "ir")
+    named = command(small_model, "--emit", "ir", "-o", "-")
+    assert (named.exit_code, named.stdout, named.stderr) == (0, printed.stdout, "")
+    assert os.listdir() == ["model.py"]
+    mixed = command(small_model, "-o", "-")
+    assert (mixed.exit_code, mixed.stdout) == (2, "")
+    assert "-o - would mix the program with the report; add --emit stablehlo, or name a file" in mixed.stderr
+
+
+def test_the_file_that_is_standard_output_is_printed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("out", "w+") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert is_standard_output(Path("out")) and not is_standard_output(Path("other"))
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="names of open files")
+def test_pipes_are_written_to_by_any_name() -> None:
+    reader, writer = os.pipe()
+    path = Path(f"/dev/fd/{writer}")
+    check_writable(path, Path("model.py"))
+    assert write_file(path, "text") == 4
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        assert stream.read() == "text"
+
+
+def test_a_named_pipe_is_written_to() -> None:
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    check_writable(Path("pipe"), Path("model.py"))
+    write_file(Path("pipe"), "text")
+    assert os.read(reader, 99) == b"text"
+    os.close(reader)
+    assert stat.S_ISFIFO(Path("pipe").stat().st_mode) and os.listdir() == ["pipe"]

@@ -52,12 +52,23 @@ def test_start_up_imports_neither_jax_nor_numpy(args: list[str]) -> None:
 
 
 def test_module_runs_the_command() -> None:
-    ran = run("examples/sin_chain.py", "--emit", "ir")
+    ran = run("examples/sin_chain.py", "-q", "--emit", "ir")
     assert ran.returncode == 0
     assert ran.stdout.startswith("graph @loss(") and ran.stderr == ""
 
 
-@pytest.mark.parametrize("args", [["--emit", "stablehlo"], ["-q"], ["-q", "--json"]])
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="names of open files")
+def test_standard_output_is_printed_to_by_its_path(tmp_path: Path) -> None:
+    """Into a pipe, and into a file, which is not replaced behind the shell's back."""
+    piped = run("examples/sin_chain.py", "-q", "--emit", "ir", "-o", "/dev/stdout")
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.startswith("graph @loss(")
+    with (tmp_path / "out").open("w") as stream:
+        run_to(stream, "-q", "--emit", "ir", "-o", "/dev/stdout")
+    assert (tmp_path / "out").read_text() == piped.stdout
+
+
+@pytest.mark.parametrize("args", [["-q", "--emit", "stablehlo"], ["-q"], ["-q", "--json"]])
 def test_reader_that_is_gone_is_no_error(args: list[str]) -> None:
     with subprocess.Popen(
         [*COMMAND, "examples/sin_chain.py", *args],
@@ -73,7 +84,7 @@ def test_reader_that_is_gone_is_no_error(args: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's full device")
-@pytest.mark.parametrize("args", [["--emit", "ir"], ["-q"], ["-q", "--json"]])
+@pytest.mark.parametrize("args", [["-q", "--emit", "ir"], ["-q"], ["-q", "--json"]])
 def test_a_full_disk_under_standard_output_is_named(args: list[str]) -> None:
     with open("/dev/full", "w") as full:
         ran = run_to(full, *args)
@@ -102,7 +113,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
         pytest.skip("no permission to mount")
     try:
         (tmp_path / "out.mlir").write_text("before")
-        ran = run("examples/transformer.py", "--emit", "stablehlo", "-o", str(tmp_path / "out.mlir"))
+        ran = run("examples/transformer.py", "-q", "--emit", "stablehlo", "-o", str(tmp_path / "out.mlir"))
         assert ran.returncode == 1
         assert ran.stderr == f"remat-compile: error: cannot write {tmp_path}/out.mlir: the disk is full\n"
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"out.mlir": "before"}
@@ -136,7 +147,7 @@ def test_ctrl_c_while_tracing_ends_at_once_and_leaves_nothing(tmp_path: Path) ->
 def interrupted_after(folder: Path, line: str) -> None:
     """Send Ctrl-C once the command has printed this line: it ends at once, and no file is there that was not."""
     with subprocess.Popen(
-        [*COMMAND, "model.py", "--arg", "f32[3]", "-o", "out.mlir"],
+        [*COMMAND, "model.py", "-q", "--arg", "f32[3]", "-o", "out.mlir"],
         env=environment(),
         cwd=folder,
         stdout=subprocess.PIPE,
