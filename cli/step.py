@@ -21,6 +21,7 @@ from rematc.compiler.reports.tables import Table, plain_text
 from rematc.compiler.reports.units import format_seconds
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.transforms.differentiation import value_and_grad
+from rematc.compiler.transforms.policies import strict_names
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
@@ -112,7 +113,7 @@ class TrainingStep:
     def _tracing(self, what: str) -> Iterator[None]:
         """Run what traces the entry; an error that has no place of its own is about the entry as a whole."""
         try:
-            with self.progress.phase(what), users_code():
+            with self.progress.phase(what), users_code(), strict_names():
                 yield
         except CompileError as error:
             error.loc = error.loc or self.entry.loc

@@ -35,7 +35,7 @@ from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import policy_argument
+from rematc.compiler.transforms.policies import check_names, policy_argument
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
@@ -248,6 +248,7 @@ def _with_derivative(
             with asking(policy) as labelled:
                 found = traced.imported(max(_ORDER, derivative_order()))
             graph = found.graph
+            check_names(labelled, graph, traced.name)
             if labelled is not None:
                 graph = _with_policy(graph, labelled)
             if segments:

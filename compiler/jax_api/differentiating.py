@@ -27,7 +27,7 @@ from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
 from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.differentiation import check_scalar_result, require_inexact
-from rematc.compiler.transforms.policies import whole_policy
+from rematc.compiler.transforms.policies import check_whole_names, whole_policy
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -234,6 +234,7 @@ class _Graphs:
         require_inexact([name for name, _ in chosen], [type for _, type in chosen], wanted.holomorphic)
         traced = self.traced
         check_scalar_result(traced.name, traced.out_tree, graph.result_types, wanted.has_aux, wanted.holomorphic)
+        check_whole_names(policy, graph, traced.name)
         primal = graph if policy is None else staged(graph, policy)
         rest = len(graph.params) - len(self.differentiated)
         is_value = [index == 0 for index in range(len(graph.results))]

@@ -17,6 +17,7 @@ from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.policies import check_whole_names
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
@@ -38,6 +39,7 @@ def pulled_back(
     with asking(policy) as labelled:
         imported = traced.imported(_ORDER)
     graph = imported.graph
+    check_whole_names(labelled, graph, traced.name)
     count = len(arguments.arrays)
     wrt = [value.type.dtype.is_inexact and index < count for index, value in enumerate(graph.params)]
     tree, of = traced.out_tree, [True] * len(graph.results)

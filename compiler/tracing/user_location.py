@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import sys
+import warnings
 from types import CodeType, FrameType
 
 from rematc.ir.locations import Location
@@ -44,6 +45,16 @@ def user_location() -> Location | None:
             return found[0] if found is not None else _locate(code, frame.f_lasti, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def warn_user(message: str) -> None:
+    """Warn at the line of the user's code that is running; Python shows the same warning of a line once."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and (_owners.get(frame.f_code.co_filename) or _classify(frame)) is _Owner.LIBRARY:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def _classify(frame: FrameType) -> _Owner:

@@ -10,10 +10,10 @@ import jax.tree_util
 
 from rematc.compiler.execution.calls import emit_op, emit_op1, trace_call
 from rematc.compiler.jax_import.policies import asking
-from rematc.compiler.tracing.arguments import CallArguments, Statics, leaf_type
+from rematc.compiler.tracing.arguments import CallArguments, Statics, function_name, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import policy_argument
+from rematc.compiler.transforms.policies import check_names, policy_argument
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
@@ -60,6 +60,7 @@ def checkpoint(
         call = CallArguments.of(fun, args, kwargs, statics)
         with asking(decided) as labelled:
             traced = trace_call(fun, call)
+        check_names(labelled, traced.graph, function_name(fun))
         trace.records.extend(traced.records)
         flags = _flags(prevent_cse, args, kwargs, call, len(traced.captures))
         op = Checkpoint(traced.graph, labelled, flags)

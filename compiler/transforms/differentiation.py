@@ -30,7 +30,7 @@ from rematc.compiler.tracing.arguments import (
 )
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import whole_policy
+from rematc.compiler.transforms.policies import check_whole_names, whole_policy
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import StopGradient
@@ -79,6 +79,7 @@ def noted_vjp(
     function: Function, graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool]
 ) -> linearization.Vjp:
     """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
+    check_whole_names(policy, graph, function_name(function))
     primal = graph if policy is None else staged(graph, policy)
     pulled = linearization.vjp(primal, wrt, of)
     require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))

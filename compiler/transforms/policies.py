@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from rematc.compiler.jax_import.policies import adopted
-from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.tracing.user_location import user_location, warn_user
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.passes.policies import as_policy
+from rematc.passes.policy_names import unknown_names
 
 
 def policy_argument(policy: object) -> Policy:
@@ -19,6 +25,40 @@ def policy_argument(policy: object) -> Policy:
     except CompileError as error:
         error.loc = error.loc or user_location()
         raise
+
+
+#: Whether a name that no value has is an error: the command's own policies must mean something.
+_is_strict: ContextVar[bool] = ContextVar("unknown_names_are_errors", default=False)
+
+
+@contextmanager
+def strict_names() -> Iterator[None]:
+    """Make it an error if a policy on a whole function speaks of a name that no value has."""
+    token = _is_strict.set(True)
+    try:
+        yield
+    finally:
+        _is_strict.reset(token)
+
+
+def check_whole_names(policy: Policy | None, graph: Graph, function: str) -> None:
+    """Warn the user of names in the policy on a whole function that no value of it has; see `strict_names`."""
+    unknown = unknown_names(policy, graph)
+    if unknown is None or policy is None:
+        return
+    message = f"the policy {policy.spec} on '{function}': {unknown}"
+    if _is_strict.get():
+        raise CompileError(message, user_location())
+    warn_user(message)
+
+
+def check_names(policy: Policy | None, graph: Graph, function: str) -> None:
+    """The same for a checkpoint. A policy that several checkpoints share may speak of names that one of them lacks:
+    the user hears of it where none of its names is there, or one is spelled nearly like one that is.
+    """
+    unknown = unknown_names(policy, graph)
+    if policy is not None and unknown is not None and (unknown.is_complete or unknown.near):
+        warn_user(f"the policy {policy.spec} of a checkpoint of '{function}': {unknown}")
 
 
 def whole_policy(policy: object) -> Policy | None:
