@@ -1,6 +1,7 @@
 """Analysis: which values of a graph are the same value under other names.
 
-`name` and `stop_gradient` give a value a second SSA name. A policy that saves or denies one of them means them all.
+`name` and `stop_gradient` give a value a second SSA name. A policy that saves or denies one of them means them all. But
+they are not alike to a further derivative: behind a `stop_gradient` stands the number of the others, and no tangent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Value
-from rematc.ir.ops.structural import Name, is_alias
+from rematc.ir.ops.structural import Name, StopGradient, is_alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,12 @@ class Aliases:
     Attributes:
         roots: the value that an alias stands for; a value without an entry is its own root.
         names: for a root, the `name` equations of its class in program order.
+        stopped: the aliases between which and their root a `stop_gradient` stands.
     """
 
     roots: dict[Value, Value]
     names: dict[Value, list[Equation]]
+    stopped: frozenset[Value]
 
     def root(self, value: Value) -> Value:
         return self.roots.get(value, value)
@@ -32,16 +35,20 @@ class Aliases:
         names = self.names.get(root, ())
         return tuple(dict.fromkeys(eqn.op.label for eqn in names if isinstance(eqn.op, Name)))
 
-    def representative(self, root: Value) -> Value:
-        """The member that stands for the class as a residual: its first named one, so that reports can say the name."""
-        named = self.names.get(root)
-        return named[0].results[0] if named else root
+    def representative(self, root: Value, has_tangent: bool) -> Value:
+        """The member that stands for the class as a residual: its first named one, so that reports can say the name.
+
+        Where `has_tangent` is set some reader needs the tangent, which no stopped member has.
+        """
+        named = [eqn.results[0] for eqn in self.names.get(root, ())]
+        return next((value for value in named if not (has_tangent and value in self.stopped)), root)
 
 
 def find_aliases(equations: Iterable[Equation]) -> Aliases:
     """Alias classes over equations in program order."""
     roots: dict[Value, Value] = {}
     names: dict[Value, list[Equation]] = {}
+    stopped: set[Value] = set()
     for eqn in equations:
         if not is_alias(eqn.op):
             continue
@@ -49,4 +56,6 @@ def find_aliases(equations: Iterable[Equation]) -> Aliases:
         root = roots[result] = roots.get(operand, operand)
         if isinstance(eqn.op, Name):
             names.setdefault(root, []).append(eqn)
-    return Aliases(roots, names)
+        if isinstance(eqn.op, StopGradient) or operand in stopped:
+            stopped.add(result)
+    return Aliases(roots, names, frozenset(stopped))

@@ -27,7 +27,7 @@ from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Crossing, Region, SplitGraph, SplitRegion
-from rematc.ir.ops.structural import ToMemory
+from rematc.ir.ops.structural import StopGradient, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Save
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import copy_equations, inline_for_differentiation
@@ -228,22 +228,35 @@ def _live_staged(split: _Split, results: Sequence[Value]) -> list[Equation]:
 class _Transfer:
     """Residuals on their way.
 
-    `known` gains the copies to the host, `reloads` brings them back in the staged graph, `env` says under which value
-    the staged graph has the root of an alias class.
+    `known` gains the copies to the host, `env` says under which value the staged graph has the root of an alias class,
+    `staged` are its equations: those that bring back what is on the host, then what it repeats and what it adds.
     """
 
     known: list[Equation]
     residuals: list[Residual] = field(default_factory=list)
-    reloads: list[Equation] = field(default_factory=list)
+    staged: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
+    stopped: dict[Value, Value] = field(default_factory=dict)
 
     def available(self, plan: Saving, value: Value) -> Value:
-        """What stands for a value in the staged graph."""
+        """What stands for a value in the staged graph, which has it from here on."""
         root = plan.aliases.root(value)
+        is_stopped = False
         while root not in self.env and root in plan.again:
+            is_stopped |= value in plan.aliases.stopped
             value = plan.again[root]
             root = plan.aliases.root(value)
-        return self.env.get(root, value)
+        found = self.env.get(root, value)
+        if found is not value:
+            is_stopped |= value in plan.aliases.stopped
+        return self._stopped(found) if is_stopped else found
+
+    def _stopped(self, value: Value) -> Value:
+        """A value behind a `stop_gradient`: its class crosses by a member that may have a tangent."""
+        if value not in self.stopped:
+            result = self.stopped[value] = Value(value.type)
+            self.staged.append(Equation(StopGradient(), (value,), (result,)))
+        return self.stopped[value]
 
 
 def _cross(split: _Split, plan: Saving, known_params: Sequence[Value]) -> _Transfer:
@@ -251,13 +264,11 @@ def _cross(split: _Split, plan: Saving, known_params: Sequence[Value]) -> _Trans
     position = {value: index for index, value in enumerate(known_params)}
     order = {value: index for index, value in enumerate((*known_params, *plan.producer))}
     for root in sorted(plan.residuals, key=order.__getitem__):
-        residual = plan.residuals[root]
+        residual = Residual(root, position[root]) if root in position else plan.crossing(root)
         available = residual.value
-        if root in position:
-            residual = Residual(root, position[root])
-        elif isinstance(decision := plan.decisions[root], Offload):
+        if root not in position and isinstance(decision := plan.decisions[root], Offload):
             residual, reload = _offload(crossing.known, residual, decision)
-            crossing.reloads.append(reload)
+            crossing.staged.append(reload)
             available = reload.results[0]
         crossing.residuals.append(residual)
         crossing.env[root] = available
@@ -280,7 +291,7 @@ def _assemble(
     crossing = _cross(split, plan, known_params)
     values = tuple([residual.value for residual in crossing.residuals])
     taken = set(values)
-    equations = list(crossing.reloads)
+    equations = crossing.staged
     # What has an effect has it once, in the known graph; only results are computed again.
     recomputed = [silent_equation(plan.recomputed[index]) for index in sorted(plan.recomputed)]
     for eqn in (*recomputed, *staged):

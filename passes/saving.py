@@ -10,7 +10,7 @@ elements, is computed again whatever it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.core import Equation, Op, Value
 from rematc.ir.errors import CompileError
@@ -59,6 +59,7 @@ class Saving:
         residuals: what crosses, by its root.
         recomputed: the equations that the staged graph repeats, by where they stand.
         light: of a loop's step, what is light work; None elsewhere.
+        has_tangent: the roots of which the staged graph reads a member that no `stop_gradient` stands before.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Saving:
         self.residuals: dict[Value, Residual] = {}
         self.recomputed: dict[int, Equation] = {}
         self.light: LightWork | None = None
+        self.has_tangent: set[Value] = set()
 
     def need_all(self, wanted: Iterable[Value]) -> None:
         """Make known values available in the staged graph."""
@@ -146,6 +148,8 @@ class Saving:
         while stack:
             value = stack.pop()
             root = self.aliases.root(value)
+            if value not in self.aliases.stopped:
+                self.has_tangent.add(root)
             if root in self.params:
                 self.residuals.setdefault(root, Residual(root))
             elif not isinstance(self.decide(root), Recompute):
@@ -157,6 +161,11 @@ class Saving:
                 if index not in self.recomputed:
                     self.recomputed[index] = eqn
                     stack.extend(eqn.operands)
+
+    def crossing(self, root: Value) -> Residual:
+        """What crosses for a class, once all that the staged graph reads is known."""
+        value = self.aliases.representative(root, root in self.has_tangent)
+        return replace(self.residuals[root], value=value)
 
     def decide(self, root: Value) -> Decision:
         found = self.decisions.get(root)
@@ -212,7 +221,7 @@ class Saving:
         if origin is not None:
             source, steps = origin.eqn, origin.steps
             labels = (source.op.label,) if isinstance(source.op, Name) else ()
-        return Residual(self.aliases.representative(root), None, source, labels[0] if labels else None, steps)
+        return Residual(root, None, source, labels[0] if labels else None, steps)
 
 
 def _is_enlarged(eqn: Equation) -> bool:

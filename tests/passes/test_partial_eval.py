@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rematc.compiler.text import parse
+from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Op, Types, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
@@ -62,6 +64,71 @@ def test_the_two_graphs_together_are_the_graph(graph: Graph, policy: Policy | No
     known = iter(outcome[:known_count])
     for is_unknown, expected in zip(part.is_unknown, run(joint, arrays), strict=True):
         np.testing.assert_array_equal(next(staged) if is_unknown else next(known), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(smooth_graphs(), st.none() | policies())
+def test_the_two_graphs_together_have_the_derivatives_of_the_graph(graph: Graph, policy: Policy | None) -> None:
+    """A residual stands for a value in every further derivative, too: its tangent is that of the value."""
+    joint = jvp(graph, is_float(graph)).graph
+    check_derivatives(joint, split(graph, policy), is_float(joint))
+
+
+def check_derivatives(graph: Graph, part: PartialEvaluation, has_tangent: Sequence[bool]) -> None:
+    """A graph and its two parts one after the other have the same jvp."""
+    expected, composed = [jvp(one, has_tangent) for one in (graph, together(part))]
+    arrays = arrays_for(expected.graph)
+    found = iter(run(composed.graph, arrays))
+    values = run(expected.graph, arrays)
+    count = len(graph.results)
+    for value, other in zip(values[:count], found, strict=False):
+        np.testing.assert_allclose(other, value, rtol=1e-9, atol=1e-9)
+    given = iter(values[count:])
+    for has, had in zip(composed.has_tangent, expected.has_tangent, strict=True):
+        tangent, other = next(given) if had else 0.0, next(found) if has else 0.0
+        np.testing.assert_allclose(other, np.broadcast_to(tangent, np.shape(other)), rtol=1e-9, atol=1e-9)
+
+
+def together(part: PartialEvaluation) -> Graph:
+    """The two graphs one after the other: the original graph again."""
+    b = Builder("together")
+    known = [b.parameter(type) for type in part.known.param_types]
+    count = len(part.known.results) - len(part.residuals)
+    outcome = b.inline(part.known, known)
+    later = [b.parameter(type) for type in part.staged.param_types[len(part.residuals) :]]
+    now, staged = iter(outcome[:count]), iter(b.inline(part.staged, (*outcome[count:], *later)))
+    return b.build(*[next(staged) if is_set else next(now) for is_set in part.is_unknown])
+
+
+PLAIN = """graph @f(%x: f64[3]) -> (f64[3]) {
+  %0: f64[3] = sine %x
+  %1: f64[3] = stop_gradient %0
+  %2: f64[3] = multiply %x, %1
+  return %2
+}"""
+NAMED_LATER = """graph @f(%x: f64[3]) -> (f64[3]) {
+  %0: f64[3] = sine %x
+  %1: f64[3] = stop_gradient %0
+  %2: f64[3] = name %1 {label="a"}
+  %3: f64[3] = multiply %x, %2
+  return %3
+}"""
+BOTH = """graph @f(%x: f64[3]) -> (f64[3]) {
+  %0: f64[3] = sine %x
+  %1: f64[3] = stop_gradient %0
+  %2: f64[3] = name %1 {label="a"}
+  %3: f64[3] = multiply %x, %2
+  %4: f64[3] = multiply %x, %0
+  %5: f64[3] = add %3, %4
+  return %5
+}"""
+
+
+@pytest.mark.parametrize("policy", [None, "nothing", "names=a", "except=a", "everything", "dots"])
+@pytest.mark.parametrize("text", [PLAIN, NAMED_LATER, BOTH], ids=["plain", "named", "both"])
+def test_a_stopped_value_has_no_tangent_in_further_derivatives(text: str, policy: str | None) -> None:
+    """x sg(sin x) has the second derivative 0; and where the residual is read with its tangent as well, it has one."""
+    check_derivatives(jvp(parse(text), (True,)).graph, split(parse(text), policy), (True, False))
 
 
 @settings(max_examples=60, deadline=None)
