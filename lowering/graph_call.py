@@ -43,8 +43,10 @@ class GraphRules:
     vmap: Callable[[Graph, Sequence[bool], int, str | None], tuple[Graph, tuple[bool, ...]]]
 
 
+#: What the primitive is called in a jaxpr.
+NAME = "rematc_graph"
 # Any: JAX types neither its primitives nor what their rules are given.
-_graph_p: Any = Primitive("rematc_graph")
+_graph_p: Any = Primitive(NAME)
 _graph_p.multiple_results = True
 
 

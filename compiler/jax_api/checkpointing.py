@@ -241,12 +241,14 @@ class _RegionOfJax:
 def _with_derivative(
     traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...], segments: bool
 ) -> Callable[..., Sequence[Any]]:
-    imported: list[tuple[Graph, tuple[Any, ...]]] = []
+    # By the number of derivatives for which the graph has the user's rules.
+    imported: dict[int, tuple[Graph, tuple[Any, ...]]] = {}
 
     def graph() -> tuple[Graph, tuple[Any, ...]]:
-        if not imported:
+        order = max(_ORDER, derivative_order())
+        if order not in imported:
             with asking(policy) as labelled:
-                found = traced.imported(max(_ORDER, derivative_order()))
+                found = traced.imported(order)
             graph = found.graph
             check_names(labelled, graph, traced.name)
             if labelled is not None:
@@ -255,8 +257,8 @@ def _with_derivative(
                 graph = _in_segments(graph)
             if prevent_cse is False:
                 graph = _without_barriers(graph)
-            imported.append((graph, found.constants))
-        return imported[0]
+            imported[order] = (graph, found.constants)
+        return imported[order]
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         region, constants = graph()

@@ -9,7 +9,7 @@ import numpy as np
 
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.ir.core import Value
-from rematc.lowering import jax_adapter
+from rematc.lowering import graph_call, jax_adapter
 
 
 @imports("jit", "pjit", keys=True)
@@ -41,6 +41,15 @@ def composite(block: Block, eqn: Any) -> Sequence[Value]:
 def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
     """The function's equations: its rules for batches, or for parts on several devices, say the same in another way."""
     return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn), call=eqn)
+
+
+@imports(graph_call.NAME)
+def rematc_graph(block: Block, eqn: Any) -> Sequence[Value]:
+    """The equations of our own graph: a part of a function that came out of rematc and comes in again.
+
+    It may have equations that are differentiated, and have no value: the tangents of a `custom_vjp`.
+    """
+    return block.b.inline(eqn.params["graph"], block.operands(eqn))
 
 
 @imports("platform_index")

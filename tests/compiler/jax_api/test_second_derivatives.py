@@ -1,0 +1,110 @@
+"""Second derivatives through rematc are JAX's: what has no tangent has none, and rules are used where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import rematc
+import rematc.jax
+
+rjax: Any = rematc.jax
+Function = Callable[[Any], Any]
+POLICIES = [None, "nothing", "everything", "dots"]
+
+#: What a function stands in. Each gives a function of one number again.
+CONTROL_FLOW: dict[str, Callable[[Function], Function]] = {
+    "plain": lambda f: f,
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (f(c), f(c)), x, None, length=2)[1].sum(),
+    "cond": lambda f: lambda x: lax.cond(x > 0, f, lambda x: x, x),
+    "switch": lambda f: lambda x: lax.switch(jnp.int32(x + 1), [lambda x: x, f], x),
+    "fori": lambda f: lambda x: lax.fori_loop(0, 2, lambda _, c: f(c), x),
+    "map": lambda f: lambda x: lax.map(f, jnp.stack([x, 2 * x])).sum(),
+    "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, 2 * x])).sum(),
+    "checkpoint": lambda f: rjax.checkpoint(f, policy="dots"),
+}
+
+
+def by_rules(function: Function) -> Function:
+    """The second derivative, forwards over backwards."""
+    return jax.jit(lambda x: jax.jvp(jax.grad(function), (x,), (1.0,))[1])
+
+
+# -- stop_gradient -----------------------------------------------------------------------------------------------------
+
+
+def stopped(x: Any) -> Any:
+    """x s + sin(s) sin(x) with s = sin(x) where it has no tangent."""
+    sine = jnp.sin(x)
+    fixed = lax.stop_gradient(sine)
+    return x * fixed + sine * jnp.sin(fixed)
+
+
+@pytest.mark.parametrize("around", CONTROL_FLOW)
+def test_a_stopped_value_has_no_tangent_under_any_policy(around: str) -> None:
+    function = CONTROL_FLOW[around](stopped)
+    expected = by_rules(CONTROL_FLOW[around](stopped) if around != "checkpoint" else stopped)(0.5)
+    found = [by_rules(rjax.checkpoint(function, policy=policy))(0.5) for policy in POLICIES]
+    found.append(jax.jit(jax.grad(rjax.grad(function, policy="everything")))(0.5))
+    found.append(jax.jit(rjax.grad(rjax.grad(function)))(0.5))
+    np.testing.assert_allclose(found, [expected] * len(found), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", [None, "nothing", "everything"])
+def test_a_stopped_value_has_no_tangent_in_numpy(policy: str | None) -> None:
+    def function(x: Any) -> Any:
+        return x * rematc.stop_gradient(np.sin(x))
+
+    first = rematc.grad(function, policy=policy)
+    assert rematc.grad(first)(0.5) == 0
+    assert rematc.hessian(function)(0.5) == 0
+
+
+# -- rules of the user's -----------------------------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def backwards(x: Any) -> Any:
+    return jnp.sin(x)
+
+
+# Not the derivative of the function: so it shows which was used.
+backwards.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (1.5 * jnp.cos(x) * ct,))
+
+
+def with_rule(x: Any) -> Any:
+    return backwards(x) * x
+
+
+@pytest.mark.parametrize("around", CONTROL_FLOW)
+def test_a_backward_rule_inside_a_checkpoint_inside_of_ours(around: str) -> None:
+    """JAX sees the tangents of the rule as one equation of ours, which comes in again as what it is."""
+    function = CONTROL_FLOW[around](rjax.checkpoint(with_rule))
+    plain = CONTROL_FLOW[around](with_rule) if around != "checkpoint" else with_rule
+    first, second = jax.jit(jax.grad(plain))(0.5), jax.jit(jax.grad(jax.grad(plain)))(0.5)
+    np.testing.assert_allclose(jax.jit(rjax.grad(function, policy="nothing"))(0.5), first, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(rjax.checkpoint(function)))(0.5), first, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(rjax.vjp(function, 0.5)[1])(1.0)[0], first, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(rjax.grad(rjax.grad(function)))(0.5), second, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(rjax.checkpoint(function))))(0.5), second, rtol=1e-5)
+
+
+def test_more_derivatives_than_before_of_the_same_checkpoint() -> None:
+    """The rules that its first call needed are not those of a later one."""
+
+    @rjax.checkpoint
+    def function(x: Any) -> Any:
+        return with_rule(jnp.cos(x))
+
+    def plain(x: Any) -> Any:
+        return with_rule(jnp.cos(x))
+
+    for _ in range(3):
+        function, plain = jax.grad(function), jax.grad(plain)
+        np.testing.assert_allclose(jax.jit(function)(0.5), jax.jit(plain)(0.5), rtol=1e-5)
