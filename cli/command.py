@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 import rematc
+from rematc.cli.alternatives import with_alternatives
 from rematc.cli.check import require_all_kept, require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
@@ -72,7 +73,7 @@ def _report(step: TrainingStep) -> None:
     options = step.options
     lowered = step.lower(options.policy)
     compiled = step.compile(lowered, f" with policy {options.policy}")
-    report = compiled.report(_baseline(step))
+    report = with_alternatives(step, compiled.report(_baseline(step)))
     run = _run(step, compiled) if options.run else None
     if options.output is not None:
         _write(step, lowered.stablehlo(), "stablehlo")
@@ -85,8 +86,8 @@ def _report(step: TrainingStep) -> None:
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:
-    """The step without a policy, for comparison; None where that is the same or was not asked for."""
-    if step.options.quiet or step.options.policy == "none":
+    """The step without a policy, for comparison; None where that is the same or nobody asks for it."""
+    if step.options.policy == "none" or (step.options.quiet and not step.options.strict):
         return None
     return step.compile(step.lower_baseline(), " without policy")
 
@@ -113,7 +114,7 @@ def _compare(step: TrainingStep) -> None:
         _show([comparison.table(_subject(step))], _terminal())
     _fail_for(comparison)
     if step.options.strict:
-        require_all_kept(comparison.broken())
+        require_all_kept(comparison.checks())
 
 
 def _fail_for(comparison: Comparison) -> None:

@@ -76,11 +76,14 @@ class Comparison:
         columns = ("policy", "saved", "temporary memory", "predicted", "FLOPs", "run time", "check")
         note = f"memory and FLOPs as XLA on {self.platform} reports them; run time: median of {self.count}, in turns"
         right = (False, True, True, True, True, True, False)
+        in_vain = [policy for policy, check in self.checks() if check.is_in_vain and not check.is_broken]
+        if in_vain:
+            note += f"\n{', '.join(in_vain)}: no memory is saved; --barrier call may, or another policy"
         return Table(heading, columns, right, tuple(_cells(row) for row in self.rows), note)
 
-    def broken(self) -> list[tuple[str, Check]]:
-        """The policies of whose plans XLA undid some."""
-        return [(row.policy, row.check) for row in self.rows if row.check is not None and row.check.is_broken]
+    def checks(self) -> list[tuple[str, Check]]:
+        """The check of each policy that has one."""
+        return [(row.policy, row.check) for row in self.rows if row.check is not None]
 
 
 def _cells(row: ComparedPolicy) -> tuple[str, ...]:
@@ -152,14 +155,14 @@ def compare(step: TrainingStep, policies: Sequence[str]) -> Comparison:
     rows = [
         ComparedPolicy(policy, error=str(failures[policy]))
         if policy in failures
-        else _compared(policy, compiled[policy], measured[policy])
+        else _compared(policy, compiled[policy], measured[policy], None if policy == "none" else compiled.get("none"))
         for policy in policies
     ]
     return Comparison(tuple(rows), next(iter(compiled.values())).executable.platform, count)
 
 
-def _compared(policy: str, compiled: Compiled, seconds: float) -> ComparedPolicy:
-    return ComparedPolicy(policy, saved_bytes(compiled), compiled.figures(), compiled.check(), seconds)
+def _compared(policy: str, compiled: Compiled, seconds: float, baseline: Compiled | None) -> ComparedPolicy:
+    return ComparedPolicy(policy, saved_bytes(compiled), compiled.figures(), compiled.check(baseline), seconds)
 
 
 def saved_bytes(compiled: Compiled) -> int:

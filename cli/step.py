@@ -16,6 +16,7 @@ from rematc.cli.progress import Progress, interruptible
 from rematc.compiler import driver
 from rematc.compiler.driver import Compiled, Lowered
 from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.execution.programs import default_pipeline
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.tables import Table, plain_text
 from rematc.compiler.reports.units import format_seconds
@@ -77,22 +78,26 @@ class TrainingStep:
     def lower(self, policy: str) -> Lowered:
         """The step under a policy, with the dumps and timings of its passes that were asked for."""
         dump = self._dump(policy) if self.options.print_between_passes else None
-        lowered = self._lower(policy, dump)
+        lowered = self._lower(policy, dump, self.options.passes)
         if self.options.time_passes:
             sys.stderr.write(plain_text([_timings(policy, lowered)]))
         return lowered
 
     def lower_baseline(self) -> Lowered:
         """The step without a policy."""
-        return self._lower("none", None)
+        return self._lower("none", None, self.options.passes)
 
-    def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None) -> Lowered:
+    def lower_with_barriers(self, strategy: str) -> Lowered:
+        """The step under the command's policy, with another strategy of barriers."""
+        return self._lower(self.options.policy, None, default_pipeline(strategy))
+
+    def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None, passes: str | None) -> Lowered:
         function = self._value_and_grad(policy)
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
             return driver.lower(
                 function,
                 *self.args,
-                passes=self.options.passes,
+                passes=passes,
                 after_each=dump,
                 platform=self.options.platform,
             )

@@ -19,6 +19,7 @@ from rematc.compiler.reports.fallbacks import foreign_primitives
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import SavedResidual
+from rematc.compiler.reports.saving import SAVES, Saving
 from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.user_location import user_location
@@ -237,9 +238,23 @@ class Compiled(CompiledFunction):
         """What every derivative in the function saves."""
         return [row for one in self.lowered.derivatives for row in (*one.residuals, *one.arguments)]
 
-    def check(self) -> Check:
-        """Whether XLA kept what was planned: recomputed products found in the module that it runs, and memory."""
-        return check_executable(self.executable, self.lowered.records, self._predicted_bytes)
+    def check(self, baseline: CompiledFunction | None = None) -> Check:
+        """Whether XLA kept what was planned: recomputed products found in the module that it runs, and memory.
+
+        Beside `baseline`, the same function compiled without a policy, it says what memory the policy saves, too: what
+        is kept may save nothing.
+        """
+        saving = None if baseline is None else self._saving(baseline)
+        return check_executable(self.executable, self.lowered.records, self._predicted_bytes, saving)
+
+    def _saving(self, baseline: CompiledFunction) -> Saving | None:
+        """What recomputation saves; None where there is none. Of a function from a file, residuals are not known."""
+        if not any(one.recompute.equations for one in self.lowered.derivatives):
+            return None
+        given_up = _saved_bytes(baseline) - _saved_bytes(self) if isinstance(baseline, Compiled) else None
+        temp, without = self.memory().temp_bytes, baseline.memory().temp_bytes
+        saving = Saving(temp, without, None if given_up is None else max(given_up, 0))
+        return saving if saving.verdict == SAVES else dataclasses.replace(saving, way_out=_WAY_OUT)
 
     def figures(self) -> Figures:
         """Memory, work and compile time together, and the memory that the plan predicts."""
@@ -258,9 +273,18 @@ class Compiled(CompiledFunction):
             self.executable.platform,
             self.figures(),
             beside,
-            self.check(),
+            self.check(baseline),
             foreign_primitives(self.lowered.records),
         )
+
+
+_WAY_OUT = (
+    "measure other policies, 'auto' among them, or the barriers that hold any order of XLA's, the strategy 'call'"
+)
+
+
+def _saved_bytes(compiled: Compiled) -> int:
+    return sum(one.saved_bytes for one in compiled.lowered.derivatives)
 
 
 def trace(fun: Function, *args: object, **kwargs: object) -> Graph:

@@ -28,7 +28,7 @@ class JaxCheck:
     """What XLA made of a JAX function's checkpoints. Memory is temporary memory as XLA reports it, in bytes.
 
     Attributes:
-        verdict: "kept", "undone", "nothing recomputed" or "cannot tell", as in `Check`.
+        verdict: "kept", "undone", "no product recomputed" or "cannot tell", as in `Check`.
         message: the verdict as a sentence.
         way_out: what to do about it; "" where nothing needs to be done.
         comparison: the products of the module that XLA was given and of the one that it runs.
@@ -154,6 +154,8 @@ def _judge(comparison: Comparison, barriers: int, temp: int, without: int | None
     """
     verdict, message, way_out = judge(comparison)
     if verdict == UNKNOWN:
+        if without is not None and temp >= _NO_GAIN * without:
+            return verdict, f"{message}; the checkpoints {_in_vain(temp, without)}", way_out or cure or _WRAP
         return verdict, message, way_out
     if not comparison.recomputed:
         return _without_products(message, barriers, temp, without, cure)
@@ -169,9 +171,15 @@ def _judge(comparison: Comparison, barriers: int, temp: int, without: int | None
         )
         return UNDONE, message, cure
     if without is not None and temp >= _NO_GAIN * without:
-        message = f"{comparison.recomputed} products are recomputed, and save no memory"
+        message = f"{comparison.recomputed} products are recomputed, and the checkpoints {_in_vain(temp, without)}"
         return UNDONE, message, _WRAP
     return KEPT, message, ""
+
+
+def _in_vain(temp: int, without: int) -> str:
+    """What checkpoints do that save nothing: `save no memory`, or `cost memory`, with the figures."""
+    what = "cost memory" if temp > without else "save no memory"
+    return f"{what}: {format_bytes(temp)}, and {format_bytes(without)} with the barriers taken out"
 
 
 _WRAP = (
@@ -191,7 +199,7 @@ def _cure(options: CompilerOptions, held: int, temp: int) -> str:
 def _without_products(message: str, barriers: int, temp: int, without: int | None, cure: str) -> tuple[str, str, str]:
     if not barriers:
         return NOTHING, f"no checkpoint outside loops leaves a barrier; {message}", ""
-    count, saves = ("1 barrier", "saves") if barriers == 1 else (f"{barriers} barriers", "save")
+    count = "1 barrier" if barriers == 1 else f"{barriers} barriers"
     if without is not None and (cure or temp >= _NO_GAIN * without):
-        return UNDONE, f"{count}, which {saves} no memory; {message}", cure or _WRAP
+        return UNDONE, f"{count}, and the checkpoints {_in_vain(temp, without)}; {message}", cure or _WRAP
     return KEPT, f"{count}; {message}", ""

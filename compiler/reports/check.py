@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from rematc.compiler.check.comparison import Comparison, compare_modules
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import format_bytes
+from rematc.compiler.reports.saving import SAVES, Saving
 from rematc.lowering.program import count_barriers
 from rematc.lowering.runtime import Executable
 from rematc.passes.accounting import Repeated, split_backward
@@ -15,7 +16,7 @@ from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 
 #: The verdicts.
-KEPT, NOTHING, UNDONE, UNKNOWN = "kept", "nothing recomputed", "undone", "cannot tell"
+KEPT, NOTHING, UNDONE, UNKNOWN = "kept", "no product recomputed", "undone", "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Check:
         barriers: optimization barriers in the program.
         temp_bytes: temporary memory, as XLA reports it.
         predicted_bytes: what the plan predicted for it; None where it made no prediction.
+        saving: what the policy saves; None where nothing is recomputed, or the program was not compiled without it.
     """
 
     verdict: str
@@ -39,18 +41,35 @@ class Check:
     barriers: int
     temp_bytes: int
     predicted_bytes: int | None = None
+    saving: Saving | None = None
 
     @property
     def is_broken(self) -> bool:
-        """Whether XLA undid some of the plan."""
+        """Whether XLA undid some of the plan. What is kept may save nothing all the same: see `is_in_vain`."""
         return self.verdict == UNDONE
 
     @property
+    def is_in_vain(self) -> bool:
+        """Whether the program was measured to take as much memory as without the policy, or more."""
+        return self.saving is not None and self.saving.is_in_vain
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong, a sentence with its way out: recomputation is undone, or kept and saves no memory."""
+        if self.is_broken:
+            return (f"{self.message}; {self.way_out}",)
+        if self.saving is not None and self.saving.is_in_vain:
+            return ("; ".join(filter(None, [self.saving.message, self.saving.way_out])),)
+        return ()
+
+    @property
     def in_short(self) -> str:
-        """`kept`, or what was undone: `12 of 24 merged`."""
+        """`kept`, or what was undone: `12 of 24 merged`; and what is wrong with memory: `kept, costs memory`."""
         if self.verdict == UNDONE and self.comparison.merged and self.comparison.barriers:
             return f"{self.comparison.merged} of {self.comparison.recomputed} merged"
-        return self.verdict
+        if self.is_broken or self.saving is None or self.saving.verdict == SAVES:
+            return self.verdict
+        return f"{self.verdict}, {self.saving.verdict}"
 
     def __str__(self) -> str:
         lines = [self.message, *[f"  {row}" for row in self.comparison.where]]
@@ -61,7 +80,12 @@ class Check:
             memory += f", predicted {format_bytes(self.predicted_bytes)}"
             if self.temp_bytes:
                 memory += f" ({self.predicted_bytes / self.temp_bytes:.2f} of it)"
-        return "\n".join([*lines, memory])
+        lines.append(memory)
+        if self.saving is not None:
+            lines.append(f"  {self.saving.message}")
+            if self.saving.way_out:
+                lines.append(f"  {self.saving.way_out}")
+        return "\n".join(lines)
 
     def as_dict(self) -> dict[str, object]:
         """The check as JSON-able data."""
@@ -71,22 +95,29 @@ class Check:
             | {"merged": row.count, "planned": row.planned}
             for row in self.comparison.where
         ]
-        return data
+        return {**data, "saving": None if self.saving is None else self.saving.as_dict()}
 
 
-def check_executable(executable: Executable, records: Sequence[object], predicted_bytes: int | None = None) -> Check:
+def check_executable(
+    executable: Executable,
+    records: Sequence[object],
+    predicted_bytes: int | None = None,
+    saving: Saving | None = None,
+) -> Check:
     """Check a program against what XLA made of it.
 
     Args:
         executable: the compiled program.
         records: the differentiations in it (`Differentiation`), which say what was to be recomputed.
         predicted_bytes: temporary memory that the plan predicts.
+        saving: what the policy saves, where that was measured.
     """
     comparison = compare_modules(executable.hlo_with_lines(), executable.hlo_optimized())
     barriers = count_barriers(executable.program.text)
     flat, looped = _products_to_recompute(records)
     verdict, message, way_out = judge(comparison, 0 if comparison.barriers else flat, looped)
-    return Check(verdict, message, way_out, comparison, barriers, executable.memory().temp_bytes, predicted_bytes)
+    temp = executable.memory().temp_bytes
+    return Check(verdict, message, way_out, comparison, barriers, temp, predicted_bytes, saving)
 
 
 def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str, str, str]:

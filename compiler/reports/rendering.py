@@ -132,8 +132,15 @@ def _figures(figures: Figures) -> dict[str, str]:
     return rows
 
 
-def check_table(check: Check) -> Table:
-    """What was planned and what XLA runs: the verdict as the title, merged products as rows, the way out below."""
+def check_tables(check: Check) -> list[Table]:
+    """What was planned and what XLA runs, and what memory that saves where it was measured."""
+    saving = check.saving
+    memory = [] if saving is None else [Table(f"memory: {saving.message}", (), (), (), saving.way_out)]
+    return [_products_table(check), *memory]
+
+
+def _products_table(check: Check) -> Table:
+    """The verdict as the title, merged products as rows, the way out below."""
     rows = tuple(
         (f"merged {row.count} of {row.planned}", row.product, _place(row.source)) for row in check.comparison.where
     )

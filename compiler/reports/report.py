@@ -8,7 +8,7 @@ from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.derivative import DerivativeReport
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
-from rematc.compiler.reports.rendering import check_table, derivative_tables, figures_table, foreign_table
+from rematc.compiler.reports.rendering import check_tables, derivative_tables, figures_table, foreign_table
 from rematc.compiler.reports.tables import Table, plain_text
 
 
@@ -59,7 +59,7 @@ class Report:
             tables.append(foreign_table(self.foreign))
         tables.append(figures_table(self.platform, self.figures, self.baseline, policy))
         if self.check is not None:
-            tables.append(check_table(self.check))
+            tables += check_tables(self.check)
         return tables
 
     def __str__(self) -> str:

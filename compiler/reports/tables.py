@@ -17,7 +17,7 @@ class Table:
         columns: a heading for each column; no headings are shown if all are empty.
         right: whether each column is flush right.
         rows: the cells.
-        note: a line below, "" for none.
+        note: a line below, or several; "" for none.
     """
 
     title: str
@@ -27,15 +27,20 @@ class Table:
     note: str = ""
 
 
+def legible(text: str) -> str:
+    """The text on one line, without what would change the terminal: a name of the user's may have anything in it."""
+    return text if text.isprintable() else "".join([c if c.isprintable() else repr(c)[1:-1] for c in text])
+
+
 def plain_text(tables: Sequence[Table]) -> str:
     """The tables without boxes, colour or wrapping: a row is a line, its columns two blanks apart or more."""
     return "\n\n".join("\n".join(_plain_lines(table)) for table in tables) + "\n"
 
 
 def _plain_lines(table: Table) -> list[str]:
-    rows = [*([table.columns] if any(table.columns) else []), *table.rows]
+    rows = [*([table.columns] if any(table.columns) else []), *[tuple(map(legible, row)) for row in table.rows]]
     widths = [max((len(row[index]) for row in rows), default=0) for index in range(len(table.columns))]
-    lines = [table.title] if table.title else []
+    lines = [legible(table.title)] if table.title else []
     for row in rows:
         cells = [
             cell.rjust(width) if is_right else cell.ljust(width)
@@ -43,5 +48,5 @@ def _plain_lines(table: Table) -> list[str]:
         ]
         lines.append(GAP.join(cells).rstrip())
     if table.note:
-        lines.append(table.note)
+        lines += map(legible, table.note.split("\n"))
     return lines

@@ -22,7 +22,7 @@ def lasting(text: str) -> list[str]:
     for line in text.splitlines():
         steady = re.sub(r"\d[\d.]* (us|ms|s)\b", "TIME", line)
         steady = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.3g}", steady)
-        if re.match(r"temporary memory|predicted|FLOPs|compile time", steady):
+        if re.match(r"temporary memory|predicted|FLOPs|compile time|memory: |--barrier call", steady):
             steady = re.sub(r"\d[\d.]* ?([KM]i)?(B|FLOP|x)?", "AMOUNT", steady)
         if compared := re.match(r"((?:none|dots|nothing) +\d+ B) +\d.* TIME( .*)", steady):
             steady = compared[1] + compared[2]

@@ -95,7 +95,7 @@ def test_recomputation_is_kept_on_each_device() -> None:
     assert kept["recomputed"] >= 4
     assert kept["found"] == str(kept["planned"])
     assert kept["temporary"] < 0.75 * plain["temporary"]
-    assert plain["verdict"] == "nothing recomputed"
+    assert plain["verdict"] == "no product recomputed"
     assert kept["predicted"] is None, "what each device holds is decided by XLA"
 
 
