@@ -34,9 +34,23 @@ def test_every_listed_package_has_an_init_file() -> None:
         assert (folder / "__init__.py").is_file(), package
 
 
-def test_every_top_level_package_has_its_directory() -> None:
-    expected = {"rematc": "src/rematc", **{f"rematc.{folder}": folder for folder in FOLDERS}}
-    assert PROJECT["tool"]["setuptools"]["package-dir"] == expected
+def test_an_editable_install_is_a_path() -> None:
+    """Where every package lies where its name says, setuptools installs the folder: no import hook."""
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == {"": "src"}
+    for package in PROJECT["tool"]["setuptools"]["packages"]:
+        assert ROOT.joinpath("src", *package.split("."), "__init__.py").is_file(), package
+
+
+def test_import_beside_a_clone_named_rematc(tmp_path: Path) -> None:
+    """The clone's folder has no __init__.py: a namespace package, which gives way to a package found by path alone."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "rematc").symlink_to(ROOT)
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "rematc.pth").write_text(f"{ROOT / 'src'}\n")
+    code = f"import site; site.addsitedir({str(tmp_path / 'installed')!r}); import rematc; print(rematc.__version__)"
+    command = [sys.executable, "-S", "-c", code]
+    ran = subprocess.run(command, env={}, cwd=tmp_path / "work", capture_output=True, text=True, check=False)
+    assert (ran.stdout.strip(), ran.stderr) == (PROJECT["project"]["version"], "")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
