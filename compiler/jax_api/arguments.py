@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -70,10 +70,31 @@ class JaxArguments:
         paths, _ = jax.tree_util.tree_flatten_with_path(numbered)
         return leaf_names(function, [path for path, index in paths if self.is_array[index]])
 
-    def positional(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """The positional arguments' trees with `arrays` for the arrays and None for every other leaf."""
-        found: tuple[Any, ...] = self._unflattened(arrays, [None] * len(self.fixed))[0]
+    def positional(self, arrays: Sequence[Any], others: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """The positional arguments' trees with `arrays` for the arrays and `others`, or None, for every other leaf."""
+        found: tuple[Any, ...] = self._unflattened(arrays, [None] * len(self.fixed) if others is None else others)[0]
         return found
+
+    def leaf_index(self, index: int) -> int:
+        """Which leaf one of the arrays is."""
+        return [leaf for leaf, is_set in enumerate(self.is_array) if is_set][index]
+
+    def with_fixed(self, leaves: Collection[int]) -> JaxArguments:
+        """The same call, these leaves not traced, as far as they are Python's numbers."""
+        given, kept = iter(self.arrays), iter(self.fixed)
+        all_leaves = [next(given) if is_set else next(kept) for is_set in self.is_array]
+        flags = tuple(
+            [
+                is_set and not (index in leaves and isinstance(leaf, (int, float, complex)))
+                for index, (leaf, is_set) in enumerate(zip(all_leaves, self.is_array, strict=True))
+            ]
+        )
+        return replace(
+            self,
+            arrays=tuple([leaf for leaf, is_set in zip(all_leaves, flags, strict=True) if is_set]),
+            is_array=flags,
+            fixed=tuple([leaf for leaf, is_set in zip(all_leaves, flags, strict=True) if not is_set]),
+        )
 
     def owners(self) -> tuple[int | str, ...]:
         """For each array, the position or keyword of the argument that it is part of."""
@@ -123,14 +144,9 @@ class Identified:
         return id(self.value)
 
 
-def is_traced_leaf(leaf: Any) -> bool:
-    """Whether `jax.checkpoint` would trace a leaf: arrays and Python's numbers, truth values among them."""
-    return isinstance(leaf, (bool, int, float, complex)) or is_jax_array(leaf)
-
-
 def is_traced_number(leaf: Any) -> bool:
-    """The same but for Python's truth values: they are flags, which functions branch on."""
-    return not isinstance(leaf, bool) and is_traced_leaf(leaf)
+    """Whether a leaf is traced: arrays and Python's numbers are. Truth values are flags, which functions branch on."""
+    return not isinstance(leaf, bool) and (isinstance(leaf, (int, float, complex)) or is_jax_array(leaf))
 
 
 def is_jax_array(leaf: Any) -> bool:

@@ -19,13 +19,14 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put ours in its place
 from jax.extend.core import jaxpr_as_fun
 
-from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
+from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.beyond_arrays import (
     as_jax_policy,
     has_other_arguments,
     has_rules_over_devices,
     why_beyond_arrays,
 )
+from rematc.compiler.jax_api.concretizing import ConcretizedError
 from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
@@ -94,7 +95,7 @@ def checkpoint(
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = JaxArguments.of(args, kwargs, statics, is_traced_leaf)
+        arguments = JaxArguments.of(args, kwargs, statics, is_traced_number)
         region = calls.find(
             arguments.key(),
             lambda: _Region.of(fun, arguments, decided, _barriers(prevent_cse, args, kwargs, arguments), segments),
@@ -188,7 +189,10 @@ class _Region:
 
             return wrapped
 
-        traced = trace_jax(fun, arguments, function_name(fun), wrap)
+        try:
+            traced = trace_jax(fun, arguments, function_name(fun), wrap)
+        except ConcretizedError as error:
+            raise error.cause from None  # as jax.checkpoint
         reason = why_beyond_arrays(traced.jaxpr)
         if reason or (has_rules_over_devices(traced.jaxpr) and not segments):
             return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason, traced.is_lasting)

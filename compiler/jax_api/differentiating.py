@@ -18,9 +18,10 @@ import jax.tree_util
 from rematc.compiler.execution.programs import collection_paused, default_pipeline, run_passes, runs_depth_first
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
+from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.remembering import Remembered
-from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, sharding_in, summed, trace_jax
+from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, summed, trace_jax
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.jax_import.policies import asking
@@ -86,15 +87,23 @@ def value_and_grad(
         whole_policy(policy),
     )
     statics = Statics.of(fun, static_argnums, static_argnames)
-    calls = Remembered[_Gradient]()
+    calls, read = Remembered[_Gradient](), NumbersRead()
 
     @functools.wraps(fun, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        arguments = JaxArguments.of(args, kwargs, statics, is_traced_number)
-        found = calls.find(
-            (len(args), barrier_strategy(), arguments.key()), lambda: _Gradient.of(fun, arguments, len(args), wanted)
-        )
-        return found.apply(arguments)
+        count = len(args)
+
+        def found(arguments: JaxArguments) -> _Gradient:
+            return calls.find(
+                (count, barrier_strategy(), arguments.key()), lambda: _Gradient.of(fun, arguments, count, wanted)
+            )
+
+        def is_differentiated(arguments: JaxArguments, index: int) -> bool:
+            return arguments.owners()[index] in argument_positions(fun, wanted.argnums, count)
+
+        given = JaxArguments.of(args, kwargs, statics, is_traced_number)
+        gradient, arguments = read.traced(given, found, is_differentiated)
+        return gradient.apply(arguments)
 
     return value_and_gradient
 
@@ -167,7 +176,7 @@ class _Gradient:
     def of(fun: Callable[..., Any], arguments: JaxArguments, count: int, wanted: _Wanted) -> _Gradient:
         positions = argument_positions(fun, wanted.argnums, count)
         differentiated = tuple([owner in positions for owner in arguments.owners()])
-        traced = trace_jax(fun, arguments, function_name(fun))
+        traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted)
         graph = made.value_and_gradients(0)
         run = _lasting_call(made.value_and_gradients, graph)
@@ -182,8 +191,8 @@ class _Gradient:
         mesh = explicit_mesh(operands)
         if mesh is None:
             return self.call(*operands)
-        like = [array for array, is_set in zip(arrays, self.differentiated, strict=True) if is_set]
-        shardings = tuple([sharding_in(mesh, aval) for aval in (*traced.out_avals, *map(jax.typeof, like))])
+        alike = [array for array, is_set in zip(arrays, self.differentiated, strict=True) if is_set]
+        shardings = tuple([sharding_in(mesh, aval) for aval in (*traced.out_avals, *map(jax.typeof, alike))])
         placed: Any = jax.sharding.auto_axes(lambda *given: tuple(self.call(*given)), out_sharding=shardings)
         results: Sequence[Any] = placed(*operands)
         return results
@@ -194,7 +203,10 @@ class _Gradient:
         count = len(traced.out_avals)
         given = iter(results[count:])
         pairs = zip(arguments.arrays, self.differentiated, strict=True)
-        gradients = [summed(next(given), array, traced.axes) if is_set else None for array, is_set in pairs]
+        gradients = [
+            like(summed(next(given), array, traced.axes), jax.typeof(array)) if is_set else None
+            for array, is_set in pairs
+        ]
         found = chosen(self.wanted.argnums, arguments.positional(gradients))
         return traced.outputs(results[:count]), found
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import jax
 import jax.tree_util
+import numpy as np
 
 from rematc.compiler.execution.programs import default_pipeline, run_passes
-from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_leaf
+from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy
+from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.traced import like, summed, trace_jax, words
 from rematc.compiler.jax_export.evaluating import varied
 from rematc.compiler.jax_export.exporting import apply_graph
@@ -34,8 +36,11 @@ def pulled_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None
 ) -> tuple[Any, ...]:
     """What `rematc.jax.vjp` returns."""
-    arguments = JaxArguments.of(primals, {}, _NONE, is_traced_leaf)
-    traced = trace_jax(fun, arguments, function_name(fun))
+    traced, arguments = NumbersRead().traced(
+        JaxArguments.of(primals, {}, _NONE, is_traced_number),
+        lambda arguments: trace_jax(fun, arguments, function_name(fun), has_aux=has_aux),
+        lambda arguments, index: not isinstance(arguments.arrays[index], int),
+    )
     with asking(policy) as labelled:
         imported = traced.imported(_ORDER)
     graph = imported.graph
@@ -66,10 +71,10 @@ def pulled_back(
             iter(pulled.has_ct),
         )
         outgoing = [
-            summed(next(given), array, traced.axes) if is_set and next(has_ct) else _zero(aval)
+            like(summed(next(given), array, traced.axes), aval) if is_set and next(has_ct) else _zero(aval)
             for is_set, aval, array in zip(wrt, traced.in_avals, arguments.arrays, strict=False)
         ]
-        return arguments.positional(outgoing)
+        return arguments.positional(outgoing, [_zero_of_fixed(leaf) for leaf in arguments.fixed])
 
     output = traced.outputs(found[: len(graph.results)])
     return (output[0], backward, output[1]) if has_aux else (output, backward)
@@ -90,4 +95,9 @@ def _zero(aval: Any) -> Any:
     """The zero cotangent of an argument."""
     if jax_adapter.is_float0(aval.dtype) or not jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact):
         return like(None, aval.to_tangent_aval())
-    return jax.numpy.zeros(aval.shape, aval.dtype)
+    return like(jax.numpy.zeros(aval.shape, aval.dtype), aval)
+
+
+def _zero_of_fixed(leaf: Any) -> Any:
+    """The zero cotangent of a leaf that is not traced: of flags and integers JAX gives one, of others none."""
+    return np.zeros((), jax.dtypes.float0) if isinstance(leaf, int) else None

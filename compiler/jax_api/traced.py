@@ -12,6 +12,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.jax_api.arguments import JaxArguments
+from rematc.compiler.jax_api.concretizing import naming_arguments
 from rematc.compiler.jax_export.evaluating import lax, varied, varying_axes
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import of_order
@@ -29,7 +30,9 @@ class TracedCall:
         captured: the arrays, or tracers, that the function closes over.
         in_avals: the abstract values of the inputs that callers pass.
         out_avals: those of the results.
-        out_tree: how the results make up what the function returned.
+        out_tree: how the results, and what was kept, make up what the function returned.
+        kept: leaves of the auxiliary data that are no results, by their place in `out_tree`: JAX leaves them as they
+            are, whatever they are.
         name: what reports call the function.
         names: of the inputs that callers pass.
         axes: of `shard_map`, along which inputs differ from device to device. Inside, all values do.
@@ -40,6 +43,7 @@ class TracedCall:
     in_avals: tuple[Any, ...]
     out_avals: tuple[Any, ...]
     out_tree: jax.tree_util.PyTreeDef
+    kept: dict[int, Any]
     name: str
     names: tuple[str, ...]
     axes: frozenset[str]
@@ -64,8 +68,10 @@ class TracedCall:
 
     def outputs(self, results: Sequence[Any]) -> Any:
         """What the function returns, of the graph's results."""
-        pairs = zip(results, self.out_avals, strict=True)
-        return jax.tree_util.tree_unflatten(self.out_tree, [like(value, aval) for value, aval in pairs])
+        given = iter([like(value, aval) for value, aval in zip(results, self.out_avals, strict=True)])
+        places = range(self.out_tree.num_leaves)
+        leaves = [self.kept[place] if place in self.kept else next(given) for place in places]
+        return jax.tree_util.tree_unflatten(self.out_tree, leaves)
 
 
 def trace_jax(
@@ -73,6 +79,8 @@ def trace_jax(
     arguments: JaxArguments,
     name: str,
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    *,
+    has_aux: bool = False,
 ) -> TracedCall:
     """Have JAX trace a function at the arrays of a call, closing over everything else.
 
@@ -81,20 +89,31 @@ def trace_jax(
         arguments: of the call.
         name: what reports call it.
         wrap: what to make of the function of flat arrays before it is traced.
+        has_aux: whether the function returns auxiliary data beside its outputs, as a tuple of both.
+
+    Raises:
+        ConcretizedError: where the function reads the value of one of the arrays.
     """
-    trees: list[Any] = []
+    trees: list[tuple[Any, dict[int, Any]]] = []
 
     def flat(*arrays: Any) -> list[Any]:
         leaves, tree = jax.tree_util.tree_flatten(arguments.call(function, arrays))
-        trees.append(tree)
-        return leaves
+        outputs = _output_count(tree) if has_aux else len(leaves)
+        kept = {
+            index: leaf
+            for index, leaf in enumerate(leaves)
+            if index >= outputs and not isinstance(leaf, jax.core.Tracer)
+        }
+        trees.append((tree, kept))
+        return [leaf for index, leaf in enumerate(leaves) if index not in kept]
 
     flat.__name__ = flat.__qualname__ = name
     # What JAX says of the function has the user's file and line.
     vars(flat).update(__wrapped__=function, __signature__=_ARRAYS)
     axes = varying_axes(arguments.arrays)
     given = [_struct(array) for array in arguments.arrays] if axes else arguments.arrays
-    jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)
+    with naming_arguments(arguments.names, function):
+        jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)
     closed, captured = jax_adapter.captured_as_inputs(jaxpr)
     count = len(arguments.arrays)
     return TracedCall(
@@ -102,11 +121,17 @@ def trace_jax(
         tuple(captured),
         tuple([variable.aval for variable in closed.jaxpr.invars[:count]]),
         tuple(jaxpr.out_avals),
-        trees[-1],
+        *trees[-1],
         name,
         arguments.names(function),
         axes | varying_axes(captured),
     )
+
+
+def _output_count(tree: jax.tree_util.PyTreeDef) -> int:
+    """How many leaves the outputs have, before the auxiliary data."""
+    children = tree.children()
+    return children[0].num_leaves if len(children) == 2 and tree.node_data()[0] is tuple else tree.num_leaves
 
 
 def _struct(array: Any) -> jax.ShapeDtypeStruct:

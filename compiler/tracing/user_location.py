@@ -47,6 +47,17 @@ def user_location() -> Location | None:
     return None
 
 
+def location_of_error(error: BaseException) -> Location | None:
+    """The line of the user's code that an error was raised under: the innermost one."""
+    entry, found = error.__traceback__, None
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if (_owners.get(code.co_filename) or _classify(entry.tb_frame)) is _Owner.USER:
+            found = _locate(code, entry.tb_lasti, entry.tb_lineno)
+        entry = entry.tb_next
+    return found
+
+
 def warn_user(message: str) -> None:
     """Warn at the line of the user's code that is running; Python shows the same warning of a line once."""
     frame: FrameType | None = sys._getframe(1)
