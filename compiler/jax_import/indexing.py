@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.stablehlo.indexing import with_index
 from rematc.ir.core import Value
 from rematc.ir.ops import indexing
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
@@ -62,7 +63,7 @@ def gather(block: Block, eqn: Any) -> Sequence[Value]:
         tuple(numbers.start_indices_batching_dims),
     )
     if not dims.start_index_map:
-        x, indices, last = _with_index(block, x, indices)
+        x, indices, last = with_index(block.b, x, indices, dims.index_vector_dim)
         dims = replace(dims, collapsed_slice_dims=(*dims.collapsed_slice_dims, last), start_index_map=(last,))
         sizes = (*sizes, 1)
     op = indexing.Gather(dims, sizes, bool(params["indices_are_sorted"]))
@@ -72,12 +73,6 @@ def gather(block: Block, eqn: Any) -> Sequence[Value]:
     found = block.b.emit1(op, x, indices)
     fits = fitting(block.b, dims, x.type.shape, sizes, indices)
     return [block.b.select(fits, found, block.b.full(type, _fill(params["fill_value"], type.dtype)))]
-
-
-def _with_index(block: Block, x: Value, indices: Value) -> tuple[Value, Value, int]:
-    """Where no dimension is indexed: x with one more, of size 1, indices into it, which are zero, and its number."""
-    batch = indices.type.shape[:-1]
-    return block.b.reshape(x, (*x.type.shape, 1)), block.b.zeros(indices.type.with_shape((*batch, 1))), x.type.rank
 
 
 def _fill(value: Any, dtype: DType) -> complex:
@@ -132,7 +127,7 @@ def _scattered_whole(block: Block, op: Any, x: Value, indices: Value, updates: V
             case indexing.ScatterMultiply():
                 return block.b.multiply(x, updates)
     shape = x.type.shape
-    x, indices, last = _with_index(block, x, indices)
+    x, indices, last = with_index(block.b, x, indices, op.dimension_numbers.index_vector_dim)
     inserted = (*op.dimension_numbers.inserted_window_dims, last)
     dims = replace(op.dimension_numbers, inserted_window_dims=inserted, scatter_dims_to_operand_dims=(last,))
     return block.b.reshape(block.b.emit1(replace(op, dimension_numbers=dims), x, indices, updates), shape)

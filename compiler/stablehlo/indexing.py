@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,18 @@ def gather(block: Block, operation: Any) -> Sequence[Value]:
     (type,) = block.result_types(operation)
     if not type.size:
         return [block.b.zeros(type)]  # windows of no elements need not fit, and the op is strict about it
+    if not dims.start_index_map:
+        x, indices, last = with_index(block.b, x, indices, dims.index_vector_dim)
+        dims = replace(dims, collapsed_slice_dims=(*dims.collapsed_slice_dims, last), start_index_map=(last,))
+        sizes = (*sizes, 1)
     return block.b.emit(indexing.Gather(dims, sizes, found.boolean("indices_are_sorted")), x, indices)
+
+
+def with_index(b: Builder, x: Value, indices: Value, vector_dim: int) -> tuple[Value, Value, int]:
+    """Where no dimension is indexed: x with one more, of size 1, indices into it, which are zero, and its number."""
+    shape = list(indices.type.shape)
+    shape[vector_dim] = 1
+    return b.reshape(x, (*x.type.shape, 1)), b.zeros(indices.type.with_shape(tuple(shape))), x.type.rank
 
 
 @imports("stablehlo.scatter")
@@ -134,6 +146,12 @@ def scattering(
     b = block.b
     if not updates.type.size or not x.type.size:
         return x
+    if not dims.scatter_dims_to_operand_dims:
+        shape = x.type.shape
+        x, indices, last = with_index(b, x, indices, dims.index_vector_dim)
+        inserted = (*dims.inserted_window_dims, last)
+        dims = replace(dims, inserted_window_dims=inserted, scatter_dims_to_operand_dims=(last,))
+        return b.reshape(scattering(block, operation, body, dims, x, indices, updates, is_sorted, is_unique), shape)
     if second_of_two(body):
         return b.emit1(indexing.Scatter(dims, is_sorted, is_unique), x, indices, updates)
     name = combiner(body)
