@@ -31,6 +31,7 @@ _CLOSURE = (
 )
 _REFERENCES = "'{name}' makes references, so its derivatives of an order higher than asked for are not there"
 _UNTRACED = "the derivative rule of '{name}' cannot be traced: {error}"
+_NONE = "it gives None for a tangent that is zero, which jax.jvp refuses, too: give zeros (jax.numpy.zeros_like)"
 
 
 @imports("custom_jvp_call", keys=True)
@@ -231,7 +232,8 @@ def _traced_jvp(eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, s
     except CompileError:
         raise
     except FAILURES as error:
-        return None, _UNTRACED.format(name=name, error=f"{type(error).__name__}: {_first_line(error)}")
+        reason = _UNTRACED.format(name=name, error=f"{type(error).__name__}: {_first_line(error).rstrip('.')}")
+        return None, f"{reason}; {_NONE}" if isinstance(error, TypeError) and "None" in str(error) else reason
 
 
 def _first_line(error: Exception) -> str:

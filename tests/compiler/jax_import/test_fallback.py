@@ -201,3 +201,12 @@ def test_a_rule_that_computes_value_and_tangent_in_one_equation() -> None:
     np.testing.assert_allclose(slopes["backwards"], 2 * jnp.sin(4 * X), rtol=1e-5)
     np.testing.assert_allclose(slopes["under a checkpoint"], 2 * jnp.sin(4 * X), rtol=1e-5)
     np.testing.assert_allclose(slopes["forwards"], slopes["of JAX, forwards"], rtol=1e-5)
+
+
+def test_a_rule_that_gives_none_for_a_tangent_is_an_error_that_says_so() -> None:
+    """JAX's jvp refuses it, too, and its grad takes it for zero."""
+    doubled = primitive("doubled", lambda x: 2 * x)
+    rules: Any = ad.primitive_jvps
+    rules[doubled] = lambda primals, tangents: (doubled.bind(*primals), None)
+    with pytest.raises(CompileError, match=r"it gives None for a tangent that is zero, which jax.jvp refuses, too"):
+        rematc.grad(from_jax(lambda x: jnp.sum(doubled.bind(x))))(X)
