@@ -72,6 +72,11 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
             f"'{program.name}' calls Python functions (debug.print, debug.callback, pure_callback), which a file "
             "cannot hold; compile it without them to save it"
         )
+    if program.partitions:
+        raise CompileError(
+            f"'{program.name}' has sharding constraints, which a file cannot hold; compile it without them to save it",
+            program.constrained_at,
+        )
     meta = {
         "format": FORMAT,
         "version": VERSION,

@@ -16,6 +16,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.placement import has_placements, meshes_of
 from rematc.lowering import jax_adapter
 from rematc.lowering.program import Program
 
@@ -52,11 +54,14 @@ _graph_p.multiple_results = True
 
 def call_graph(graph: Graph, operands: Sequence[Any], rules: GraphRules) -> list[Any]:
     """Apply a graph to JAX's values, one for each parameter, as one equation."""
-    results: list[Any] = _graph_p.bind(*operands, graph=graph, rules=rules)
+    meshes = jax_adapter.on_meshes(meshes_of(graph))
+    results: list[Any] = _graph_p.bind(*operands, graph=graph, rules=rules, **meshes)
     return results
 
 
-def _abstract_evaluate(*operands: Any, graph: Graph, rules: GraphRules) -> tuple[list[Any], frozenset[Any]]:
+def _abstract_evaluate(
+    *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None
+) -> tuple[list[Any], frozenset[Any]]:
     avals = [jax_adapter.abstract_value(type) for type in graph.result_types]
     varying = [operand for operand in operands if jax_adapter.varying_axes(operand)]
     if varying:
@@ -65,14 +70,14 @@ def _abstract_evaluate(*operands: Any, graph: Graph, rules: GraphRules) -> tuple
     return avals, jax_adapter.effects_of(graph.effect)
 
 
-def _evaluate(*operands: Any, graph: Graph, rules: GraphRules) -> list[Any]:
+def _evaluate(*operands: Any, graph: Graph, rules: GraphRules, placed: Any = None) -> list[Any]:
     with jax.disable_jit(False):
         results: list[Any] = _jitted(graph, rules)(*operands)
     return results
 
 
 @functools.lru_cache(maxsize=256)
-def _jitted(graph: Graph, rules: GraphRules) -> Any:
+def _jitted(graph: Graph, rules: GraphRules, placed: Any = None) -> Any:
     def run(*operands: Any) -> list[Any]:
         return call_graph(graph, operands, rules)
 
@@ -80,12 +85,16 @@ def _jitted(graph: Graph, rules: GraphRules) -> Any:
     return jax.jit(run)
 
 
-def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, graph: Graph, rules: GraphRules) -> Sequence[Any]:
+def _lower(
+    ctx: mlir.LoweringRuleContext, *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None
+) -> Sequence[Any]:
     program = rules.program(graph, ctx.module_context.platforms[0])
     return jax_adapter.lower_call(ctx, *operands, program=program)
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, graph: Graph, rules: GraphRules) -> Any:
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, graph: Graph, rules: GraphRules, placed: Any = None
+) -> Any:
     present = [
         not isinstance(tangent, ad.Zero) and value.type.dtype.is_inexact
         for tangent, value in zip(tangents, graph.params, strict=True)
@@ -101,7 +110,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, graph: Graph, rules
     ]
 
 
-def _transpose(cts: Sequence[Any], *operands: Any, graph: Graph, rules: GraphRules) -> list[Any]:
+def _transpose(cts: Sequence[Any], *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None) -> list[Any]:
     is_linear = [isinstance(operand, ad.UndefinedPrimal) for operand in operands]
     has_ct = [not isinstance(ct, ad.Zero) for ct in cts]
     adjoint, gets_ct = rules.transpose(graph, is_linear, has_ct)
@@ -117,13 +126,26 @@ def _transpose(cts: Sequence[Any], *operands: Any, graph: Graph, rules: GraphRul
     return found
 
 
-def _batch(axis: Any, operands: Sequence[Any], dimensions: Sequence[Any], *, graph: Graph, rules: GraphRules) -> Any:
+def _batch(
+    axis: Any,
+    operands: Sequence[Any],
+    dimensions: Sequence[Any],
+    *,
+    graph: Graph,
+    rules: GraphRules,
+    placed: Any = None,
+) -> Any:
     is_batched = [dimension is not None for dimension in dimensions]
     moved = [
         jax.numpy.moveaxis(operand, dimension, 0) if is_set else operand
         for operand, dimension, is_set in zip(operands, dimensions, is_batched, strict=True)
     ]
     name = axis.name if isinstance(axis.name, str) else None
+    if axis.spmd_name is not None and has_placements(graph):
+        raise CompileError(
+            f"jax.vmap with spmd_axis_name={axis.spmd_name!r} cannot batch '{graph.name}', which has sharding "
+            "constraints inside that JAX does not see; leave out spmd_axis_name"
+        )
     batched, results_batched = rules.vmap(graph, is_batched, axis.size, name)
     results = call_graph(batched, moved, rules)
     return results, [0 if is_set else None for is_set in results_batched]

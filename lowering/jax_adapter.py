@@ -31,6 +31,7 @@ from jax._src.core import internal_mutable_array_effect, trace_state_clean
 from jax._src.interpreters.partial_eval import Offloadable
 from jax._src.lax.lax import _convert_element_type
 from jax._src.random import prng as _prng
+from jax._src.sharding_impls import SPMDAxisContext, UnspecifiedValue
 from jax._src.source_info_util import Scope, is_user_filename, register_exclusion
 from jax._src.state.discharge import discharge_state
 from jax._src.state.types import AbstractRef, TransformedRef
@@ -63,8 +64,28 @@ _call_p.multiple_results = True
 
 def call(program: Program, operands: Sequence[Any]) -> list[Any]:
     """Apply a program to JAX values, one for each of its parameters: inside a trace one equation, outside it runs."""
-    results: list[Any] = _call_p.bind(*operands, program=program)
+    results: list[Any] = _call_p.bind(*operands, program=program, **on_meshes(program.meshes))
     return results
+
+
+def on_meshes(meshes: tuple[Any, ...]) -> dict[str, Any]:
+    """Parameters by which JAX finds the devices of an equation that it cannot look into: a jaxpr that names them."""
+    return {"placed": _placed_on(meshes)} if meshes else {}
+
+
+@functools.lru_cache(maxsize=64)
+def _placed_on(meshes: tuple[Any, ...]) -> Any:
+    def place() -> list[Any]:
+        scalar = np.zeros((), np.float32)
+        return [jax.lax.with_sharding_constraint(scalar, replicated(mesh)) for mesh in meshes]
+
+    return jax.make_jaxpr(place)()
+
+
+def replicated(mesh: Any) -> jax.sharding.NamedSharding:
+    """The sharding of arrays that lie whole on each device of a mesh."""
+    partition: Any = jax.sharding.PartitionSpec
+    return jax.sharding.NamedSharding(mesh, partition())
 
 
 def is_trace_open() -> bool:
@@ -110,7 +131,9 @@ def effects_of(effect: Effect) -> frozenset[Any]:
     return _EFFECTS[effect]
 
 
-def _abstract_evaluate(*operands: Any, program: Program) -> tuple[list[jax.core.ShapedArray], frozenset[Any]]:
+def _abstract_evaluate(
+    *operands: Any, program: Program, placed: Any = None
+) -> tuple[list[jax.core.ShapedArray], frozenset[Any]]:
     found = [(operand.shape, operand.dtype) for operand in operands]
     expected = [(type.shape, type.dtype.numpy) for type in program.param_types]
     if found != expected:
@@ -122,7 +145,7 @@ def _abstract_evaluate(*operands: Any, program: Program) -> tuple[list[jax.core.
     return [abstract_value(type) for type in program.result_types], _EFFECTS[program.effect]
 
 
-def _evaluate(*operands: Any, program: Program) -> list[Any]:
+def _evaluate(*operands: Any, program: Program, placed: Any = None) -> list[Any]:
     # Outside all traces: only under `jax.disable_jit()`, which must not reach into a compiled program.
     with jax.disable_jit(False):
         results: list[Any] = _jitted(program)(*operands)
@@ -138,8 +161,9 @@ def _jitted(program: Program) -> Any:
     return jax.jit(run)
 
 
-def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) -> Sequence[Any]:
+def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program, placed: Any = None) -> Sequence[Any]:
     """Move the program's functions into the module that JAX is lowering, and call what was `main`."""
+    _check_devices(ctx, program)
     if program.uses_host_memory and "cpu" in ctx.module_context.platforms:
         raise host_memory_error(program, "cpu")
     _prepare_kernels(program, ctx.module_context.platforms)
@@ -159,6 +183,26 @@ def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program) 
     following = mlir.TokenSet({debugging.ordered_debug_effect: outcome[0]})
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(following))
     return list(outcome)[1:]
+
+
+def _check_devices(ctx: mlir.LoweringRuleContext, program: Program) -> None:
+    """Raise CompileError where constraints of the program could not hold: they must not be dropped."""
+    if not program.partitions:
+        return
+    if not config.use_shardy_partitioner.value:
+        raise CompileError(
+            f"'{program.name}' has sharding constraints, which rematc writes for Shardy; leave "
+            "jax_use_shardy_partitioner on, or use rematc.jax.value_and_grad, which hands constraints back to JAX",
+            program.constrained_at,
+        )
+    context = ctx.module_context.axis_context
+    found = context.mesh.size if isinstance(context, SPMDAxisContext) else context.num_devices
+    if found != program.partitions:
+        raise CompileError(
+            f"'{program.name}' has sharding constraints over a mesh of {program.partitions} devices, and is compiled "
+            f"for {found}; pass arrays, or jax.ShapeDtypeStructs, that lie on the devices of the mesh",
+            program.constrained_at,
+        )
 
 
 def _emit_callbacks(ctx: mlir.LoweringRuleContext, module: ir.Module, program: Program) -> None:
@@ -265,14 +309,14 @@ def host_memory_error(program: Program, platform: str) -> CompileError:
     )
 
 
-def _refuse_jvp(primals: object, tangents: object, *, program: Program) -> NoReturn:
+def _refuse_jvp(primals: object, tangents: object, *, program: Program, placed: Any = None) -> NoReturn:
     raise CompileError(
         f"JAX cannot differentiate '{program.name}', which is compiled already; "
         "use rematc.grad, or rematc.value_and_grad, before compiling it"
     )
 
 
-def _refuse_batching(operands: object, dimensions: object, *, program: Program) -> NoReturn:
+def _refuse_batching(operands: object, dimensions: object, *, program: Program, placed: Any = None) -> NoReturn:
     raise CompileError(
         f"jax.vmap cannot batch '{program.name}', which is compiled already; write the batch dimension in the function"
     )
@@ -653,6 +697,29 @@ def keys_of_words(words: Any, dtype: Any) -> Any:
 def weakly_typed(value: Any) -> Any:
     """An array whose element type yields to those that it meets, as a Python number's does."""
     return _convert_element_type(value, weak_type=True)
+
+
+def is_unspecified(sharding: Any) -> bool:
+    """Whether a call of `jax.jit` leaves a sharding to the compiler."""
+    return isinstance(sharding, UnspecifiedValue)
+
+
+def has_explicit_sharding(aval: Any) -> bool:
+    """Whether a type says how its arrays lie over devices: it is on a mesh with axes of type Explicit."""
+    if not isinstance(aval, jax.core.ShapedArray):
+        return False
+    mesh = aval.sharding.mesh
+    return not mesh.empty and bool(mesh.explicit_axes)
+
+
+def abstract_mesh(sharding: Any) -> Any:
+    """The mesh of a `NamedSharding`, without its devices."""
+    return sharding.mesh.abstract_mesh
+
+
+def with_auto_axes(mesh: Any) -> Any:
+    """An abstract mesh over whose axes XLA spreads values as it likes, where types said it before."""
+    return mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto))
 
 
 def varying_axes(aval: Any) -> frozenset[str]:

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from rematc.ir.core import Effect, Graph, Value
+from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
@@ -44,6 +46,7 @@ from rematc.lowering.ops import (
     inverse_error,
     logical,
     loops,
+    placement,
     random,
     random_bits,
     reduction,
@@ -87,6 +90,7 @@ FAMILIES = (
     inverse_error,
     logical,
     loops,
+    placement,
     random,
     random_bits,
     reduction,
@@ -115,11 +119,17 @@ class Module:
         text: the module.
         callbacks: the Python functions that it calls, by number.
         is_tuned: whether it is written for speed on its platform, where another text would do better on others.
+        meshes: the frontend's meshes of devices that its constraints name.
+        partitions: over how many devices they spread it; 0 where there are none.
+        constrained_at: the user's line of one of them.
     """
 
     text: str
     callbacks: tuple[Callback, ...]
     is_tuned: bool = False
+    meshes: tuple[Any, ...] = ()
+    partitions: int = 0
+    constrained_at: Location | None = None
 
 
 def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> str:
@@ -147,7 +157,8 @@ def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: 
         _function(writer, body, f"private @{symbol}")
     head = f"module @{_symbol(module_name or graph.name)} {{"
     text = "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
-    return Module(text, tuple(writer.callbacks), writer.is_tuned)
+    constraints = (tuple(writer.meshes), writer.partitions, writer.constrained_at)
+    return Module(text, tuple(writer.callbacks), writer.is_tuned, *constraints)
 
 
 def _function(writer: Writer, graph: Graph, signature: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from rematc.ir.core import Array, Effect
 from rematc.ir.errors import InternalError
@@ -43,6 +44,9 @@ class Program:
             parameters, and gives one before its results.
         tuned_for: the platform for whose speed its text is written, where others would do better with another text.
         is_depth_first: whether XLA on the CPU is to run its kernels depth first, which is expected to hold less.
+        meshes: JAX's meshes of devices that its constraints name.
+        partitions: over how many devices its constraints spread it; 0 where it has none.
+        constrained_at: the user's line of one of them.
     """
 
     text: str
@@ -54,6 +58,9 @@ class Program:
     effect: Effect = Effect.NONE
     tuned_for: str | None = None
     is_depth_first: bool = False
+    meshes: tuple[Any, ...] = ()
+    partitions: int = 0
+    constrained_at: Location | None = None
 
     def __post_init__(self) -> None:
         hidden = self.param_types[len(self.leaf_types) :]

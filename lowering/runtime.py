@@ -189,6 +189,7 @@ def compile_program(
             another one, or XLA runs out of memory.
     """
     spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
+    spread = spread or [jax_adapter.replicated(mesh) for mesh in program.meshes if mesh.size > 1]
     device = _device(platform) if not spread else _device_of(spread, platform)
     if program.uses_host_memory and not _has_host_memory(device):
         raise jax_adapter.host_memory_error(program, device.platform)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rematc.ir.core import Array, Effect, Equation, Graph, Op, Value
 from rematc.ir.errors import MissingRuleError
@@ -98,6 +98,9 @@ class Writer:
         lines: the module's lines so far, without its head and foot.
         token: what the last op with an ordered effect gave, for the next one to wait for; None where there is none.
         callbacks: the Python functions that the module calls.
+        meshes: the frontend's meshes of devices that the module's constraints name.
+        partitions: over how many devices they spread it at most; 0 where there are none.
+        constrained_at: the user's line of one of them.
         loc_aliases: the lines that define the aliases of locations.
         is_inside: whether what is written is part of a function that is called, of a loop or of a branch.
         is_tuned: whether something is written in one of several ways, the one that this platform is fast with.
@@ -109,6 +112,9 @@ class Writer:
         self.loc_aliases: list[str] = []
         self.token: str | None = None
         self.callbacks: list[Callback] = []
+        self.meshes: dict[Any, None] = {}
+        self.partitions = 0
+        self.constrained_at: Location | None = None
         self.is_inside = False
         self.is_tuned = False
         self._names: dict[Value, str] = {}

@@ -22,6 +22,7 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.effects import PureCallback
 from rematc.ir.ops.logical import And, Compare, Not, Or, Select, Xor
+from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, OptimizationBarrier, StopGradient, ToMemory
 from rematc.passes import rewrites_elementwise, rewrites_shape
@@ -31,7 +32,9 @@ from rematc.passes.rewriting import RULES, Application, Scope
 
 # Importing these modules enters their rules.
 RULE_MODULES = (rewrites_elementwise, rewrites_shape)
-_NEVER_FOLDED = frozenset({Name, StopGradient, OptimizationBarrier, ToMemory, BroadcastInDim, PureCallback, CustomCall})
+_NEVER_FOLDED = frozenset(
+    {Name, StopGradient, OptimizationBarrier, ToMemory, Placement, BroadcastInDim, PureCallback, CustomCall}
+)
 # What these make of one element does not depend on how many there are: no vector unit rounds another way.
 _SAME_FOR_SCALARS = frozenset(
     {Add, Subtract, Multiply, Divide, Negate, Abs, And, Or, Xor, Not, Compare, Select, Convert}

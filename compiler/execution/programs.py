@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rematc.ir.core import Array, Graph
+from rematc.ir.ops.placement import has_placements
 from rematc.lowering import jax_adapter
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
@@ -88,6 +89,9 @@ def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Progr
         callbacks=module.callbacks,
         effect=graph.effect,
         tuned_for=platform if module.is_tuned else None,
+        meshes=module.meshes,
+        partitions=module.partitions,
+        constrained_at=module.constrained_at,
     )
 
 
@@ -109,4 +113,6 @@ def runs_depth_first(
         prediction: predicts it, if somebody needs that for more; asked only where the answer is open.
     """
     is_open = (platform or jax_adapter.default_platform()) == "cpu" and not has_recomputation(graph)
+    # What each device of several holds is XLA's to decide, and not predicted.
+    is_open = is_open and not has_placements(graph)
     return is_open and (prediction() if prediction else predict(graph)).is_depth_first

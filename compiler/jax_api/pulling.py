@@ -13,7 +13,7 @@ from rematc.compiler.execution.programs import default_pipeline, run_passes
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy
 from rematc.compiler.jax_api.concretizing import NumbersRead
-from rematc.compiler.jax_api.traced import like, summed, trace_jax, words
+from rematc.compiler.jax_api.traced import explicit_mesh, like, summed, trace_jax, words
 from rematc.compiler.jax_export.evaluating import varied
 from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.jax_import.policies import asking
@@ -36,8 +36,15 @@ def pulled_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None
 ) -> tuple[Any, ...]:
     """What `rematc.jax.vjp` returns."""
+    given = JaxArguments.of(primals, {}, _NONE, is_traced_number)
+    if explicit_mesh(given.arrays) is not None:
+        raise CompileError(
+            f"rematc.jax.vjp of '{function_name(fun)}' cannot keep types that say how arrays lie over devices (axes of "
+            "type Explicit); use rematc.jax.value_and_grad, or call it inside of jax.sharding.auto_axes",
+            user_location(),
+        )
     traced, arguments = NumbersRead().traced(
-        JaxArguments.of(primals, {}, _NONE, is_traced_number),
+        given,
         lambda arguments: trace_jax(fun, arguments, function_name(fun), has_aux=has_aux),
         lambda arguments, index: not isinstance(arguments.arrays[index], int),
     )

@@ -11,8 +11,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from rematc.compiler.jax_export.evaluating import exports, lax
+from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation
-from rematc.ir.ops import collective, effects, structural
+from rematc.ir.ops import collective, effects, placement, structural
 
 _named: Any = checkpoint_name
 _struct: Any = jax.ShapeDtypeStruct
@@ -45,6 +46,13 @@ def to_memory(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     assert isinstance(eqn.op, structural.ToMemory)
     space = jax.memory.Space.Host if eqn.op.on_host else jax.memory.Space.Device
     return (jax.device_put(operands[0], space),)
+
+
+@exports(placement.Placement)
+def place(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """What JAX said it by; of what was read from text, one opaque equation."""
+    assert isinstance(eqn.op, placement.Placement)
+    return opaque(eqn, operands) if eqn.op.source is None else (eqn.op.source(operands[0]),)
 
 
 @exports(effects.DebugPrint, effects.DebugCallback)

@@ -74,6 +74,7 @@ class Shared:
         jaxprs: what JAX was asked to trace for equations, by what makes them alike.
         called: the primitives whose own implementation is being imported.
         is_in_adjoint: whether what is imported is the adjoint of a linear map, which is never transposed itself.
+        typed_placement: (block, abstract value, value) to the value where its type says; None where no type does.
     """
 
     constants: dict[int, Any] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Shared:
     jaxprs: dict[Any, Any] = field(default_factory=dict)
     is_in_adjoint: bool = False
     called: set[Any] = field(default_factory=set)
+    typed_placement: Callable[[Block, Any, Value], Value] | None = None
 
     @contextmanager
     def unlisted(self) -> Iterator[None]:
@@ -350,6 +352,10 @@ class Block:
         self._current = self.scopes + jax_adapter.scopes_of(eqn)
         try:
             results = self._applied(rule, eqn)
+            if self.shared.typed_placement is not None:
+                # As JAX, which constrains each value whose type says where it lies.
+                pairs = zip(eqn.outvars, results, strict=True)
+                results = [self.shared.typed_placement(self, variable.aval, value) for variable, value in pairs]
             if self.shared.policies:
                 results = marked(self.shared.policies, self.b, eqn, results)
         except CompileError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.jax_import.placements import constrained
 from rematc.ir.core import Value
 from rematc.lowering import graph_call, jax_adapter
 
@@ -19,9 +20,13 @@ def jit(block: Block, eqn: Any) -> Sequence[Value]:
     JAX traces a function of its own once and remembers it, so the lines in it are those of its first caller. What is
     called from the user's code has the line of this call.
     """
-    jaxpr = eqn.params["jaxpr"]
+    params = eqn.params
+    jaxpr = params["jaxpr"]
+    if any(layout is not None for layout in (*params["in_layouts"], *params["out_layouts"])):
+        block.fail(eqn, "says the layouts of arguments or results, which has no op; leave them to jax.jit around all")
     loc = block.location(eqn) if jax_adapter.is_library_function(jaxpr.jaxpr) else None
-    return block.inline(jaxpr, block.operands(eqn), loc, call=eqn)
+    operands = constrained(block, params["in_shardings"], block.operands(eqn))
+    return constrained(block, params["out_shardings"], block.inline(jaxpr, operands, loc, call=eqn))
 
 
 @imports("closed_call", "core_call", "call", "core_closed_call", "eval_jaxpr", keys=True)

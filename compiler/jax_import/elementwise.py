@@ -316,9 +316,9 @@ def stop_gradient(block: Block, eqn: Any) -> Sequence[Value]:
     return block.b.emit(StopGradient(), *block.operands(eqn))
 
 
-@imports(*("copy", "copy_p", "device_put", "sharding_constraint", "layout_constraint", "relayout", "reshard"))
-def identity(block: Block, eqn: Any) -> Sequence[Value]:
-    """The operands: where and how arrays are kept is no part of their values."""
+@imports("copy", "copy_p")
+def copy(block: Block, eqn: Any) -> Sequence[Value]:
+    """The operand: XLA copies where it has to."""
     return block.operands(eqn)
 
 

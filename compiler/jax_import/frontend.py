@@ -13,6 +13,7 @@ import jax.tree_util
 from rematc.compiler.execution.calls import apply_graph, emit_op1
 from rematc.compiler.execution.jit import compiled
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.jax_import.placements import is_spread
 from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
@@ -121,6 +122,7 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
                 "it as an argument, or use rematc.jax.value_and_grad, which is made for the inside of JAX's functions",
                 user_location(),
             )
+        _check_types(jaxpr.jaxpr)
         imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names)
     return imported, trees[-1]
 
@@ -137,6 +139,18 @@ def _jaxpr(flat: Function, structs: Sequence[Any]) -> Any:
             "pass it as an argument",
             user_location(),
         ) from None
+
+
+def _check_types(jaxpr: Any) -> None:
+    """Raise CompileError for types that say how values lie over devices: the arguments' types are not known here."""
+    for eqn in jaxpr.eqns:
+        if any(is_spread(variable.aval) for variable in eqn.outvars):
+            raise CompileError(
+                f"JAX's '{eqn.primitive.name}' gives a type that says how its arrays lie over devices (axes of type "
+                "Explicit), which from_jax cannot keep: it knows no such types of arguments; use "
+                "rematc.jax.value_and_grad, or a mesh with axes of type Auto",
+                jax_adapter.equation_location(eqn),
+            )
 
 
 def _met_our_tracer(error: BaseException) -> bool:

@@ -20,6 +20,7 @@ from rematc.compiler.jax_import import (
     keys,
     linear_algebra,
     loops,
+    placements,
     products,
     reductions,
     shaping,
@@ -46,6 +47,7 @@ FAMILIES = (
     keys,
     linear_algebra,
     loops,
+    placements,
     products,
     reductions,
     shaping,
@@ -84,7 +86,7 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
     Raises:
         CompileError: at the user's line, for what cannot be imported.
     """
-    shared = Shared(policies=list(asked_around()))
+    shared = Shared(policies=list(asked_around()), typed_placement=placements.typed_placement(jaxpr.jaxpr))
     builder = Builder(name)
     builder.loc = user_location()  # of equations that no line of the user's stands behind
     block = Block(builder, shared)

@@ -36,7 +36,15 @@ def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Any:
 def structs(avals: Sequence[Any]) -> list[Any]:
     """What JAX traces a function of arrays of these abstract values with."""
     struct: Any = jax.ShapeDtypeStruct
-    return [struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False)) for aval in avals]
+    return [
+        struct(
+            aval.shape,
+            aval.dtype,
+            weak_type=getattr(aval, "weak_type", False),
+            sharding=aval.sharding if jax_adapter.has_explicit_sharding(aval) else None,
+        )
+        for aval in avals
+    ]
 
 
 @contextmanager

@@ -54,6 +54,10 @@ class Surroundings(Protocol):
 
     def blob(self, key: str) -> str | None: ...
 
+    def mesh(self, symbol: str) -> Any: ...
+
+    def placed(self, block: Block, operation: Any, results: Sequence[Value]) -> Sequence[Value]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
@@ -167,7 +171,8 @@ class Block:
             self.fail(operation, f"cannot be imported: {reason}")
         with self.b.at(self.location(operation)):
             try:
-                self._define(operation, rule(self, operation))
+                results = rule(self, operation)
+                self._define(operation, self.module.placed(self, operation, results))
             except CompileError as error:
                 # Looking for the place in the text takes its length, so it is done for errors alone.
                 if error.loc is None:

@@ -70,12 +70,6 @@ def optimization_barrier(block: Block, operation: Any) -> Sequence[Value]:
     return block.b.emit(OptimizationBarrier(), *operands) if operands else ()
 
 
-@imports("sdy.sharding_constraint")
-def sharding_constraint(block: Block, operation: Any) -> Sequence[Value]:
-    """The operand: how values are spread over devices is not kept."""
-    return block.operands(operation)
-
-
 @imports("stablehlo.if")
 def if_(block: Block, operation: Any) -> Sequence[Value]:
     """`case` of the predicate as a number: false comes first."""

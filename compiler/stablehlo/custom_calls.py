@@ -11,21 +11,22 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rematc.compiler.stablehlo.block import Block, attributes, imports
 from rematc.compiler.stablehlo.chlo import SAME, greatest
+from rematc.compiler.stablehlo.placements import ATTRIBUTES
 from rematc.ir.core import OPS, Graph, Value
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.structural import ToMemory
 from rematc.lowering.writer import CALLBACK
 
 _NAME = "stablehlo.custom_call"
-#: Calls by which a program tells XLA about its arguments' layout: identities.
-_ANNOTATIONS = ("Sharding", "LayoutConstraint", "MoveToDevice", "MoveToHost")
+#: Moves to the host's memory and back.
+_MOVES = {"MoveToDevice": False, "MoveToHost": True}
+#: Memories by their names in placements.
+_MEMORIES = {"device": False, "pinned_host": True}
 #: Attributes of which the op has fields.
 _FIELDS = (
     *("call_target_name", "called_computations", "has_side_effect", "operand_layouts", "output_operand_aliases"),
     "result_layouts",
 )
-#: Attributes about how arrays are spread over devices, which is not kept; by how their names begin.
-_SHARDINGS = ("sdy.", "mhlo.sharding")
 #: How calls are named that stand for a CHLO operation, where StableHLO was written for readers that have none.
 _CHLO = "mhlo."
 #: Calls of Python, by JAX and by XLA's own clients.
@@ -38,15 +39,16 @@ def custom_call(block: Block, operation: Any) -> Sequence[Value]:
     """Identities, placements in memory, operations that stand so in the text; of anything else `custom_call`."""
     found = attributes(operation)
     target = found.text("call_target_name")
-    if target in _ANNOTATIONS:
-        return block.operands(operation)
+    if target == "Sharding":
+        return block.operands(operation)  # placed by its attribute, as any operation that has one
+    if target in _MOVES:
+        return block.b.emit(ToMemory(_MOVES[target]), *block.operands(operation))
     if target.startswith(_CHLO):
         results = _of_chlo(block, operation, target.removeprefix(_CHLO))
         if results is not None:
             return results
     if target == "annotate_device_placement":
-        frontend = str(found.raw("mhlo.frontend_attributes"))
-        return block.b.emit(ToMemory("host" in frontend), *block.operands(operation))
+        return block.b.emit(ToMemory(_is_on_host(block, operation)), *block.operands(operation))
     if target in _OF_DEVICES:
         block.fail(
             operation,
@@ -72,6 +74,15 @@ def custom_call(block: Block, operation: Any) -> Sequence[Value]:
     return block.b.emit(op, *block.operands(operation))
 
 
+def _is_on_host(block: Block, operation: Any) -> bool:
+    """Whether a placement is in the host's memory. Raises CompileError for a memory that the IR does not have."""
+    frontend = ir.DictAttr(attributes(operation).raw("mhlo.frontend_attributes"))
+    memory = ir.StringAttr(frontend["_xla_buffer_placement"]).value
+    if memory not in _MEMORIES:
+        block.fail(operation, f"places a value in the memory '{memory}'; expected one of {', '.join(_MEMORIES)}")
+    return _MEMORIES[memory]
+
+
 def _of_chlo(block: Block, operation: Any, name: str) -> Sequence[Value] | None:
     """What a CHLO operation of this name gives; None for those that are not known."""
     if name in SAME and name in OPS:
@@ -86,7 +97,7 @@ def _of_chlo(block: Block, operation: Any, name: str) -> Sequence[Value] | None:
 
 def _others(operation: Any) -> list[tuple[str, str]]:
     """The attributes that are passed on as they are."""
-    names = [name for name in operation.attributes if name not in _FIELDS and not name.startswith(_SHARDINGS)]
+    names = [name for name in operation.attributes if name not in _FIELDS and name not in ATTRIBUTES]
     return [(name, str(operation.attributes[name])) for name in names]
 
 

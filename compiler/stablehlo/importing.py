@@ -8,6 +8,7 @@ sorts have bodies; those that the IR has an op for (sums, extrema, lexicographic
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.stablehlo import (
@@ -18,6 +19,7 @@ from rematc.compiler.stablehlo import (
     indexing,
     linear_algebra,
     normalization,
+    placements,
     random_bits,
     reductions,
     shaping,
@@ -27,9 +29,10 @@ from rematc.compiler.stablehlo import (
 from rematc.compiler.stablehlo.block import Block
 from rematc.compiler.stablehlo.custom_calls import called_computations
 from rematc.compiler.stablehlo.literals import blobs_of
+from rematc.compiler.stablehlo.placements import placed_arguments, placed_by_attributes, placed_results
 from rematc.compiler.stablehlo.reading import Source, tensor_type
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph
+from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.passes.dce import DeadCode
@@ -43,6 +46,7 @@ FAMILIES = (
     indexing,
     linear_algebra,
     normalization,
+    placements,
     random_bits,
     reductions,
     shaping,
@@ -81,6 +85,11 @@ class _Module:
             if operation.operation.name == "func.func"
         }
         self._graphs: dict[str, Graph] = {}
+        self._meshes = {
+            operation.attributes["sym_name"].value: operation.attributes["mesh"]
+            for operation in module.body.operations
+            if operation.operation.name == "sdy.mesh"
+        }
         self._blobs: dict[str, str] | None = None
 
     def blob(self, key: str) -> str | None:
@@ -88,6 +97,14 @@ class _Module:
         if self._blobs is None:
             self._blobs = blobs_of(self.source.text)
         return self._blobs.get(key)
+
+    def mesh(self, symbol: str) -> Any:
+        """The attribute that a mesh of devices is."""
+        return self._meshes[symbol]
+
+    def placed(self, block: Block, operation: Any, results: Sequence[Value]) -> Sequence[Value]:
+        """The results of an operation where its attributes say."""
+        return placed_by_attributes(block, operation, results)
 
     def function(self, symbol: str, loc: Location | None) -> Graph:
         """The graph of a function, those that it calls first."""
@@ -133,7 +150,8 @@ class _Module:
         for argument in blocks[0].arguments:
             type = tensor_type(argument.type, loc)
             block.env[argument] = block.b.parameter(type, Source.name_in(argument.location))
-        return block.b.build(*block.run(blocks[0]))
+        placed_arguments(block, function, blocks[0].arguments)
+        return block.b.build(*placed_results(block, function, block.run(blocks[0])))
 
 
 def _called(function: Any) -> list[str]:

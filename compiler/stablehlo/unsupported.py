@@ -25,6 +25,7 @@ REASONS.update(
 )
 REASONS.update({f"stablehlo.{name}": _QUANTIZED for name in ("uniform_dequantize", "uniform_quantize")})
 REASONS.update({f"stablehlo.{name}": _REMOVED for name in ("einsum", "torch_index_select", "unary_einsum")})
+REASONS.update({f"sdy.{name}": _DEVICES for name in ("manual_computation", "named_computation")})
 REASONS.update(
     {
         "stablehlo.rng": "it draws other numbers each time; use rng_bit_generator, whose state is a value",

@@ -23,6 +23,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     inverse,
     logical,
     loops,
+    placement,
     random,
     random_bits,
     reduction,

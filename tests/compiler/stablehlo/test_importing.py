@@ -379,6 +379,25 @@ def test_an_algorithm_rounds_operands(type: str, rounded: float) -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 ERRORS = {
+    "a sharding for XLA's older partitioner": (
+        module(
+            '%0 = stablehlo.custom_call @f(%x) {mhlo.sharding = "{replicated}"} : (tensor<2xf32>) -> tensor<2xf32>\n'
+            "return %0 : tensor<2xf32>"
+        ),
+        r"<stablehlo>:2:6: error: 'stablehlo.custom_call' has mhlo.sharding = .*, which is written for XLA's older",
+    ),
+    "a memory that the IR does not have": (
+        module(
+            "%0 = stablehlo.custom_call @annotate_device_placement(%x) {has_side_effect = true, "
+            'mhlo.frontend_attributes = {_xla_buffer_placement = "unpinned_host"}} : (tensor<2xf32>) -> tensor<2xf32>\n'
+            "return %0 : tensor<2xf32>"
+        ),
+        r"<stablehlo>:2:6: error: 'stablehlo.custom_call' places a value in the memory 'unpinned_host'",
+    ),
+    "an attribute of an argument": (
+        module("return %x : tensor<2xf32>", '%x: tensor<2xf32> {mhlo.layout_mode = "auto"}', "tensor<2xf32>"),
+        r"error: '\"main\"' has, of argument 0, the attribute mhlo.layout_mode = \"auto\", which the IR does not have",
+    ),
     "no module": ("what", r"<stablehlo>:1:\d+: error: not a StableHLO module"),
     "types that do not fit": (
         module("%0 = stablehlo.add %x, %x : tensor<3xf32>\nreturn %0 : tensor<3xf32>"),
@@ -472,7 +491,7 @@ def test_calls_that_stand_for_operations_of_chlo_are_those(name: str) -> None:
 def test_any_other_call_is_kept_as_it_stands() -> None:
     """The smallest elements have no op."""
     attributes = "mhlo.attributes = {k = 2 : i64, largest = false}"
-    call = f'%0 = stablehlo.custom_call @mhlo.topk(%x) {{{attributes}, mhlo.sharding = "{{replicated}}"}}'
+    call = f"%0 = stablehlo.custom_call @mhlo.topk(%x) {{{attributes}}}"
     graph = rematc.from_stablehlo(module(f"{call} : (tensor<2xf32>) -> tensor<2xf32>\nreturn %0 : tensor<2xf32>"))
     (eqn,) = graph.equations
     assert eqn.op == CustomCall(
@@ -529,3 +548,42 @@ def test_text_that_ends_early_is_an_error_with_a_place(end: int) -> None:
         assert error.loc is not None or "function 'main'" in error.message
     else:
         assert TEXT[end:].lstrip().startswith("#loc") or not TEXT[end:].strip() or end == 0
+
+
+def test_an_argument_that_may_be_overwritten_is_said_aloud() -> None:
+    text = module("return %x : tensor<2xf32>", "%x: tensor<2xf32> {jax.buffer_donor = true}", "tensor<2xf32>")
+    with pytest.warns(
+        UserWarning, match=r"argument 0 may be overwritten \(jax.buffer_donor\); a graph does not say so"
+    ):
+        rematc.from_stablehlo(text)
+
+
+UPDATES = {"scatter": lax.scatter, "add": lax.scatter_add, "max": lax.scatter_max, "multiply": lax.scatter_mul}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("batch", [(), (5,)])
+def test_a_scatter_need_not_scatter_along_a_dimension(name: str, batch: tuple[int, ...]) -> None:
+    """All windows are at the start, one after another where there are several."""
+    offsets = tuple(range(len(batch), len(batch) + 2))
+    numbers = lax.ScatterDimensionNumbers(offsets, inserted_window_dims=(), scatter_dims_to_operand_dims=())
+    x, updates = np.arange(12.0, dtype=np.float32).reshape(3, 4), np.full((*batch, 2, 3), 1.5, np.float32)
+
+    def updated(x: Any, updates: Any) -> Any:
+        return UPDATES[name](x, np.zeros((*batch, 0), np.int32), updates, numbers)
+
+    graph = rematc.from_stablehlo(jax.jit(updated).lower(x, updates).as_text())
+    np.testing.assert_array_equal(evaluate(graph, [x, updates])[0], updated(x, updates))
+
+
+@pytest.mark.parametrize("batch", [(), (5,)])
+def test_a_gather_need_not_gather_along_a_dimension(batch: tuple[int, ...]) -> None:
+    offsets = tuple(range(len(batch), len(batch) + 2))
+    numbers = lax.GatherDimensionNumbers(offsets, collapsed_slice_dims=(), start_index_map=())
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+
+    def gathered(x: Any) -> Any:
+        return lax.gather(x, np.zeros((*batch, 0), np.int32), numbers, (2, 3))
+
+    graph = rematc.from_stablehlo(jax.jit(gathered).lower(x).as_text())
+    np.testing.assert_array_equal(evaluate(graph, [x])[0], gathered(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jax import lax
 
+from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.structural import Constant, Iota, Name, OptimizationBarrier, StopGradient
 from rematc.ir.types import BF16, C64, DTYPES, F8E5M2, F8E8M0FNU, F16, F32, F64, I8, I32, U8, Kind, TensorType
 from tests.support.samples import Factory, Sample, booleans, integers, literal, normal
@@ -49,6 +50,7 @@ SAMPLES = (
     Sample(Name("x"), (normal(F32, 3),), (0,), lambda x: x),
     # The op that hides its operand from differentiation: differences see what it hides.
     Sample(StopGradient(), (normal(F32, 3),), (0,), lax.stop_gradient, step=None),
+    Sample(Placement("sharding_constraint", '<["x"=1]>', ('{"x"}', "{?}")), (normal(F32, 3, 2),), (0,), lambda x: x),
     Sample(OptimizationBarrier(), ()),
     Sample(OptimizationBarrier(), (normal(F32, 3), normal(F64, 2, 2)), (0, 1), lambda x, y: (x, y)),
     Sample(OptimizationBarrier(), (normal(F64, 3), integers(I32, 0, 9, 3)), (0,), lambda x, y: (x, y)),
