@@ -191,6 +191,25 @@ class CompiledFunction:
             others = sorted(set(range(len(leaves))).difference(places))
             self._accepted[:] = [_Accepted(tree, tuple(places), tuple(others))]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as its program, which is compiled again for the same platform where it is read: as `save` and `load`.
+
+        Raises CompileError for a program that calls Python functions, or is spread over several devices.
+        """
+        if self.executable.devices > 1:
+            raise CompileError(
+                f"'{self.artifact.program.name}' is compiled for {self.executable.devices} devices, and not pickled; "
+                "compile it where it is to run",
+                user_location(),
+            )
+        return _compiled_artifact, (self.artifact, self.executable.platform)
+
+    def __copy__(self) -> CompiledFunction:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, object]) -> CompiledFunction:
+        return self
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write its StableHLO and constants to a file that `rematc.load` reads, with other versions of jaxlib too.
 
@@ -336,5 +355,14 @@ def load(path: str | os.PathLike[str], platform: str | None = None) -> CompiledF
 
     Raises CompileError for a file that is not there, damaged, or written by a newer version.
     """
-    artifact = load_artifact(path)
-    return CompiledFunction(artifact, compile_program(artifact.program, platform=platform))
+    return _compiled_artifact(load_artifact(path), platform)
+
+
+def _compiled_artifact(artifact: Artifact, platform: str | None) -> CompiledFunction:
+    executable = compile_program(
+        artifact.program,
+        platform=platform,
+        compiler_options=dict(artifact.compiler_options),
+        donated=artifact.donated,
+    )
+    return CompiledFunction(artifact, executable)

@@ -7,6 +7,8 @@ promise does not reach them, and they load wherever the dialect still has the op
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import lzma
 import os
@@ -17,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
@@ -51,11 +53,31 @@ class Artifact:
         program: what it runs.
         in_tree: how `(args, kwargs)` make up the program's leaves.
         out_tree: how the program's results make up what the function returns.
+        donated: indices of the leaves whose memory the results may take over.
+        compiler_options: options of XLA by name, those of the user's.
     """
 
     program: Program
     in_tree: PyTreeDef
     out_tree: PyTreeDef
+    donated: tuple[int, ...] = ()
+    compiler_options: tuple[tuple[str, str | bool | int | float], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a file is written. Containers are pickled by themselves: any that pickle takes."""
+        bare = dataclasses.replace(self, in_tree=_LEAF, out_tree=_LEAF)
+        buffer = io.BytesIO()
+        _write(bare, buffer)
+        trees = [tree.unflatten([0] * tree.num_leaves) for tree in (self.in_tree, self.out_tree)]
+        return _unpickled, (buffer.getvalue(), *trees)
+
+
+_LEAF = jax.tree_util.tree_structure(0)
+
+
+def _unpickled(data: bytes, in_example: Any, out_example: Any) -> Artifact:
+    in_tree, out_tree = map(jax.tree_util.tree_structure, (in_example, out_example))
+    return dataclasses.replace(_read(io.BytesIO(data), "the pickled function"), in_tree=in_tree, out_tree=out_tree)
 
 
 def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
@@ -66,11 +88,16 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
             or results in containers that a file cannot name: tuples, lists, dicts with string or integer keys, and
             None it can.
     """
+    with _replaced(Path(path)) as partial:
+        _write(artifact, partial)
+
+
+def _write(artifact: Artifact, file: Path | IO[bytes]) -> None:
     program = artifact.program
     if program.callbacks:
         raise CompileError(
             f"'{program.name}' calls Python functions (debug.print, debug.callback, pure_callback), which a file "
-            "cannot hold; compile it without them to save it"
+            "cannot hold; compile it without them to save or pickle it"
         )
     if program.partitions:
         raise CompileError(
@@ -87,10 +114,12 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         "is_depth_first": program.is_depth_first,
         "in_tree": _tree_to_json(artifact.in_tree),
         "out_tree": _tree_to_json(artifact.out_tree),
+        "donated": list(artifact.donated),
+        "compiler_options": dict(artifact.compiler_options),
         "stablehlo": stablehlo.get_current_version(),
     }
     module = _serialize(program.text)
-    with _replaced(Path(path)) as partial, zipfile.ZipFile(partial, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         _add(archive, "meta.json", json.dumps(meta, indent=1).encode(), zipfile.ZIP_DEFLATED)
         _add(archive, "module.mlirbc", module, zipfile.ZIP_DEFLATED)
         for index, array in enumerate(program.constants):
@@ -106,10 +135,14 @@ def load_artifact(path: str | os.PathLike[str]) -> Artifact:
     Raises:
         CompileError: for a file that is not there, damaged, or written by a newer version.
     """
+    return _read(path, os.fspath(path))
+
+
+def _read(file: str | os.PathLike[str] | IO[bytes], name: str) -> Artifact:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             meta = json.loads(archive.read("meta.json"))
-            _check_format(meta, path)
+            _check_format(meta, name)
             module = archive.read("module.mlirbc")
             data = [archive.read(f"constants/{index}.bin") for index in range(meta["constants"])]
         param_types = tuple([_type_from_json(type) for type in meta["param_types"]])
@@ -123,19 +156,25 @@ def load_artifact(path: str | os.PathLike[str]) -> Artifact:
             constants=tuple([_array(type, elements) for type, elements in zip(hidden, data, strict=True)]),
             is_depth_first=bool(meta.get("is_depth_first", False)),
         )
-        return Artifact(program, _tree_from_json(meta["in_tree"]), _tree_from_json(meta["out_tree"]))
+        return Artifact(
+            program,
+            _tree_from_json(meta["in_tree"]),
+            _tree_from_json(meta["out_tree"]),
+            tuple(map(int, meta.get("donated", ()))),
+            tuple(sorted(meta.get("compiler_options", {}).items())),
+        )
     except OSError as error:
-        raise CompileError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from None
+        raise CompileError(f"cannot read {name}: {error.strerror or error}") from None
     except _DAMAGES as error:
-        raise CompileError(f"{os.fspath(path)} is no artifact of rematc, or damaged ({error}); save it anew") from None
+        raise CompileError(f"{name} is no artifact of rematc, or damaged ({error}); save it anew") from None
 
 
-def _check_format(meta: Any, path: str | os.PathLike[str]) -> None:
+def _check_format(meta: Any, name: str) -> None:
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ValueError("another format")
     if meta["version"] > VERSION:
         raise CompileError(
-            f"{os.fspath(path)} has format version {meta['version']}, this rematc reads up to {VERSION}; "
+            f"{name} has format version {meta['version']}, this rematc reads up to {VERSION}; "
             "upgrade rematc, or save it with this version"
         )
 
