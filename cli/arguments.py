@@ -106,8 +106,21 @@ def find_arguments(
 
 
 def _example_arguments(entry: Entry) -> tuple[object, ...]:
+    make = getattr(entry.module, EXAMPLE_ARGUMENTS)
+    if not callable(make):
+        raise CompileError(
+            f"example_args is a {type(make).__name__}, expected a function: def example_args(): return (x,)"
+        )
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise CompileError(
+            f"example_args() is called without arguments: {error}; give its parameters defaults"
+        ) from None
+    except ValueError:  # a callable that does not say what it takes
+        pass
     with users_code():
-        args = getattr(entry.module, EXAMPLE_ARGUMENTS)()
+        args = make()
     if isinstance(args, (tuple, list)):
         return tuple(args)
     raise CompileError(f"example_args() returned a {type(args).__name__}, expected a tuple of arguments: return (x,)")

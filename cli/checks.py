@@ -25,6 +25,8 @@ def checked(options: Options) -> Options:
     """
     _check_combination(options)
     policies = split_policies(options.compare)
+    if options.compare and not policies:
+        raise _bad_value("--compare", "no policy is named; write none,dots")
     _check_policy("--policy", options.policy)
     for policy in policies:
         _check_policy("--compare", policy)

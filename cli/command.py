@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import math
@@ -29,6 +30,7 @@ from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.compiler.reports.tables import Table, plain_text
 from rematc.ir.errors import CompileError
+from rematc.ir.locations import relative
 from rematc.passes.policies import describe_policies
 
 
@@ -40,6 +42,7 @@ def execute(options: Options) -> None:
     options = checked(options)
     if options.output is not None:
         check_writable(options.output, options.model)
+        options = dataclasses.replace(options, output=options.output.absolute())  # wherever the model goes by os.chdir
     with users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         if options.compare:
@@ -63,7 +66,7 @@ def _write(step: TrainingStep, text: str, what: str) -> None:
     assert output is not None, "called with -o only"
     size = write_file(output, text)
     if not step.options.quiet:
-        print(f"remat-compile: wrote {what} to {output} ({format_bytes(size)})", file=sys.stderr)
+        print(f"remat-compile: wrote {what} to {relative(str(output))} ({format_bytes(size)})", file=sys.stderr)
 
 
 # -- the report ------------------------------------------------------------------------------------------------------

@@ -106,9 +106,10 @@ def _explain_unexpected(error: BaseException) -> int:
 
 def _named(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return (
-            f"the model called sys.exit({error.code!r}); arguments of its own go behind --, as in model.py -- --size 3"
-        )
+        hint = (
+            "; arguments of its own go behind --, as in model.py -- --size 3" if error.code == 2 else ""
+        )  # argparse's
+        return f"the model called sys.exit({error.code!r}){hint}"
     text = _text(error)
     if isinstance(error, InternalError):
         return text

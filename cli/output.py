@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rematc.ir.errors import CompileError
+from rematc.ir.locations import relative
 
 #: What `-o` calls standard output.
 STANDARD_OUTPUT = "-"
@@ -95,7 +96,7 @@ def write_file(path: Path, text: str) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CompileError(f"cannot write {path}: {_reason(error)}") from error
+        raise CompileError(f"cannot write {relative(str(path))}: {_reason(error)}") from error
     return len(data)
 
 

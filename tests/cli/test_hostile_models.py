@@ -201,3 +201,35 @@ def test_names_do_not_change_what_is_compiled(command: Command, write_model: Wri
         json.loads(command(path, "--policy", "nothing", "--json", "-q").stdout)["check"] for path in (odd, plain)
     ]
     assert found == expected
+
+
+# -- example_args ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "example_args = (np.ones(3),)",
+            "example_args is a tuple, expected a function: def example_args(): return (x,)",
+        ),
+        ("def example_args(n): return (n,)", "example_args() is called without arguments: missing a required argument"),
+    ],
+)
+def test_example_args_that_cannot_be_called(
+    command: Command, write_model: WriteModel, source: str, message: str
+) -> None:
+    refused(command(write_model(f"def loss(x): return np.sum(x)\n{source}")), message)
+
+
+# -- what a model does to the process ----------------------------------------------------------------------------------
+
+
+def test_a_model_that_goes_elsewhere_leaves_the_output_where_it_was(
+    command: Command, write_model: WriteModel, tmp_path: Path
+) -> None:
+    Path("elsewhere").mkdir()
+    path = write_model("import os\nos.chdir('elsewhere')\ndef loss(x): return np.sum(np.sin(x))")
+    result = command(path, "--arg", "f32[2]", "--emit", "ir", "-o", "out.ir", "-q")
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "out.ir").is_file() and not list((tmp_path / "elsewhere").iterdir())

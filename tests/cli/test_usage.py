@@ -23,6 +23,8 @@ def untouched(write_model: WriteModel) -> Path:
         (["--policy", "names="], "the policy 'names' takes names: names=a,b"),
         (["--policy", "gone.py:f"], "names a file that is not there"),
         (["--compare", "none,dotz"], "Invalid value for '--compare': unknown policy 'dotz'"),
+        (["--compare", ","], "Invalid value for '--compare': no policy is named; write none,dots"),
+        (["--compare", ""], "no policy is named"),
         (["--passes", "cs"], "Invalid value for '--passes': there is no pass 'cs'; did you mean 'cse'?"),
         (["--arg", "f32[3"], "'f32[3' is no array type; write f32[5,4], i32[8] or bool[]"),
         (["--arg", "f33[3]"], "unknown element type 'f33' in 'f33[3]'; did you mean"),
