@@ -164,7 +164,7 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None, mode: s
     result: Traced = items[0]
     for place in range(1, len(items)):
         result = np.where(index == place, items[place], result)
-    return np.broadcast_to(result, np.broadcast_shapes(shape_of(index), shape_of(result)))
+    return np.broadcast_to(result, np.broadcast_shapes(shape_of(index), shape_of(result))).copy()
 
 
 def insert(arr: ArrayLike, obj: object, values: ArrayLike, axis: object = None) -> Traced:

@@ -24,11 +24,14 @@ from rematc.compiler.numpy.operands import (
     shape_of,
     static_shape,
     value_of,
-    view_of,
     wrap,
 )
+from rematc.compiler.numpy.outputs import check_target, write
 from rematc.compiler.numpy.promotion import NumpyDType, kind_of, result_dtype
+from rematc.compiler.numpy.reshaping import reshape
+from rematc.compiler.numpy.views import array_of, is_dense, itself, perhaps_view_of
 from rematc.compiler.tracing.trace import Tracer
+from rematc.ir.core import Value
 from rematc.ir.ops.rounding import Floor
 from rematc.ir.types import F64, TensorType
 
@@ -52,7 +55,7 @@ def _filled(value: int) -> Callable[..., Tracer]:
         *,
         device: object = None,
     ) -> Tracer:
-        return wrap(here().full(_like(a, dtype, shape), value))
+        return array_of(here().full(_like(a, dtype, shape), value), is_dense=order == "C")
 
     return apply
 
@@ -73,7 +76,7 @@ def full_like(
 ) -> Tracer:
     """As np.full_like."""
     type = _like(a, dtype, shape)
-    return wrap(broadcast_operand(as_operand(fill_value), type.dtype, type.shape))
+    return array_of(broadcast_operand(as_operand(fill_value), type.dtype, type.shape), is_dense=order == "C")
 
 
 def linspace(
@@ -160,14 +163,44 @@ def geomspace(
     return np.moveaxis(whole if dtype is None else whole.astype(dtype), 0, target)
 
 
-def array(x: ArrayLike, dtype: object = None, **_: object) -> Tracer:
+def array(
+    x: ArrayLike, dtype: object = None, *, copy: object = True, order: str | None = "K", ndmin: int = 0, **_: object
+) -> Tracer:
     """As np.array of a traced array, or of lists with traced arrays inside."""
-    return wrap(value_of(x, None if dtype is None else as_ir_dtype(dtype)))
+    value = value_of(x, None if dtype is None else as_ir_dtype(dtype))
+    made = _array(x, value, order, copy)
+    return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if made.ndim < ndmin else made
 
 
-def asarray(x: ArrayLike, dtype: object = None, **_: object) -> Tracer:
+def asarray(
+    x: ArrayLike, dtype: object = None, order: str | None = None, *, copy: object = None, **_: object
+) -> Tracer:
     """As np.asarray: a traced array of this dtype is returned itself."""
-    return view_of(x, value_of(x, None if dtype is None else as_ir_dtype(dtype)))
+    return _array(x, value_of(x, None if dtype is None else as_ir_dtype(dtype)), order, copy)
+
+
+def in_order(x: ArrayLike, dtype: object = None, order: str = "C", **_: object) -> Tracer:
+    """As np.ascontiguousarray, np.asfortranarray: the array itself if it is in this order, a copy otherwise."""
+    found = asarray(x, dtype, order)
+    return found if found.ndim else reshape(found, (1,))
+
+
+def _array(x: ArrayLike, value: Value, order: str | None, copy: object) -> Tracer:
+    """An array of these elements: `x` itself if it may be, or a copy."""
+    has_dtype = isinstance(x, Tracer) and x.value.type == value.type
+    if copy or not has_dtype:
+        if copy is False:
+            fail("copy=False: the array has another dtype, so that it must be copied; leave copy out")
+        return array_of(value, is_dense=order == "C" or sum([size != 1 for size in value.type.shape]) <= 1)
+    if order in (None, "K", "A") or (order == "C" and is_dense(x)):
+        return itself(x, value)
+    return perhaps_view_of(x, value, is_dense=order == "C")
+
+
+def copyto(dst: Tracer, src: ArrayLike, casting: str = "same_kind", where: ArrayLike = True) -> None:
+    """As np.copyto."""
+    target = check_target(dst, "np.copyto")
+    write(wrap(value_of(src)), target, "np.copyto", as_operand(where))
 
 
 # -- questions about types -------------------------------------------------------------------------------------------
@@ -250,7 +283,8 @@ FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.array: array,
     np.asarray: asarray,
     np.asanyarray: asarray,
-    np.ascontiguousarray: asarray,
+    np.ascontiguousarray: in_order,
+    np.copyto: copyto,
     np.shape: shape,
     np.ndim: ndim,
     np.size: size,

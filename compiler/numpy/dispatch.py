@@ -62,8 +62,8 @@ FUNCTIONS: Mapping[Callable[..., object], Callable[..., object]] = {
     **ufuncs.FUNCTIONS,
 }
 _SIZED = "its result has a shape that depends on data; name its size: rematc.numpy.{name}(..., size=n, fill_value=...)"
-_IN_PLACE = "it writes into an array, which a traced function cannot; use rematc.numpy.at_set(x, index, value)"
-_FUNCTIONAL = "it writes into an array, which a traced function cannot; rematc.numpy.{name} returns the new array"
+_IN_PLACE = "write x[index] = value, or use rematc.numpy.at_set(x, index, value)"
+_FUNCTIONAL = "rematc.numpy.{name} returns the new array: x[...] = rematc.numpy.{name}(x, ...)"
 _TEXT = "it needs the elements, which a traced array has only when compiled; return the array and use its result"
 _DTYPE = "its result has a dtype that depends on data; convert with astype(complex) and use the function of np"
 _ADVICE = {
@@ -74,7 +74,7 @@ _ADVICE = {
     "roots": "how many roots there are depends on data; use np.linalg.eigvals of the companion matrix",
     "fill_diagonal": _FUNCTIONAL.format(name="fill_diagonal"),
     "put_along_axis": _FUNCTIONAL.format(name="put_along_axis"),
-    **dict.fromkeys(["copyto", "put", "putmask", "place"], _IN_PLACE),
+    **dict.fromkeys(["put", "putmask", "place"], _IN_PLACE),
     **dict.fromkeys(["array_repr", "array_str", "array2string", "save", "savez", "savez_compressed"], _TEXT),
     **dict.fromkeys(["savetxt", "min_scalar_type"], _TEXT),
     **dict.fromkeys(["may_share_memory", "shares_memory"], "traced arrays have no memory of their own"),

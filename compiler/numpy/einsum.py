@@ -14,6 +14,7 @@ import numpy as np
 
 from rematc.compiler.numpy.operands import ArrayLike, as_ir_dtype, fail, here, promote, wrap
 from rematc.compiler.numpy.products import contract_values
+from rematc.compiler.numpy.views import perhaps_view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 
@@ -52,7 +53,10 @@ def einsum(*operands: object, out: None = None, optimize: object = None, dtype: 
         terms.append(_combine(x, y, _needed(terms, output)))
     result = _summed(terms[0], set(output))
     assert result.value.type.dtype is computed
-    return wrap(here().transpose(result.value, [result.labels.index(label) for label in output]))
+    value = here().transpose(result.value, [result.labels.index(label) for label in output])
+    # Of one array without a sum NumPy returns a view, or an array that is computed, by what it recognizes.
+    is_rearranged = len(arrays) == 1 and set(labels[0]) == set(output)
+    return perhaps_view_of(arrays[0], value) if is_rearranged else wrap(value)
 
 
 # -- subscripts ------------------------------------------------------------------------------------------------------

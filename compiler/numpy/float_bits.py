@@ -19,9 +19,9 @@ from rematc.compiler.numpy.operands import (
     slice_along,
     static_int,
     value_of,
-    view_of,
     wrap,
 )
+from rematc.compiler.numpy.views import Bits, is_dense, itself, view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
@@ -101,7 +101,7 @@ def view(a: Tracer, dtype: object) -> Tracer:
     x = value_of(a)
     target = x.type.dtype if dtype is None else as_ir_dtype(dtype)
     if target is x.type.dtype:
-        return view_of(a, x)
+        return itself(a, x)
     if (
         target.bits != x.type.dtype.bits
         or BOOL in (target, x.type.dtype)
@@ -109,7 +109,8 @@ def view(a: Tracer, dtype: object) -> Tracer:
         or x.type.dtype.is_complex
     ):
         fail(f"x.view of {x.type} as {target.numpy} is not supported; the dtypes must be real and of as many bits")
-    return wrap(here().emit1(BitcastConvert(target), stopped(here(), x)))
+    step = Bits(lambda whole: here().emit1(BitcastConvert(target), stopped(here(), whole)))
+    return view_of(a, step.read(x), step, is_dense=is_dense(a))
 
 
 # -- integers ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ counts from the end where it is negative; outside the array it is clamped, for c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from rematc.compiler.numpy.index_entries import (
     Entry,
     IndexArray,
     NewAxis,
-    Point,
     Range,
     as_arrays,
     broadcast_indices,
@@ -23,6 +23,8 @@ from rematc.compiler.numpy.index_entries import (
     parse_index,
     place_of_arrays,
 )
+from rematc.compiler.numpy.index_reads import index_dtype, index_value, index_vectors, read, sliced
+from rematc.compiler.numpy.index_writes import replace, written
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_operand,
@@ -34,16 +36,15 @@ from rematc.compiler.numpy.operands import (
     normalize_axis,
     shape_of,
     value_of,
-    view_of,
     wrap,
 )
-from rematc.compiler.numpy.shaping import ravel
+from rematc.compiler.numpy.reshaping import ravel
+from rematc.compiler.numpy.views import is_dense, view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Array, Value
-from rematc.ir.ops.dynamic import DynamicSlice
+from rematc.ir.ops import indexing as scattering
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.windows import GatherDimensions
-from rematc.ir.types import I32, I64, DType, Kind
 
 
 def getitem(x: ArrayLike, index: object) -> Tracer:
@@ -52,88 +53,55 @@ def getitem(x: ArrayLike, index: object) -> Tracer:
     entries = parse_index(index, value.type.shape)
     if has_arrays(entries):
         return wrap(_gathered(value, as_arrays(entries)))
-    if any(isinstance(entry, IndexArray) for entry in entries):
-        value, entries = _at_traced_points(value, entries)
-    return view_of(x, sliced(value, entries))
+    found = read(value, entries)
+    if _is_copy(x, index, entries, found):
+        return wrap(found)
+    return view_of(x, found, Indexed(tuple(entries)), is_dense=is_dense(x) and _is_block(entries))
 
 
-def sliced(x: Value, entries: Sequence[Entry]) -> Value:
-    """Ranges, points and new axes."""
-    b = here()
-    start: list[int] = []
-    limit: list[int] = []
-    strides: list[int] = []
-    backwards: list[int] = []
-    shape: list[int] = []
-    for entry in entries:
-        match entry:
-            case NewAxis():
-                shape.append(1)
-                continue
-            case Point(index):
-                first, last, step = index, index, 1
-            case Range(begin, step, count, _):
-                end = begin + (count - 1) * step
-                first, last = (begin, end) if step > 0 else (end, begin)
-                if step < 0 and count > 1:
-                    backwards.append(len(start))
-                if not count:
-                    first, last = 0, -1
-                shape.append(count)
-            case IndexArray():
-                raise AssertionError("index arrays are gathered")
-        start.append(first)
-        limit.append(last + 1)
-        strides.append(abs(step))
-    return b.reshape(b.reverse(b.slice(x, start, limit, strides), backwards), shape)
+def _is_copy(x: ArrayLike, index: object, entries: Sequence[Entry], found: Value) -> bool:
+    """Whether NumPy copies: a scalar, unless there is an ellipsis; and what an index array without dimensions takes."""
+    items = index if isinstance(index, tuple) else (index,)
+    if not found.type.rank and not any(item is Ellipsis for item in items):
+        return True
+    arrays = [entry.array for entry in entries if isinstance(entry, IndexArray)]
+    return any(not isinstance(array, Tracer) or array.place is not None for array in arrays)
 
 
-def _at_traced_points(x: Value, entries: Sequence[Entry]) -> tuple[Value, list[Entry]]:
-    """The array cut to the traced scalars among `entries`, and what is left of these."""
-    b, dimension = here(), 0
-    begins: dict[int, Value] = {}
-    left: list[Entry] = []
-    for entry in entries:
-        if isinstance(entry, IndexArray):
-            begins[dimension] = index_value(entry, x.type.shape[dimension], I64)
-            entry = Point(0)  # noqa: PLW2901  # what is left of it
-        left.append(entry)
-        dimension += not isinstance(entry, NewAxis)
-    zero = b.full(b.constant(np.asarray(0)).type, 0)
-    sizes = tuple([1 if d in begins else size for d, size in enumerate(x.type.shape)])
-    cut = b.emit1(DynamicSlice(sizes), x, *[begins.get(d, zero) for d in range(x.type.rank)])
-    return cut, left
+def _is_block(entries: Sequence[Entry]) -> bool:
+    """Whether the elements of an array in C order that are chosen lie side by side in memory."""
+    own = [entry for entry in entries if not isinstance(entry, NewAxis)]
+    chosen = next((place for place, entry in enumerate(own) if isinstance(entry, Range)), len(own))
+    rest = own[chosen:]
+    return not rest or (
+        isinstance(rest[0], Range)
+        and (rest[0].step == 1 or rest[0].count == 1)
+        and all(isinstance(entry, Range) and entry.is_whole for entry in rest[1:])
+    )
 
 
-def index_value(entry: IndexArray, size: int, dtype: DType) -> Value:
-    """Indices in this dtype, counted from the front."""
-    if not isinstance(entry.array, Tracer):
-        return value_of(entry.array, dtype)
-    b, own = here(), value_of(entry.array)
-    index = b.convert(own, dtype)
-    if own.type.dtype.kind is Kind.UINT:
-        return index
-    from_end = b.compare(index, b.zeros(index.type), "LT")
-    return b.select(from_end, b.add(index, b.full(index.type, size)), index)
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The view x[index].
 
+    Attributes:
+        entries: ranges, points, new axes and traced scalars.
+    """
 
-def index_dtype(entries: Sequence[Entry]) -> DType:
-    """int32, or int64 where a traced index has 64 bits or is unsigned and may not fit."""
-    for entry in entries:
-        if isinstance(entry, IndexArray) and isinstance(entry.array, Tracer):
-            dtype = entry.array.value.type.dtype
-            if dtype.bits == 64 or (dtype.bits == 32 and dtype.kind is Kind.UINT):
-                return I64
-    return I32
+    entries: tuple[Entry, ...]
 
+    def read(self, whole: Value) -> Value:
+        return read(whole, self.entries)
 
-def index_vectors(indices: Sequence[Value], shape: tuple[int, ...]) -> Value:
-    """Indices of several dimensions as vectors, in a new last dimension; of one dimension, as they are."""
-    b = here()
-    whole = [b.broadcast_in_dim(v, shape, range(len(shape) - v.type.rank, len(shape))) for v in indices]
-    if len(whole) == 1:
-        return whole[0]
-    return b.concatenate([b.reshape(v, (*shape, 1)) for v in whole], len(shape))
+    def write(self, whole: Value, part: Value) -> Value:
+        return written(whole, list(self.entries), wrap(part), replace, scattering.Scatter)
+
+    def is_at(self, entries: Sequence[Entry]) -> bool:
+        """Whether these are the same elements."""
+        return len(entries) == len(self.entries) and all(
+            one == other or (isinstance(one, IndexArray) and isinstance(other, IndexArray) and one.array is other.array)
+            for one, other in zip(entries, self.entries, strict=True)
+        )
 
 
 def _gathered(x: Value, entries: list[Entry]) -> Value:

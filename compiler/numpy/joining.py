@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rematc.compiler.numpy.indexing import getitem
+from rematc.compiler.numpy.index_entries import Point, Range
+from rematc.compiler.numpy.indexing import Indexed, getitem
 from rematc.compiler.numpy.operands import (
     ArrayLike,
     as_ir_dtype,
@@ -24,7 +25,16 @@ from rematc.compiler.numpy.operands import (
     value_of,
     wrap,
 )
-from rematc.compiler.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, moveaxis, ravel
+from rematc.compiler.numpy.reshaping import ravel, reshape
+from rematc.compiler.numpy.shaping import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_to,
+    expand_dims,
+    moveaxis,
+)
+from rematc.compiler.numpy.views import is_dense, view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 
@@ -140,8 +150,8 @@ def array_split(ary: ArrayLike, indices_or_sections: object, axis: object = 0) -
             fail(f"np.split into {sections} sections")
         each, extra = divmod(size, sections)
         cuts = [(section + 1) * each + min(section + 1, extra) for section in range(sections - 1)]
-    starts, stops = [0, *cuts], [*cuts, size]
-    return [wrap(slice_along(x, along, start, max(start, stop))) for start, stop in zip(starts, stops, strict=True)]
+    before, starts, stops = (slice(None),) * along, [0, *cuts], [*cuts, size]
+    return [getitem(ary, (*before, slice(start, stop))) for start, stop in zip(starts, stops, strict=True)]
 
 
 def split(ary: ArrayLike, indices_or_sections: object, axis: object = 0) -> list[Tracer]:
@@ -178,7 +188,14 @@ def unstack(x: ArrayLike, /, *, axis: object = 0) -> tuple[Tracer, ...]:
     along = normalize_axis(axis, value.type.rank, "np.unstack")
     shape = _without(value, along)
     pieces = [slice_along(value, along, i, i + 1) for i in range(value.type.shape[along])]
-    return tuple([wrap(here().reshape(piece, shape)) for piece in pieces])
+    rows = [here().reshape(piece, shape) for piece in pieces]
+    if not shape:
+        return tuple([wrap(row) for row in rows])
+    whole = [Range(0, 1, size, size) for size in value.type.shape]
+    steps = [Indexed((*whole[:along], Point(i), *whole[along + 1 :])) for i in range(len(rows))]
+    return tuple(
+        [view_of(x, row, step, is_dense=not along and is_dense(x)) for row, step in zip(rows, steps, strict=True)]
+    )
 
 
 # -- repeating -------------------------------------------------------------------------------------------------------
@@ -234,8 +251,12 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: 
     results = []
     for place, vector in zip(places, vectors, strict=True):
         own = [size if d == place else 1 for d, size in enumerate(shape)]
-        value = b.reshape(vector, own)
-        results.append(wrap(value if sparse else broadcast_value(b, value, tuple(shape))))
+        if copy:
+            value = b.reshape(vector, own)
+            results.append(wrap(value if sparse else broadcast_value(b, value, tuple(shape))))
+        else:
+            found = reshape(xi[len(results)], own)
+            results.append(found if sparse else broadcast_to(found, shape))
     return tuple(results)
 
 

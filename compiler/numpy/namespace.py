@@ -26,7 +26,7 @@ def asarray(
     """`x` as an array: as np.asarray, but lists may hold traced arrays."""
     if is_traced(x):
         enter(x)
-        return creation.asarray(x, dtype)
+        return creation.asarray(x, dtype, order, copy=copy)
     return np.array(x, dtype, order=order or "K", copy=copy)  # type: ignore[call-overload]  # whatever NumPy takes
 
 
@@ -36,9 +36,21 @@ def array(
     """`x` as an array: as np.array, but lists may hold traced arrays."""
     if is_traced(x):
         enter(x)
-        made = creation.array(x, dtype)
-        return made.reshape((1,) * (ndmin - made.ndim) + made.shape)  # type: ignore[attr-defined]  # a NumPy tracer
+        return creation.array(x, dtype, copy=copy, order=order, ndmin=ndmin)
     return np.array(x, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)  # type: ignore[call-overload]  # as above
+
+
+def _in_order(function: Any, order: str) -> Callable[..., object]:
+    """np.ascontiguousarray and np.asfortranarray, which do not ask their argument what to do."""
+
+    @functools.wraps(function)
+    def apply(a: ArrayLike, dtype: object = None) -> object:
+        if not is_traced(a):
+            return function(a, dtype)
+        enter(a)
+        return creation.in_order(a, dtype, order)
+
+    return apply
 
 
 def _asking_lists(function: Callable[..., object]) -> Callable[..., object]:
@@ -114,7 +126,9 @@ def _namespace() -> dict[str, object]:
     joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
     own = {
         "asarray": asarray,
-        "asfortranarray": asarray,
+        "asanyarray": asarray,
+        "ascontiguousarray": _in_order(np.ascontiguousarray, "C"),
+        "asfortranarray": _in_order(np.asfortranarray, "F"),
         "require": asarray,
         "array": array,
         "full": full,

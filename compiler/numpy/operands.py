@@ -44,16 +44,6 @@ def wrap(value: Value, weak: bool = False) -> Tracer:
     return require_trace().tracer(value, weak)
 
 
-def view_of(a: ArrayLike, value: Value) -> Tracer:
-    """The tracer of `value`, which is a part or another shape of `a`: `a` itself where they are the same.
-
-    So what is written into such a view (`out=`) is written into the array.
-    """
-    if isinstance(a, Tracer) and a.value is value and not a.weak:
-        return a
-    return wrap(value)
-
-
 def is_traced(x: object) -> bool:
     """Whether `x` is a tracer, or a list or tuple with one somewhere inside."""
     return next(_tracers_in(x), None) is not None

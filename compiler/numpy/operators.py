@@ -8,6 +8,7 @@ from typing import NoReturn
 import numpy as np
 
 from rematc.compiler.numpy.operands import enter, fail
+from rematc.compiler.numpy.outputs import check_target, fits, write
 from rematc.compiler.numpy.promotion import kind_of
 from rematc.compiler.numpy.shaping import astype
 from rematc.compiler.numpy.ufuncs import call_ufunc
@@ -53,28 +54,36 @@ def reflected(ufunc: np.ufunc) -> Binary:
 
 
 def in_place(ufunc: np.ufunc) -> Binary:
-    """`x += y`: NumPy writes into x, which therefore keeps its shape and dtype. The name is bound to a new array."""
+    """`x += y`: written into the array x, which keeps its dtype and shape; of a scalar, the name has a new one."""
     compute = power if ufunc is np.power else operator(ufunc)
 
     def apply(self: Tracer, other: object) -> Tracer:
+        if self.weak or (not self.ndim and self.place is None):
+            return _scalar_updated(ufunc, self, compute(self, other))
+        name = f"np.{ufunc.__name__}"
+        enter(self)
+        check_target(self, name)
         result = compute(self, other)
-        if not isinstance(result, Tracer) or self.weak or result.value.type == self.value.type:
+        if not isinstance(result, Tracer):
             return result
-        if result.shape != self.shape or not _fits(result, self):
-            refuse(
-                self,
-                f"{self.value.type} is updated in place by np.{ufunc.__name__} with a result {result.value.type}, "
-                f"which NumPy cannot write into it; make a new array: x = np.{ufunc.__name__}(x, y)",
-            )
-        return astype(result, self.dtype)
+        return write(result, self, name)
 
     return apply
 
 
-def _fits(result: Tracer, target: Tracer) -> bool:
-    """Whether NumPy writes one dtype into the other (casting "same_kind")."""
-    both_float = result.value.type.dtype.is_float and target.value.type.dtype.is_float
-    return both_float or np.can_cast(result.dtype, target.dtype, "same_kind")
+def _scalar_updated(ufunc: np.ufunc, scalar: Tracer, result: Tracer) -> Tracer:
+    """The result; that of a parameter, which may be an array without dimensions, in the parameter's dtype."""
+    if not isinstance(result, Tracer) or scalar.weak or result.value.type == scalar.value.type:
+        return result
+    if scalar.value not in scalar.owner.builder.params:
+        return result
+    if result.shape or not fits(result, scalar):
+        refuse(
+            scalar,
+            f"{scalar.value.type} is updated in place by np.{ufunc.__name__} with a result {result.value.type}, which "
+            f"NumPy cannot write into it; make a new array: x = np.{ufunc.__name__}(x, y)",
+        )
+    return astype(result, scalar.dtype)
 
 
 def refused(message: str) -> Callable[..., NoReturn]:

@@ -1,8 +1,7 @@
-"""`out=` and `where=`: results written into a traced array, and only where a mask holds.
+"""Writing into traced arrays: `x[i] = y`, `x += y`, `out=`, and `where=`, which writes only where a mask holds.
 
-NumPy writes into the array; here the tracer that stands for it takes the new value, so that whoever holds the array
-sees it. That cannot be done for a part of another array (its base would keep the old elements), for a concrete array,
-or for an array of an enclosing function: those are refused.
+The tracer that stands for the array takes the new value, and so do its views and the arrays that it is a view of. A
+concrete array, and an array of an enclosing function, cannot be written: those are refused.
 """
 
 from __future__ import annotations
@@ -25,15 +24,9 @@ from rematc.compiler.numpy.operands import (
 )
 from rematc.compiler.numpy.promotion import kind_of
 from rematc.compiler.tracing.trace import Tracer, require_trace
-from rematc.ir.core import Op, Value
-from rematc.ir.ops import complex_parts, dynamic, shape
+from rematc.ir.core import Value
 from rematc.ir.types import BOOL
 
-#: What makes NumPy's views: arrays on the elements of another one.
-_VIEWS: tuple[type[Op], ...] = (
-    *(shape.Slice, shape.Reshape, shape.Transpose, shape.Reverse, dynamic.DynamicSlice),
-    *(complex_parts.Real, complex_parts.Imag),
-)
 #: A number at which every ufunc, and its derivative, is finite: it stands where the mask does not hold.
 _HARMLESS = {"arccosh": 2.0, "zeta": 2.0}
 
@@ -46,20 +39,16 @@ def given_out(out: object) -> tuple[object, ...]:
 
 def check_target(out: object, what: str) -> Tracer:
     """`out`, if a traced function can write into it."""
-    use = f"use the result: x = {what}(...)"
     if not isinstance(out, Tracer):
         fail(
             f"{what}(..., out=...), or its operator with = on a NumPy array, writes into an array that is not traced, "
-            f"which a traced function cannot; {use}"
+            f"which a traced function cannot; use the result: x = {what}(...)"
         )
     trace = require_trace()
-    if out.owner is not trace or out.weak:
-        fail(f"{what}(..., out=...) writes into an array from outside the function that is traced; {use}")
-    made = next((eqn for eqn in reversed(trace.builder.equations) if out.value in eqn.results), None)
-    if made is not None and isinstance(made.op, _VIEWS):
+    if out.owner is not trace or out.weak or (out.place is not None and out.place.memory.owner is not trace):
         fail(
-            f"{what}(..., out=...) writes into a part or view of another array, whose elements would not change; "
-            f"{use}, and rematc.numpy.at_set(array, index, x) to put it in place"
+            f"{what} writes into an array from outside the function that is traced, which would change it only while "
+            "tracing; make a new array (x.copy()) and return it"
         )
     return out
 
@@ -67,8 +56,7 @@ def check_target(out: object, what: str) -> Tracer:
 def write(result: Tracer, out: Tracer, what: str, where: ArrayLike = True) -> Tracer:
     """`out`, with the elements of `result` where the mask holds, in the dtype and shape of `out`."""
     b, new = here(), result.value
-    is_float = new.type.dtype.is_float and out.value.type.dtype.is_float
-    if not is_float and not np.can_cast(result.dtype, out.dtype, "same_kind"):
+    if not fits(result, out):
         fail(f"{what} gives {new.type}, which NumPy does not write into {out.value.type}; use the result instead")
     if not all(_fits(given, out.shape) for given in (result.shape, shape_of(where))):
         fail(f"{what} gives {new.type}, which does not fit into {out.value.type}; use the result instead")
@@ -76,8 +64,14 @@ def write(result: Tracer, out: Tracer, what: str, where: ArrayLike = True) -> Tr
     if where is not True:
         mask = broadcast_value(b, value_of(where), out.shape)
         new = b.select(mask, new, out.value)
-    out.value = new
+    out.assign(new)
     return out
+
+
+def fits(result: Tracer, target: Tracer) -> bool:
+    """Whether NumPy writes one dtype into the other (casting "same_kind")."""
+    is_float = result.value.type.dtype.is_float and target.value.type.dtype.is_float
+    return is_float or np.can_cast(result.dtype, target.dtype, "same_kind")
 
 
 def _fits(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:

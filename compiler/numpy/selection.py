@@ -24,10 +24,11 @@ from rematc.compiler.numpy.operands import (
     shape_of,
     static_int,
     value_of,
-    view_of,
     wrap,
 )
+from rematc.compiler.numpy.outputs import check_target, write
 from rematc.compiler.numpy.promotion import ir_dtype, kind_of, result_dtype
+from rematc.compiler.numpy.views import ImaginaryPart, ReadOnly, RealPart, itself, view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
 from rematc.ir.ops import reduction, rounding
@@ -125,10 +126,12 @@ def nan_to_num(
     posinf: ArrayLike = None,
     neginf: ArrayLike = None,
 ) -> Tracer:
-    """As np.nan_to_num."""
+    """As np.nan_to_num; without `copy` the numbers are written into `x`."""
+    if not copy:
+        return write(nan_to_num(x, True, nan, posinf, neginf), check_target(x, "np.nan_to_num"), "np.nan_to_num")
     b, value = here(), value_of(x)
     if value.type.dtype.is_complex:
-        return _of_parts(value, lambda part: nan_to_num(part, copy, nan, posinf, neginf))
+        return _of_parts(value, lambda part: nan_to_num(part, True, nan, posinf, neginf))
     if not value.type.dtype.is_float:
         return wrap(value)
     dtype, shape = value.type.dtype, value.type.shape
@@ -228,13 +231,16 @@ def _of_parts(x: Value, function: Callable[[Tracer], Tracer]) -> Tracer:
 def real(val: ArrayLike) -> Tracer:
     """As np.real; real arrays are their own real parts."""
     x = value_of(val)
-    return wrap(here().real(x) if x.type.dtype.is_complex else x)
+    return view_of(val, here().real(x), RealPart()) if x.type.dtype.is_complex else itself(val, x)
 
 
 def imag(val: ArrayLike) -> Tracer:
     """As np.imag."""
     x, b = value_of(val), here()
-    return wrap(b.imag(x) if x.type.dtype.is_complex else b.zeros(x.type))
+    if x.type.dtype.is_complex:
+        return view_of(val, b.imag(x), ImaginaryPart())
+    step = ReadOnly("x.imag of real numbers", lambda whole: here().zeros(whole.type))
+    return view_of(val, step.read(x), step)
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Tracer:
@@ -262,7 +268,7 @@ def real_if_close(a: ArrayLike, tol: float = 100) -> Tracer:
     x = value_of(a)
     if x.type.dtype.is_complex:
         fail("np.real_if_close has a dtype that depends on data; use x.real")
-    return view_of(a, x)
+    return itself(a, x)
 
 
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {

@@ -5,7 +5,6 @@ The parameters are those of the NumPy functions of the same names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from rematc.compiler.numpy.operands import (
     broadcast_shape,
     broadcast_value,
     converted,
+    dtype_of,
     fail,
     here,
     normalize_axes,
@@ -26,67 +26,35 @@ from rematc.compiler.numpy.operands import (
     static_int,
     static_shape,
     value_of,
-    view_of,
     wrap,
 )
 from rematc.compiler.numpy.reductions import accumulator
+from rematc.compiler.numpy.reshaping import ravel, reshape, resize
+from rematc.compiler.numpy.views import (
+    Permuted,
+    ReadOnly,
+    Reversed,
+    array_of,
+    array_or_scalar_of,
+    itself,
+    view_of,
+)
 from rematc.compiler.tracing.trace import Tracer
+from rematc.ir.core import Value
 from rematc.ir.types import I64, TensorType
-
-
-def reshape(
-    a: ArrayLike, /, shape: object = None, order: str = "C", *, newshape: object = None, copy: object = None
-) -> Tracer:
-    """As np.reshape; traced arrays are in C order, which is what the order "A" means."""
-    if order not in {"C", "A", "F"}:
-        fail(f"np.reshape takes the orders C, F and A, got {order!r}")
-    x, b = value_of(a), here()
-    sizes = list(static_shape(newshape if shape is None else shape, "np.reshape"))
-    if sizes.count(-1) > 1:
-        fail("np.reshape takes one -1 at most")
-    if -1 in sizes:
-        rest = math.prod(size for size in sizes if size != -1)
-        if rest == 0 or x.type.size % rest:
-            _refuse_reshape(x.type, sizes)
-        sizes[sizes.index(-1)] = x.type.size // rest
-    if math.prod(sizes) != x.type.size or min(sizes, default=0) < 0:
-        _refuse_reshape(x.type, sizes)
-    if order != "F":
-        return view_of(a, b.reshape(x, sizes))
-    # In Fortran order the first dimension runs fastest: C order of everything reversed.
-    turned = b.reshape(b.transpose(x, range(x.type.rank)[::-1]), sizes[::-1])
-    return view_of(a, b.transpose(turned, range(len(sizes))[::-1]))
-
-
-def _refuse_reshape(type: TensorType, sizes: Sequence[int]) -> None:
-    fail(f"an array of shape {type.shape} has {type.size} elements and cannot be reshaped to {tuple(sizes)}")
-
-
-def resize(a: ArrayLike, new_shape: object) -> Tracer:
-    """As np.resize: the elements over and over, as many as there is room for."""
-    b, sizes = here(), static_shape(new_shape, "np.resize")
-    line, wanted = ravel(a).value, math.prod(sizes)
-    size = line.type.size
-    if not wanted or not size:
-        return wrap(b.zeros(TensorType(line.type.dtype, sizes)))
-    rows = -(-wanted // size)
-    whole = b.reshape(b.broadcast_in_dim(line, (rows, size), (1,)), (rows * size,))
-    return wrap(b.reshape(slice_along(whole, 0, 0, wanted), sizes))
-
-
-def ravel(a: ArrayLike, order: str = "C") -> Tracer:
-    """As np.ravel."""
-    return reshape(a, (math.prod(shape_of(a)),), "C" if order == "K" else order)
 
 
 def transpose(a: ArrayLike, axes: object = None) -> Tracer:
     """As np.transpose."""
-    x = value_of(a)
-    rank = x.type.rank
+    rank = len(shape_of(a))
     order = tuple(range(rank))[::-1] if axes is None else normalize_axes(axes, rank, "np.transpose")
     if len(order) != rank:
         fail(f"np.transpose by {len(order)} axes of an array of {rank} dimensions")
-    return view_of(a, here().transpose(x, order))
+    return _permuted(a, order)
+
+
+def _permuted(a: ArrayLike, order: Sequence[int]) -> Tracer:
+    return view_of(a, here().transpose(value_of(a), order), Permuted(tuple(order)))
 
 
 def matrix_transpose(x: ArrayLike, /) -> Tracer:
@@ -98,11 +66,10 @@ def matrix_transpose(x: ArrayLike, /) -> Tracer:
 
 def swapaxes(a: ArrayLike, axis1: object, axis2: object) -> Tracer:
     """As np.swapaxes."""
-    x = value_of(a)
-    order = list(range(x.type.rank))
-    first, second = (normalize_axis(axis, x.type.rank, "np.swapaxes") for axis in (axis1, axis2))
+    order = list(range(len(shape_of(a))))
+    first, second = (normalize_axis(axis, len(order), "np.swapaxes") for axis in (axis1, axis2))
     order[first], order[second] = order[second], order[first]
-    return view_of(a, here().transpose(x, order))
+    return _permuted(a, order)
 
 
 def moveaxis(a: ArrayLike, source: object, destination: object) -> Tracer:
@@ -115,7 +82,7 @@ def moveaxis(a: ArrayLike, source: object, destination: object) -> Tracer:
     order = [axis for axis in range(x.type.rank) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
-    return view_of(a, here().transpose(x, order))
+    return _permuted(a, order)
 
 
 def rollaxis(a: ArrayLike, axis: object, start: object = 0) -> Tracer:
@@ -133,19 +100,19 @@ def expand_dims(a: ArrayLike, axis: object) -> Tracer:
     added = len(axis) if isinstance(axis, (tuple, list)) else 1
     places = normalize_axes(axis, x.type.rank + added, "np.expand_dims")
     sizes = iter(x.type.shape)
-    return wrap(here().reshape(x, [1 if d in places else next(sizes) for d in range(x.type.rank + added)]))
+    return reshape(a, tuple([1 if d in places else next(sizes) for d in range(x.type.rank + added)]))
 
 
 def squeeze(a: ArrayLike, axis: object = None) -> Tracer:
     """As np.squeeze."""
     x = value_of(a)
     if axis is None:
-        return view_of(a, here().reshape(x, [size for size in x.type.shape if size != 1]))
+        return reshape(a, tuple([size for size in x.type.shape if size != 1]))
     dropped = normalize_axes(axis, x.type.rank, "np.squeeze")
     for d in dropped:
         if x.type.shape[d] != 1:
             fail(f"np.squeeze of axis {d}, which has size {x.type.shape[d]}: only axes of size 1 can go")
-    return view_of(a, here().reshape(x, [size for d, size in enumerate(x.type.shape) if d not in dropped]))
+    return reshape(a, tuple([size for d, size in enumerate(x.type.shape) if d not in dropped]))
 
 
 def broadcast_to(array: ArrayLike, shape: object, subok: bool = False) -> Tracer:
@@ -153,20 +120,23 @@ def broadcast_to(array: ArrayLike, shape: object, subok: bool = False) -> Tracer
     x, target = value_of(array), static_shape(shape, "np.broadcast_to")
     if broadcast_shape("np.broadcast_to", (x.type.shape, target)) != target:
         fail(f"an array of shape {x.type.shape} does not broadcast to {target}")
-    return wrap(broadcast_value(here(), x, target))
+    step = ReadOnly("np.broadcast_to", lambda whole: broadcast_value(here(), whole, target))
+    return view_of(array, step.read(x), step)
 
 
 def broadcast_arrays(*args: ArrayLike, subok: bool = False) -> tuple[Tracer, ...]:
     """As np.broadcast_arrays."""
     shape = broadcast_shape("np.broadcast_arrays", [shape_of(a) for a in args])
+    if all(shape_of(a) == shape for a in args):
+        return tuple([itself(a, value_of(a)) for a in args])
     return tuple([broadcast_to(a, shape) for a in args])
 
 
 def _at_least(rank: int, place: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[..., object]:
     def apply(*arys: ArrayLike) -> object:
         results = [
-            wrap(here().reshape(x, place(x.type.shape) if x.type.rank < rank else x.type.shape))
-            for x in [value_of(a) for a in arys]
+            reshape(a, place(x.type.shape)) if x.type.rank < rank else itself(a, x)
+            for a, x in [(a, value_of(a)) for a in arys]
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -185,7 +155,8 @@ atleast_3d = _at_least(3, _three)
 def flip(m: ArrayLike, axis: object = None) -> Tracer:
     """As np.flip."""
     x = value_of(m)
-    return wrap(here().reverse(x, normalize_axes(axis, x.type.rank, "np.flip")))
+    step = Reversed(normalize_axes(axis, x.type.rank, "np.flip"))
+    return view_of(m, step.read(x), step)
 
 
 def fliplr(m: ArrayLike) -> Tracer:
@@ -208,7 +179,7 @@ def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tracer:
             return flip(m, (first, second))
         case 3:
             return flip(swapaxes(m, first, second), second)
-    return wrap(value_of(m))
+    return itself(m, value_of(m))
 
 
 def roll(a: ArrayLike, shift: object, axis: object = None) -> Tracer:
@@ -239,7 +210,9 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T
     if x.type.rank < 2:
         fail(f"np.diagonal takes 2 dimensions or more, got shape {x.type.shape}")
     first, second = normalize_axes((axis1, axis2), x.type.rank, "np.diagonal")
-    return wrap(diagonal_value(x, first, second, static_int(offset, "offset of np.diagonal")))
+    places = static_int(offset, "offset of np.diagonal")
+    step = ReadOnly("np.diagonal", lambda whole: diagonal_value(whole, first, second, places))
+    return view_of(a, step.read(x), step)
 
 
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Tracer:
@@ -294,24 +267,43 @@ triu = _triangle("GE")
 
 def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Tracer:
     """As np.copy: arrays in a graph are values, so it is another tracer of the same one."""
-    return wrap(value_of(a))
+    return array_of(value_of(a), is_dense=order == "C" or len([size for size in shape_of(a) if size != 1]) <= 1)
 
 
-def astype(x: ArrayLike, dtype: object, /, *, copy: bool = True, device: object = None) -> Tracer:
-    """As np.astype: bool is whether an element is not zero; floats are cut towards zero."""
+def astype(
+    x: ArrayLike,
+    dtype: object,
+    /,
+    order: str = "K",
+    casting: str = "unsafe",
+    subok: bool = True,
+    copy: bool = True,
+    *,
+    device: object = None,
+) -> Tracer:
+    """As np.astype and x.astype: bool is whether an element is not zero; floats are cut towards zero."""
     value, b, target = value_of(x), here(), as_ir_dtype(dtype)
-    return wrap(converted(b, value, target))
+    if not np.can_cast(dtype_of(x), target.numpy, casting):  # type: ignore[arg-type]  # NumPy checks the word
+        fail(f"astype does not cast {value.type} to {target.numpy} with casting={casting!r}; leave casting out")
+    found = converted(b, value, target)
+    return itself(x, found) if found is value and not copy else array_or_scalar_of(x, found)
 
 
 def sliding_window_view(
     x: ArrayLike, window_shape: object, axis: object = None, *, subok: bool = False, writeable: bool = False
 ) -> Tracer:
     """As np.lib.stride_tricks.sliding_window_view: the windows' dimensions come last."""
-    value, b = value_of(x), here()
+    value = value_of(x)
     sizes = static_shape(window_shape, "np.lib.stride_tricks.sliding_window_view")
     axes = normalize_axes(axis, value.type.rank, "np.lib.stride_tricks.sliding_window_view")
     if len(sizes) != len(axes):
         fail(f"sliding_window_view has {len(sizes)} window sizes for {len(axes)} axes")
+    step = ReadOnly("sliding_window_view", lambda whole: _windows(whole, sizes, axes))
+    return view_of(x, step.read(value), step)
+
+
+def _windows(value: Value, sizes: Sequence[int], axes: Sequence[int]) -> Value:
+    b = here()
     for size, along in zip(sizes, axes, strict=True):
         count = value.type.shape[along] - size + 1
         if count < 1:
@@ -319,7 +311,7 @@ def sliding_window_view(
         shifted = [slice_along(value, along, start, start + count) for start in range(size)]
         columns = [b.reshape(part, (*part.type.shape, 1)) for part in shifted]
         value = b.concatenate(columns, value.type.rank)
-    return wrap(value)
+    return value
 
 
 FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {

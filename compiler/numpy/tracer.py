@@ -5,15 +5,17 @@ Each entry notes the user's line on the builder and hands over to the module tha
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import NoReturn
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
 import numpy as np
 
-from rematc.compiler.numpy import float_bits, indexing, joining, selection, shaping
+from rematc.compiler.numpy import float_bits, indexing, joining, reshaping, selection, shaping, updates
 from rematc.compiler.numpy.dispatch import call_function
+from rematc.compiler.numpy.flat import Flat
 from rematc.compiler.numpy.namespace import MODULE
 from rematc.compiler.numpy.operands import dispatching, enter
 from rematc.compiler.numpy.operators import (
@@ -51,6 +53,12 @@ def _asking_function() -> str | None:
     name = found.f_code.co_qualname.split(".")[0]
     module = found.f_globals["__name__"]
     return f"np.{name}" if hasattr(np, name) and "polynomial" not in module else f"np{module[len('numpy') :]}.{name}"
+
+
+def is_assignment(frame: FrameType) -> bool:
+    """Whether a frame runs x[i] = y itself, and does not call what does."""
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return name.startswith("STORE")
 
 
 class NumpyTracer(Tracer):
@@ -161,13 +169,16 @@ class NumpyTracer(Tracer):
             "rematc.numpy.at_set",
         )
 
-    def __setitem__(self, index: object, value: object) -> NoReturn:
-        refuse(
-            self,
-            "a traced array cannot be assigned to; make a new one: x = rematc.numpy.at_set(x, index, value) for "
-            "x[index] = value, at_add for x[index] += value, with index as in x[index] "
-            "(np.s_[1:, ::2] writes slices)",
-        )
+    def __setitem__(self, index: object, value: object) -> None:
+        enter(self)
+        if updates.is_part(self, value) and not is_assignment(sys._getframe(1)):
+            refuse(
+                self,
+                "rows of a traced array are exchanged by a function that is not NumPy's own (np.random.shuffle), which "
+                "sees each of them change while it reads the other; take them in another order: "
+                "x[rematc.random.permutation(key, len(x))]",
+            )
+        updates.setitem(self, index, value)
 
     def __delitem__(self, index: object) -> NoReturn:
         refuse(self, "elements of an array cannot be deleted; use np.delete(x, index)")
@@ -209,17 +220,28 @@ class NumpyTracer(Tracer):
         enter(self)
         return selection.real(self)
 
+    @real.setter
+    def real(self, value: object) -> None:
+        self.real[...] = value  # type: ignore[index]  # a NumPy tracer
+
     @property
     def imag(self) -> Tracer:
         """The imaginary part."""
         enter(self)
         return selection.imag(self)
 
+    @imag.setter
+    def imag(self, value: object) -> None:
+        self.imag[...] = value  # type: ignore[index]  # a NumPy tracer
+
     @property
-    def flat(self) -> Iterator[Tracer]:
-        """An iterator over the elements."""
-        enter(self)
-        return iter(joining.unstack(shaping.ravel(self)))
+    def flat(self) -> Flat:
+        """The elements in C order."""
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: object) -> None:
+        self.flat[...] = value
 
     @property
     def device(self) -> str:
@@ -247,17 +269,19 @@ class NumpyTracer(Tracer):
     def reshape(self, *shape: object, order: str = "C", copy: object = None) -> Tracer:
         """As np.reshape; the sizes in a tuple or one by one."""
         enter(self)
-        return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+        return reshaping.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
     def transpose(self, *axes: object) -> Tracer:
         """As np.transpose; the axes in a tuple or one by one."""
         enter(self)
         return shaping.transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
-    def astype(self, dtype: object, *_: object, **__: object) -> Tracer:
+    def astype(
+        self, dtype: object, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Tracer:
         """The array in another dtype."""
         enter(self)
-        return shaping.astype(self, dtype)
+        return shaping.astype(self, dtype, order, casting, subok, copy)
 
     sum = _method(np.sum)
     prod = _method(np.prod)
@@ -289,13 +313,15 @@ class NumpyTracer(Tracer):
 
     def flatten(self, order: str = "C") -> Tracer:
         """A copy in one dimension."""
-        copy: Tracer = dispatching.copy(dispatching.ravel(self, order))
-        return copy
+        enter(self)
+        return reshaping.flatten(self, order)
 
     def copy(self, order: str = "C") -> Tracer:
         """An array of its own."""
-        copy: Tracer = dispatching.copy(self)
-        return copy
+        enter(self)
+        if not self.ndim and self.place is None:
+            return shaping.astype(self, self.dtype)
+        return shaping.copy(self, order)
 
     def compress(self, condition: object, axis: object = None, out: object = None) -> Tracer:
         """As np.compress."""
@@ -303,17 +329,26 @@ class NumpyTracer(Tracer):
         return kept
 
     def conj(self) -> Tracer:
-        """The complex conjugate."""
-        return unary(np.conjugate)(self)
+        """The complex conjugate; of real numbers the array itself."""
+        return unary(np.conjugate)(self) if self.value.type.dtype.is_complex else self
 
     conjugate = conj
 
-    fill = refused("x.fill writes into the array, which a traced function cannot; use np.full_like(x, value)")
-    put = refused("x.put writes into the array, which a traced function cannot; use rematc.numpy.at_set")
-    resize = refused("x.resize changes the array, which a traced function cannot; use x.reshape or np.pad")
+    def fill(self, value: object) -> None:
+        """Write one number everywhere."""
+        self[...] = value
+
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> None:
+        """Sort in place."""
+        self[...] = np.sort(self, axis, kind, order, stable=stable)
+
+    def partition(self, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
+        """Write the elements in the order that np.partition gives them."""
+        self[...] = np.partition(self, kth, axis, kind, order)
+
+    put = refused("x.put is not supported on traced arrays; write x[index] = value, or x.flat[index] = value")
+    resize = refused("x.resize changes the array's size, which a traced function cannot; use x.reshape or np.pad")
     nonzero = refused("the shape of x.nonzero() depends on data; use rematc.numpy.nonzero(x, size=n) or np.where")
-    sort = refused("x.sort sorts the array in place, which a traced function cannot; use x = np.sort(x)")
-    partition = refused("x.partition writes into the array, which a traced function cannot; use np.partition(x, kth)")
 
     def view(self, dtype: object = None) -> Tracer:
         """The same bits read as another dtype of as many bits."""

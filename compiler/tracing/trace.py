@@ -7,13 +7,15 @@ all its operands belong to an enclosing one, so that a closure under `checkpoint
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 
 import jax
 import numpy as np
 
 from rematc.compiler.tracing.derivative_order import derivative_order
+from rematc.compiler.tracing.memory import Memory, Place
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Op, Value
@@ -48,36 +50,59 @@ class Tracer:
 
     Attributes:
         owner: the trace that it belongs to (`trace` is a method of NumPy's arrays).
-        value: its value in that trace's graph.
         weak: whether it stands for a Python scalar, whose type yields to the arrays it meets (NEP 50).
+        place: where it lies in memory, if it is a view or has some; None for scalars and for arrays of their own.
     """
 
-    __slots__ = ("owner", "value", "weak")
+    __slots__ = ("_value", "owner", "place", "weak")
     __hash__ = None  # type: ignore[assignment]  # like an array: `==` compares elements
 
     def __init__(self, owner: Trace, value: Value, weak: bool = False) -> None:
         self.owner = owner
-        self.value = value
         self.weak = weak
+        self.place: Place | None = None
+        self._value = value
+
+    @property
+    def value(self) -> Value:
+        """Its value in the trace's graph; of a view, as the array is now that it is a view of."""
+        place = self.place
+        if place is None or place.version == place.memory.version or not self.owner.is_open:
+            return self._value
+        with self.owner.resumed():
+            self._value = place.read()
+        place.version = place.memory.version
+        return self._value
+
+    def assign(self, value: Value) -> None:
+        """Write new elements, of the tracer's type, into the memory where it lies."""
+        if self.place is not None:
+            self.place.write(value)
+        self._value = value
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.value.type.shape
+        return self._value.type.shape
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        return self.value.type.dtype.numpy
+        return self._value.type.dtype.numpy
 
     @property
     def ndim(self) -> int:
-        return len(self.value.type.shape)
+        return len(self._value.type.shape)
 
     @property
     def size(self) -> int:
-        return self.value.type.size
+        return self._value.type.size
+
+    @property
+    def first_value(self) -> Value:
+        """A value of its type that it had, whatever was written since: what errors tell about it."""
+        return self._value
 
     def __repr__(self) -> str:
-        return f"<tracer {self.value.type}{' weak' if self.weak else ''} of '{self.owner.name}'>"
+        return f"<tracer {self._value.type}{' weak' if self.weak else ''} of '{self.owner.name}'>"
 
 
 TracerClass = Callable[["Trace", Value, bool], Tracer]
@@ -136,6 +161,19 @@ class Trace:
         _innermost.reset(self._token)
         self._token = None
 
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Record here at the user's line, whatever trace was opened since."""
+        if _innermost.get() is self:
+            yield
+            return
+        token = _innermost.set(self)
+        self.enter_line()
+        try:
+            yield
+        finally:
+            _innermost.reset(token)
+
     @property
     def captures(self) -> tuple[Tracer, ...]:
         """Tracers of enclosing traces that this one uses, in order of first use."""
@@ -160,7 +198,10 @@ class Trace:
 
     def parameter(self, type: TensorType, weak: bool = False, name: str | None = None) -> Tracer:
         """A new parameter of the graph."""
-        return self._tracer_class(self, self.builder.parameter(type, name), weak)
+        tracer = self._tracer_class(self, self.builder.parameter(type, name), weak)
+        if type.shape:
+            tracer.place = Place(Memory(self, tracer.value))
+        return tracer
 
     def tracer(self, value: Value, weak: bool = False) -> Tracer:
         """The tracer of a value of this trace."""
@@ -222,7 +263,8 @@ class Trace:
         return found
 
     def _capture(self, tracer: Tracer) -> Value:
-        known = self._captures.get(tracer.value)
+        outside = tracer.value
+        known = self._captures.get(outside)
         if known is not None:
             return known[1]
         enclosing = self.parent
@@ -230,8 +272,8 @@ class Trace:
             enclosing = enclosing.parent
         if enclosing is None or not enclosing.is_open:
             raise escaped(tracer)
-        value = Value(tracer.value.type, tracer.value.name)
-        self._captures[tracer.value] = (tracer, value)
+        value = Value(outside.type, outside.name)
+        self._captures[outside] = (tracer, value)
         return value
 
     def _lift_array(self, x: object) -> Value:
@@ -324,7 +366,7 @@ def _no_such_dtype(dtype: np.dtype[np.generic]) -> str:
 
 def escaped(tracer: Tracer) -> CompileError:
     """The error for a tracer that is used after, or outside, the trace that made it."""
-    trace, value = tracer.owner, tracer.value
+    trace, value = tracer.owner, tracer.first_value
     made = next((eqn for eqn in trace.builder.equations if value in eqn.results), None)
     if made is not None:
         origin = f"made by '{made.op.name}'" + (f" at {made.loc.describe()}" if made.loc else "")

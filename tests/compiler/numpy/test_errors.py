@@ -25,8 +25,30 @@ def _if(x: Any) -> Any:
     return x if x[0, 0] > 0 else -x
 
 
-def _assign(x: Any) -> Any:
-    x[0] = 1.0
+def _assign_outside(x: Any) -> Any:
+    y = x * 1
+
+    def step(carry: Any, row: Any) -> Any:
+        y[0] = row
+        return carry, row
+
+    return rematc.scan(step, 0.0, x), y
+
+
+def _write_into_a_diagonal(x: Any) -> Any:
+    np.diagonal(x)[0] = 1.0
+    return x
+
+
+def _reshape_of_any_order(x: Any) -> Any:
+    y = x * 1
+    line = y.reshape(-1)
+    line *= 2
+    return y
+
+
+def _shuffle(x: Any) -> Any:
+    np.random.default_rng(0).shuffle(x)
     return x
 
 
@@ -63,7 +85,13 @@ CASES: list[tuple[Callable[[Any], Any], list[str]]] = [
     (lambda x: x.tolist(), ["list"]),
     (lambda x: np.asarray(x), ["np.asarray", "rematc.numpy.asarray", "np.stack"]),
     (lambda x: np.array([x[0], x[1]]), ["np.stack"]),
-    (_assign, ["cannot be assigned", "rematc.numpy.at_set"]),
+    (_assign_outside, ["from outside the function", "x.copy()"]),
+    (_write_into_a_diagonal, ["np.diagonal", "view that NumPy does not write into", "x.copy()"]),
+    (_reshape_of_any_order, ["not known whether", "np.reshape", "read afterwards", "x.copy()"]),
+    (_shuffle, ["np.random.shuffle", "rematc.random.permutation"]),
+    (lambda x: np.broadcast_to(x, (2, 3, 4)).fill(0), ["np.broadcast_to", "does not write into"]),
+    (lambda x: x.sum().fill(0), ["scalars cannot be assigned"]),
+    (lambda x: x.fill(1j), ["complex", "y.real"]),
     (_fill_concrete, ["assigned into a NumPy array", "np.stack"]),
     (_full, ["np.full", "rematc.numpy.asarray, full"]),
     (lambda x: 1.0 in x, ["np.any(x == item)"]),
@@ -85,19 +113,18 @@ CASES: list[tuple[Callable[[Any], Any], list[str]]] = [
     (lambda x: np.nonzero(x), ["np.nonzero", "depends on data", "rematc.numpy.nonzero(..., size=n"]),
     (lambda x: x.nonzero(), ["depends on data", "rematc.numpy.nonzero(x, size=n"]),
     (lambda x: np.where(x > 0), ["depends on data", "np.where(condition, x, y)"]),
-    (lambda x: np.copyto(np.ones(3), x), ["np.copyto", "at_set"]),
+    (lambda x: np.copyto(np.ones(3), x), ["np.copyto", "not traced"]),
     (lambda x: np.frompyfunc(abs, 1, 1)(x), ["ufunc", "supported()"]),
     (lambda x: np.add.at(np.zeros(3), [0], x[0, 0]), ["np.add.at", "at_add"]),
     (lambda x: np.add.reduceat(x, [0, 1]), ["np.add.reduceat"]),
     (lambda x: np.arctan2.reduce(x), ["np.arctan2.reduce"]),
     (lambda x: np.add(x, 1, out=np.zeros((3, 4))), ["out=", "not traced", "x = np.add(...)"]),
     (_accumulate, ["writes into an array", "x = np.add(...)"]),
-    (_integers_in_place, ["i64[3,4] is updated in place by np.add", "f64[3,4]", "x = np.add(x, y)"]),
-    (lambda x: x.sort(), ["in place", "x = np.sort(x)"]),
-    (lambda x: x.fill(0), ["x.fill", "np.full_like"]),
+    (_integers_in_place, ["np.add gives f64[3,4]", "i64[3,4]", "use the result"]),
+    (lambda x: x.put([0], 1), ["x.put", "x.flat[index]"]),
     (lambda x: np.add(x, 1, where=x > 0), ["where=", "undefined", "out=np.zeros_like(x)", "np.where"]),
     (lambda x: np.add(x, 1, out=np.zeros_like(x), where=x), ["where=", "mask of booleans"]),
-    (lambda x: np.add(x, 1, out=x[0]), ["part or view", "rematc.numpy.at_set"]),
+    (lambda x: np.add(x, 1, out=x[0]), ["f64[3,4]", "does not fit into f64[4]"]),
     (lambda x: np.multiply(x, 1j, out=x), ["c128[3,4]", "f64[3,4]", "does not write"]),
     (lambda x: np.add(x, np.ones((2, 3, 4)), out=x), ["f64[2,3,4]", "does not fit"]),
     (lambda x: rematc.checkpoint(lambda y: np.add(y, 1, out=x))(x), ["outside the function"]),

@@ -60,6 +60,12 @@ def _refused(module: str, names: str, reason: str, through: Callable[..., Any] =
     }
 
 
+def _copied(x: Any) -> Any:
+    target = np.zeros_like(x)
+    np.copyto(target, x, where=B)
+    return target
+
+
 #: Ufuncs of one operand take A, of two A and P; these take others.
 UFUNC_ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(["arccos", "arcsin", "arctanh"], (U,)),
@@ -192,6 +198,7 @@ SUPPORTED: dict[str, Call] = {
     # creation
     **_each("np", "zeros_like ones_like", A),
     "np.empty_like": _call(lambda x: np.empty_like(x) * 0, A),
+    "np.copyto": _call(_copied, A),
     "np.full_like": _call(lambda x: np.full_like(x, 2.5), A),
     "np.linspace": _call(lambda x, y: np.linspace(x, y, 5), A, P),
     "np.logspace": _call(lambda x, y: np.logspace(x, y, 5, base=2.0), A, P),
@@ -217,7 +224,6 @@ REFUSED: dict[str, Refusal] = {
     **_refused("np", "union1d intersect1d setdiff1d setxor1d", "size: rematc.numpy.{name}(", lambda f, x: f(x, x)),
     "np.trim_zeros": (np.trim_zeros, "depends on data"),
     "np.roots": (lambda x: np.roots(x[0]), "how many roots"),
-    "np.copyto": (lambda x: np.copyto(x, 1.0), "at_set"),
     "np.put": (lambda x: np.put(x, [0], 1.0), "at_set"),
     "np.putmask": (lambda x: np.putmask(x, B, 1.0), "at_set"),
     "np.place": (lambda x: np.place(x, B, [1.0]), "at_set"),
