@@ -69,14 +69,16 @@ class Gradient:
     primals: int
 
 
-def gradient(graph: Graph, policy: Policy | None = None, with_values: bool = False) -> Gradient | None:
+def gradient(
+    graph: Graph, policy: Policy | None = None, with_values: bool = False, varies: Sequence[bool] | None = None
+) -> Gradient | None:
     """The gradient, under a policy on the whole graph where there is one; None where a rule does not exist.
 
-    `with_values` puts the function's own results first.
+    `with_values` puts the function's own results first; `varies` says with respect to which parameters, if not all.
     """
     primal = graph if policy is None else under_policy(graph, policy)
     try:
-        pulled = vjp(primal, wrt(graph))
+        pulled = vjp(primal, wrt(graph) if varies is None else varies)
     except CompileError as error:
         if not is_without_derivative(error):
             raise

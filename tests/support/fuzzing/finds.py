@@ -17,12 +17,15 @@ from rematc.compiler.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
 from tests.support.fuzzing.judges import JUDGES, verdicts
-from tests.support.fuzzing.laws import LAWS, Case
+from tests.support.fuzzing.laws import LAWS as FIRST
+from tests.support.fuzzing.laws import Case
 from tests.support.fuzzing.reduction import reduced
+from tests.support.fuzzing.second_order import SECOND
 from tests.support.random_graphs import seeded_program
 
 #: How many programs XLA and JAX compile together.
 BATCH = 50
+LAWS = {**FIRST, **SECOND}
 ALL = (*LAWS, *JUDGES)
 
 

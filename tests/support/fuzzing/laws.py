@@ -14,6 +14,7 @@ from rematc.compiler.text import parse
 from rematc.ir.core import Array, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import Numeric
+from rematc.ir.policy import Policy
 from rematc.ir.printer import print_graph
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
@@ -84,7 +85,7 @@ def passes_keep_the_meaning(case: Case) -> None:
 
 def passes_keep_gradients(case: Case) -> None:
     """Likewise of the program's gradient."""
-    pulled = gradient(case.graph, _policy(case.seed), with_values=True)
+    pulled = gradient(case.graph, policy_of(case.seed), with_values=True)
     if pulled is not None:
         cts = cotangents(case.graph, pulled.of, case.seed)
         _keeps_meaning(pulled.graph, [*case.arguments(), *cts], case.seed)
@@ -104,7 +105,8 @@ def _keeps_meaning(graph: Graph, arguments: list[Array], seed: int) -> None:
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
-def _policy(seed: int):  # type: ignore[no-untyped-def]
+def policy_of(seed: int) -> Policy:
+    """A built-in policy, or a user's."""
     return by_seed(seed) if seed % 2 else parse_policy(TERMS[seed // 2 % len(TERMS)])
 
 
@@ -114,8 +116,8 @@ def policies_keep_gradients(case: Case) -> None:
     if expected is None:
         return
     arguments, bits = case.arguments(), []
-    nested = under_policy(under_policy(case.graph, _policy(case.seed + 1)), _policy(case.seed + 2))
-    for graph, policy in ((case.graph, None), (case.graph, _policy(case.seed)), (nested, None)):
+    nested = under_policy(under_policy(case.graph, policy_of(case.seed + 1)), policy_of(case.seed + 2))
+    for graph, policy in ((case.graph, None), (case.graph, policy_of(case.seed)), (nested, None)):
         pulled = gradient(graph, policy)
         assert pulled is not None
         given = iter(run(pulled.graph, [*arguments, *cotangents(case.graph, pulled.of, case.seed)]))
@@ -303,7 +305,7 @@ def linearization_gives_the_jvp(case: Case) -> None:
         return
     try:
         forwards = jvp(graph, wrt(graph))
-        split = linearize(under_policy(graph, _policy(case.seed)), wrt(graph))
+        split = linearize(under_policy(graph, policy_of(case.seed)), wrt(graph))
     except CompileError as error:
         if not is_without_derivative(error):
             raise

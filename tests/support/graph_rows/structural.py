@@ -25,7 +25,16 @@ def _iota(d: Drawing) -> tuple[Value, ...]:
 
 
 def _identity(d: Drawing) -> tuple[Value, ...]:
-    return d.emit(d.one_of((Name("a"), Name('"'), Name("b"), StopGradient())), d.value())
+    return d.emit(d.one_of((Name("a"), Name('"'), Name("b"))), d.value())
+
+
+def _stopped(d: Drawing) -> tuple[Value, ...]:
+    """Among products and sums of what it stops, where second derivatives tell a stopped gradient from none."""
+    x = d.value()
+    (stopped,) = d.emit(StopGradient(), x)
+    if x.type.dtype.is_inexact and d.flip():
+        return (stopped, d.b.multiply(x, stopped))
+    return (stopped,)
 
 
 def _barrier(d: Drawing) -> tuple[Value, ...]:
@@ -35,6 +44,7 @@ def _barrier(d: Drawing) -> tuple[Value, ...]:
 ROWS = (
     Row((Constant,), _constant),
     Row((Iota,), _iota),
-    Row((Name, StopGradient), _identity),
+    Row((Name,), _identity),
+    Row((StopGradient,), _stopped, weight=3),
     Row((OptimizationBarrier,), _barrier),
 )
