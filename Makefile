@@ -24,4 +24,4 @@ bench:
 	for benchmark in $(filter-out benchmarks/fuzz.py,$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
 
 fuzz:
-	nice -n 19 $(BIN)/python benchmarks/fuzz.py --programs 10000
+	nice -n 19 $(BIN)/python benchmarks/fuzz.py --programs 10000 --functions 10000

@@ -1,10 +1,14 @@
 """Random programs over all ops against the laws, XLA and JAX: nightly, thousands of them.
 
     python benchmarks/fuzz.py --programs 10000 --seed 7
+    python benchmarks/fuzz.py --functions 10000 --programs 0
 
-Each program is printed and parsed, goes through every pass and random pipelines, is differentiated once and twice
-under random policies, and is evaluated by the reference interpreter, by XLA and by JAX. A find is made small and
-printed as a test for tests/regressions; exit 1 if there is one.
+Each program is a graph. It is printed and parsed, goes through every pass and random pipelines, is differentiated once
+and twice under random policies, and is evaluated by the reference interpreter, by XLA and by JAX. A find is made small
+and printed as a test for tests/regressions; exit 1 if there is one.
+
+Functions are Python, written in NumPy's and JAX's words, with loops, branches, checkpoints, solves and rules of the
+user's; the second derivative of each is taken by several of our entries and by JAX.
 """
 
 from __future__ import annotations
@@ -19,12 +23,19 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHUNK = 200
+#: How many are judged in one process; functions more, as JAX compiles operations once for a process.
+CHUNK, FUNCTIONS_CHUNK = 200, 1000
+FUNCTIONS = "functions"
+ALL_LAWS = (
+    "text,passes,gradient-passes,policies,linearize,adjoint,difference,second,vmap,second-policies,second-stops,xla,jax"
+)
 
 
 def run(start: int, count: int, laws: str) -> tuple[list[dict[str, str]], int]:
     """The finds among some programs, and how the process ended."""
-    command = [sys.executable, "-m", "tests.support.fuzzing.finds", str(start), str(count), "--laws", laws]
+    module = "tests.support.fuzzing.functions.judging" if laws == FUNCTIONS else "tests.support.fuzzing.finds"
+    of_graphs = [] if laws == FUNCTIONS else ["--laws", laws]
+    command = [sys.executable, "-m", module, str(start), str(count), *of_graphs]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if ran.returncode > 0:
         sys.exit(f"the fuzzer itself failed:\n{ran.stderr}")
@@ -43,35 +54,48 @@ def all_finds(start: int, count: int, laws: str) -> list[dict[str, str]]:
 
 
 def show(find: dict[str, str]) -> None:
-    """Print a find as a regression test."""
-    error = "\n".join(f"// {line}" for line in find["error"].splitlines()[:6])
-    print(f"\n// law: {find['law']}\n// seed: {find['seed']}\n{error}\n{find['text']}", flush=True)
+    """Print a find as a regression test: a graph's text, or Python."""
+    mark = "#" if is_function(find) else "//"
+    said = [f"law: {find['law']}", f"seed: {find['seed']}", *find["error"].splitlines()[:6]]
+    print("\n" + "\n".join(f"{mark} {line}" for line in said) + f"\n{find['text']}", flush=True)
+
+
+def is_function(find: dict[str, str]) -> bool:
+    return find["text"].startswith("def ")
 
 
 def kind(find: dict[str, str]) -> str:
     """Finds of one kind have the same law and the same ops."""
-    ops = sorted(set(re.findall(r"= ([a-z_0-9]+)", find["text"])))
+    words = r"\bL\.([a-z_.]+)" if is_function(find) else r"= ([a-z_0-9]+)"
+    ops = sorted(set(re.findall(words, find["text"])))
     return f"{find['law']}: {', '.join(ops) or find['error']}"
 
 
-def main() -> int:
-    """Judge the programs chunk by chunk."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--programs", type=int, default=10_000, help="how many")
-    parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400, help="another for each day by default")
-    parser.add_argument(
-        "--laws", default="text,passes,gradient-passes,policies,linearize,adjoint,difference,second,vmap,xla,jax"
-    )
-    options = parser.parse_args()
-    first, kinds = options.seed * 1_000_000, Counter[str]()
+def judge(what: str, first: int, count: int, chunk: int, kinds: Counter[str]) -> None:
+    """Judge chunk by chunk, and show the first find of each kind."""
     start = time.perf_counter()
-    for done in range(0, options.programs, CHUNK):
-        for find in all_finds(first + done, min(CHUNK, options.programs - done), options.laws):
+    for done in range(0, count, chunk):
+        for find in all_finds(first + done, min(chunk, count - done), what):
             kinds[kind(find)] += 1
             if kinds[kind(find)] == 1:
                 show(find)
         seconds = time.perf_counter() - start
-        print(f"{done + CHUNK} programs in {seconds:.0f} s, {sum(kinds.values())} finds", file=sys.stderr, flush=True)
+        name = FUNCTIONS if what == FUNCTIONS else "programs"
+        judged = min(done + chunk, count)
+        print(f"{judged} {name} in {seconds:.0f} s, {sum(kinds.values())} finds", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Judge graphs, then functions."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--programs", type=int, default=10_000, help="how many graphs")
+    parser.add_argument("--functions", type=int, default=0, help="how many functions")
+    parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400, help="another for each day by default")
+    parser.add_argument("--laws", default=ALL_LAWS)
+    options = parser.parse_args()
+    first, kinds = options.seed * 1_000_000, Counter[str]()
+    judge(options.laws, first, options.programs, CHUNK, kinds)
+    judge(FUNCTIONS, first, options.functions, FUNCTIONS_CHUNK, kinds)
     for name, count in kinds.most_common():
         print(f"{count} times {name}")
     return 1 if kinds else 0

@@ -1,15 +1,24 @@
-"""A few hundred random programs against every law and judge; benchmarks/fuzz.py judges thousands."""
+"""A few hundred random programs against every law and judge; benchmarks/fuzz.py judges thousands.
+
+So do a few random functions, through our entries to second derivatives, beside JAX.
+"""
 
 from __future__ import annotations
 
+import jax
 import pytest
 
 from rematc.ir.core import Graph
 from tests.support.fuzzing.finds import ALL, finds, header
+from tests.support.fuzzing.functions import judging
+from tests.support.fuzzing.functions.drawing import draw
+from tests.support.fuzzing.functions.entries import ENTRIES, Point, expected
+from tests.support.fuzzing.functions.source import Written
 from tests.support.random_graphs import ROWS, seeded_program
 
 PROGRAMS = 300
 CHUNK = 50
+FUNCTIONS = 12
 
 
 @pytest.mark.parametrize("start", range(0, PROGRAMS, CHUNK))
@@ -30,3 +39,36 @@ def test_the_programs_have_nearly_every_op() -> None:
     ops = {op.name for row in ROWS for op in row.ops}
     assert len(ops - drawn) <= len(ops) / 20, sorted(ops - drawn)
     assert {"scan", "while", "case", "checkpoint", "call"} <= drawn
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:the policy")  # speaks of a name that no value has
+def test_functions_have_the_second_derivatives_that_jax_gives_them() -> None:
+    with jax.enable_x64(True):
+        found = [find.written() for find in judging.finds(range(FUNCTIONS), without="linalg|solve")]
+    assert not found, "to be left in tests/regressions:\n\n" + "\n".join(found)
+
+
+def test_the_functions_have_every_word() -> None:
+    texts = "".join(draw(seed).text() for seed in range(1000))
+    words = (
+        *("stop", "scan", "fori", "until", "repeat", "cond", "switch", "map", "vmap", "jit", "checkpoint", "slope"),
+        *("with_jvp", "with_vjp", "linear_solve", "cho_solve", "root", "dropout", "noise", "weak", "add_at", "set_at"),
+        *("np.linalg.inv", "np.linalg.cholesky", "np.linalg.solve", "name", "np.argsort"),
+    )
+    assert [word for word in words if f"L.{word}(" not in texts] == []
+    assert all(text in texts for text in ("bfloat16", "float16", "1j", "'zeros'", "'nondiff'", "reverse=True"))
+
+
+@pytest.mark.parametrize("text", ["L.np.sin(x) * L.stop(x)", "x"])
+def test_a_function_is_judged(text: str) -> None:
+    """What loses stopped gradients is found."""
+    kind, entry = "jvp of jvp", next(one for one in ENTRIES if one.name == "numpy")
+    wrong = Written(f"def f(x, w, i):\n    return L.np.sum({text.replace('L.stop(x)', 'x')} * x)\n")
+    right = Written(f"def f(x, w, i):\n    return L.np.sum({text} * x)\n")
+    with jax.enable_x64(True):
+        wanted = expected(right, kind, Point.of(0))
+        error = judging.broken(wrong, entry, kind, 0, wanted)
+    assert isinstance(error, judging.WrongDerivativeError) is ("stop" in text)

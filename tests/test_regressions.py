@@ -4,6 +4,8 @@
 // seed: 479                      of the arguments
 // What was wrong.
 graph @main(...) ...
+
+Functions stand there in Python (tests/support/fuzzing/functions/judging.py).
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.fuzzing.finds import broken, read
+from tests.support.fuzzing.functions.judging import judge_text
 
-PROGRAMS = sorted((Path(__file__).parent / "regressions").glob("*.ir"))
+FOLDER = Path(__file__).parent / "regressions"
+PROGRAMS = sorted(FOLDER.glob("*.ir"))
+FUNCTIONS = sorted(FOLDER.glob("*.py"))
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
@@ -23,3 +28,9 @@ def test_the_program_obeys_the_law_now(path: Path) -> None:
     error = broken(case, law)
     if error is not None:
         raise error
+
+
+@pytest.mark.filterwarnings("ignore:the policy")  # speaks of a name that no value has
+@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.stem)
+def test_the_function_has_its_second_derivative_now(path: Path) -> None:
+    judge_text(path.read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""Random functions in NumPy's and JAX's words: every frontend and every way to derivatives of theirs, beside JAX."""
