@@ -82,7 +82,8 @@ def quoted(text: str) -> str:
     if text.isascii() and text.isprintable():
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     else:
-        plain = (chr(byte) if 32 <= byte < 127 and byte not in b'\\"' else f"\\{byte:02X}" for byte in text.encode())
+        data = text.encode(errors="backslashreplace")  # a file's name may have bytes that are no characters
+        plain = (chr(byte) if 32 <= byte < 127 and byte not in b'\\"' else f"\\{byte:02X}" for byte in data)
         escaped = "".join(plain)
     return f'"{escaped}"'
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import shlex
 import subprocess
@@ -9,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Command
+from tests.support.command import SMALL_MODEL, Command, WriteModel
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```console\n\$ (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
-BLOCKS = BLOCK.findall((ROOT / "docs" / "command.md").read_text())
+TEXT = (ROOT / "docs" / "command.md").read_text()
+BLOCKS = BLOCK.findall(TEXT)
 
 
 def lasting(text: str) -> list[str]:
@@ -30,6 +33,30 @@ def lasting(text: str) -> list[str]:
             continue  # progress, which shows only where a step takes over a second
         lines.append(" ".join(steady.replace("median of 30", "median of N").split()))
     return lines
+
+
+#: Objects whose keys are names: of operations, of arguments, of functions.
+BY_NAME = ("recomputed", "gradient_norms", "uncounted_calls")
+
+
+def keys_of(value: object) -> set[str]:
+    """The keys of a JSON document, at any depth."""
+    match value:
+        case dict():
+            below = [keys_of(item) for key, item in value.items() if key not in BY_NAME or not isinstance(item, dict)]
+            return {*value, *itertools.chain.from_iterable(below)}
+        case list():
+            return set(itertools.chain.from_iterable(map(keys_of, value)))
+    return set()
+
+
+def test_every_key_of_the_json_is_documented(command: Command, write_model: WriteModel) -> None:
+    model = write_model(SMALL_MODEL)
+    report = json.loads(command(model, "--policy", "nothing", "--json", "--run").stdout)
+    compared = json.loads(command(model, "--compare", "none,nothing", "--json").stdout)
+    assert report["check"]["saving"] is not None
+    told = set(re.findall(r"`(\w+)`", TEXT.partition("## For programs")[2].partition("## Errors")[0]))
+    assert keys_of(report) | keys_of(compared) <= told
 
 
 def test_there_are_examples() -> None:

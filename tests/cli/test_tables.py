@@ -62,7 +62,7 @@ def test_eighty_columns_have_a_table_of_short_policies() -> None:
         "                   temporary                                    run",
         "policy      saved     memory          predicted       FLOPs    time  check",
         "───────────────────────────────────────────────────────────────────────────────",
-        "none    192.0 KiB  768.0 KiB  744.0 KiB (0.97x)  25.2 MFLOP  412 us  nothing",
+        "none    192.0 KiB  768.0 KiB  744.0 KiB (0.97x)  25.2 MFLOP  412 us  no product",
         "                                                                     recomputed",
         "memory and FLOPs as XLA on cpu reports them; run time: median of 30, in turns",
     ]

@@ -26,6 +26,7 @@ NAMES = (
     "\n    %0 = stablehlo.custom_call @cusolver_potrf(%x)",
     "loc(#loc1)",
     "é\\\"'%@{}()[]\t",
+    "\udcff",
 )
 
 
