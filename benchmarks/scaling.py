@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import rematc
-from rematc.compiler.execution.programs import collection_paused
 from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph

@@ -12,7 +12,7 @@ import jax
 import jax.tree_util
 
 from rematc.compiler.execution.calls import TracedFunction, trace_call
-from rematc.compiler.execution.programs import collection_paused, make_program, run_passes, runs_depth_first
+from rematc.compiler.execution.programs import make_program, run_passes, runs_depth_first
 from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.derivative import DerivativeReport, report_derivatives
 from rematc.compiler.reports.fallbacks import foreign_primitives
@@ -23,6 +23,7 @@ from rematc.compiler.reports.saving import SAVES, Saving
 from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rematc.ir.collecting import users_code
 from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
@@ -33,7 +34,8 @@ class HostFunction:
     def __call__(self, *arrays: Array) -> Any:
         """Raises CallbackError where the function raises."""
         try:
-            return self.function(*arrays)
+            with users_code():
+                return self.function(*arrays)
         except Exception as error:
             raise CallbackError(f"{self.name} raised {type(error).__name__}: {error}", self.loc) from error
 
@@ -56,7 +58,8 @@ class FrontendFunction:
     function: Callable[..., Sequence[Any]]
 
     def __call__(self, *operands: Any) -> Sequence[Any]:
-        return self.function(*operands)
+        with users_code():
+            return self.function(*operands)
 
 
 #: What marks a field of an op that its text leaves out.

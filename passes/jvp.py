@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Derivatives, Equation, Graph, Primals, Tangents, Value
 from rematc.ir.ops.regions import Region
 from rematc.passes.inline import inline_for_differentiation
@@ -35,6 +36,7 @@ class Jvp:
     has_tangent: tuple[bool, ...]
 
 
+@collection_paused()
 def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     """Differentiate `graph` forwards with respect to the parameters for which `has_tangent` is set.
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
@@ -71,6 +72,7 @@ def under_policy(graph: Graph, policy: Policy, prevent_cse: bool | tuple[bool, .
     return b.build(*b.emit(Checkpoint(graph, policy, prevent_cse), *params))
 
 
+@collection_paused()
 def linearize(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = None) -> Linearized:
     """Linearize `graph` with respect to the parameters for which `wrt` is set (inexact ones).
 
@@ -108,6 +110,7 @@ def _without_known_tangents(forward: Graph, results: int, residuals: int) -> Gra
     return Graph(forward.name, forward.params, forward.equations, kept)
 
 
+@collection_paused()
 def vjp(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = None) -> Vjp:
     """The forward and backward graphs of `graph` with respect to the parameters for which `wrt` is set.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from rematc.ir.collecting import collection_paused, users_code
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError, InternalError, VerifierError
 from rematc.ir.literals import FLOAT, INTEGER, quoted, unquoted
@@ -92,6 +93,7 @@ class PassManager:
     verify: bool = True
     after_each: Callable[[str, Graph], None] | None = None
 
+    @collection_paused()
     def run(self, graph: Graph) -> PipelineResult:
         """Run the pipeline.
 
@@ -117,7 +119,8 @@ class PassManager:
             records.append(PassRecord(text, seconds, before, after))
             before = after
             if self.after_each is not None:
-                self.after_each(text, graph)
+                with users_code():
+                    self.after_each(text, graph)
         return PipelineResult(graph, tuple(records))
 
 

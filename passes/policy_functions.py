@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rematc.ir.collecting import users_code
 from rematc.ir.core import Op, Types
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save, is_private
@@ -44,7 +45,8 @@ class UserPolicy(BuiltinPolicy):
         return answer
 
     def _ask(self, op: Op, operands: Types, name: str | None) -> tuple[Decision, ...]:
-        answer = self.function(op, tuple(operands), name)
+        with users_code():
+            answer = self.function(op, tuple(operands), name)
         answers = answer if isinstance(answer, tuple) else (answer,)
         return tuple(self._decision(one) for one in answers)
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph, Op, Primals, Value
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.collective import Collective
@@ -38,6 +39,7 @@ class Vmapped:
     is_batched: tuple[bool, ...]
 
 
+@collection_paused()
 def vmap(graph: Graph, is_batched: Sequence[bool], size: int, axis: str | None = None) -> Vmapped:
     """Apply `graph` to each element of a batch.
 

@@ -12,6 +12,7 @@ from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
 from rematc.compiler.tracing.trace import Trace, Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.collecting import collection_paused, users_code
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import Equations
@@ -92,7 +93,8 @@ def trace_function(
 
 def _called(function: Callable[..., object], arguments: Sequence[object]) -> object:
     try:
-        return function(*arguments)
+        with users_code():
+            return function(*arguments)
     except (TypeError, ValueError) as error:
         # NumPy wraps what a tracer raises when it is asked for its elements.
         if isinstance(error.__cause__, CompileError):
@@ -127,6 +129,7 @@ def _lift_output(trace: Trace, path: tuple[object, ...], leaf: object) -> tuple[
     )
 
 
+@collection_paused()
 def apply_graph(graph: Graph, operands: Sequence[object], weak_out: Sequence[bool]) -> list[Tracer]:
     """Copy the equations of `graph` into the innermost open trace; the tracers of its results.
 

@@ -11,10 +11,11 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.execution.calls import emit_op, trace_call
-from rematc.compiler.execution.programs import collection_paused, program_of
+from rematc.compiler.execution.programs import program_of
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Call
 from rematc.lowering.dispatch import Dispatcher, Staged
@@ -90,7 +91,9 @@ class Eager:
         key = (*positions, *names)
         found = self._jits.get(key)
         if found is None:
-            found = self._jits[key] = compiled(self._function, Statics(frozenset(positions), frozenset(names)))
+            found = self._jits.setdefault(
+                key, compiled(self._function, Statics(frozenset(positions), frozenset(names)))
+            )
         return found(*args, **kwargs)
 
 

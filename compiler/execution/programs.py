@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Array, Graph
 from rematc.ir.ops.placement import has_placements
 from rematc.lowering import jax_adapter
@@ -24,23 +23,6 @@ DEFAULT_PIPELINE = "barriers,simplify,cse,dce,narrow"
 def default_pipeline(strategy: str) -> str:
     """The default passes with another strategy of `barriers`."""
     return DEFAULT_PIPELINE.replace("barriers", f"barriers{{strategy={strategy}}}", 1)
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Keep Python's cycle collector from running meanwhile.
-
-    Equations and values form no cycles: reference counts free them. The collector would go through all of them again
-    and again while a deep graph grows, which takes a third of the time and makes it more than linear in depth.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +47,7 @@ def run_passes(
     return PassedGraph(result.graph, result.records)
 
 
+@collection_paused()
 def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | None = None) -> Program:
     """The program of a graph whose last parameters are `constants`, for a platform: by default where JAX runs.
 
@@ -95,6 +78,7 @@ def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Progr
     )
 
 
+@collection_paused()
 def program_of(graph: Graph, constants: tuple[Array, ...]) -> Program:
     """The program of a graph, through the default passes, as it is to be compiled."""
     passed = run_passes(graph).graph

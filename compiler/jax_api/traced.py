@@ -16,6 +16,7 @@ from rematc.compiler.jax_api.concretizing import naming_arguments
 from rematc.compiler.jax_export.evaluating import lax, varied, varying_axes
 from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import of_order
+from rematc.ir.collecting import users_code
 from rematc.lowering import jax_adapter
 
 _ARRAYS = inspect.Signature([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
@@ -112,7 +113,7 @@ def trace_jax(
     vars(flat).update(__wrapped__=function, __signature__=_ARRAYS)
     axes = varying_axes(arguments.arrays)
     given = [_struct(array) for array in arguments.arrays] if axes else arguments.arrays
-    with naming_arguments(arguments.names, function):
+    with naming_arguments(arguments.names, function), users_code():
         jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)
     closed, captured = jax_adapter.captured_as_inputs(jaxpr)
     count = len(arguments.arrays)

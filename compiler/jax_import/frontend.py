@@ -20,6 +20,7 @@ from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, 
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.collecting import users_code
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
@@ -72,7 +73,7 @@ def from_jax(
         key = (flagged.positions, flagged.names)
         found = jits.get(key)
         if found is None:
-            found = jits[key] = compiled(record, flagged)
+            found = jits.setdefault(key, compiled(record, flagged))
         return cast(R, found(*args, **kwargs))
 
     return imported
@@ -130,7 +131,8 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
 def _jaxpr(flat: Function, structs: Sequence[Any]) -> Any:
     """What JAX traces. What it raises goes through, but for what it says of values that are not its own."""
     try:
-        return jax.make_jaxpr(flat)(*structs)
+        with users_code():
+            return jax.make_jaxpr(flat)(*structs)
     except TypeError as error:
         if not _met_our_tracer(error):
             raise

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rematc.compiler.execution.programs import collection_paused
 from rematc.compiler.jax_import import (
     branches,
     calls,
@@ -30,6 +29,7 @@ from rematc.compiler.jax_import.block import Block, Shared, type_of
 from rematc.compiler.jax_import.policies import asked_around
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 

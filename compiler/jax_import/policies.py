@@ -20,6 +20,7 @@ import jax
 
 from rematc.compiler.jax_export.evaluating import graph_of
 from rematc.compiler.jax_export.exporting import apply_graph
+from rematc.ir.collecting import users_code
 from rematc.ir.core import Op, Types, Value
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.structural import Name
@@ -193,7 +194,8 @@ class AskedPolicy(policies.BuiltinPolicy):
             return (RECOMPUTE,)  # it reads a parameter that only JAX's own equations have
 
     def _ask(self, primitive: Any, avals: Sequence[Any], params: dict[str, Any]) -> Decision:
-        answer = self.function(primitive, *avals, **_without_clashes(self.function, params))
+        with users_code():
+            answer = self.function(primitive, *avals, **_without_clashes(self.function, params))
         decision = decision_of(answer)
         if decision is not None:
             return decision

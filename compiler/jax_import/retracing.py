@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from rematc.ir.collecting import users_code
 from rematc.lowering import jax_adapter
 
 #: What a rule of the user's, or of JAX's, may raise where it is traced.
@@ -29,7 +30,7 @@ FAILURES = (
 
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Any:
     """The closed jaxpr of a function of arrays of these abstract values, in the arithmetic they have."""
-    with in_arithmetic_of(avals):
+    with in_arithmetic_of(avals), users_code():
         return jax.make_jaxpr(function)(*structs(avals))
 
 

@@ -31,6 +31,7 @@ from rematc.compiler.tracing.arguments import (
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.policies import check_whole_names, whole_policy
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import StopGradient
@@ -114,6 +115,7 @@ class ValueAndGrad:
             return self._jitted(*args, **kwargs)  # type: ignore[return-value]  # what _record returns
         return self._record(*args, **kwargs)
 
+    @collection_paused()
     def _record(self, *args: object, **kwargs: object) -> tuple[object, object]:
         """(value or (value, aux), gradients), recorded in the open trace."""
         positions = argument_positions(self.function, self._argnums, len(args))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.loops import Scan
 from rematc.ir.policy import Policy
@@ -25,6 +26,7 @@ from rematc.passes.staging.outline import Outliner
 from rematc.passes.staging.segments import choose_cuts
 
 
+@collection_paused()
 def staged(graph: Graph, policy: Policy) -> Graph:
     """`graph` under a policy as a whole, in segments.
 
