@@ -19,7 +19,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import threading
 import types
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +37,11 @@ from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
 from rematc.lowering.platforms import CompilerOptions, program_options
 from rematc.lowering.program import Program
+from rematc.lowering.remembering import Remembered
 
 _Hidden = dict[str, tuple[Any, ...]]
+#: The routes of so many signatures are remembered; of others they are found again.
+_MOST_ROUTED = 1024
 #: How XLA says that it knows no function of a `custom_call`'s name, typed calls and others.
 _MISSING_FUNCTION = re.compile(
     r"No (?:registered implementation for .*custom call to|FFI handler registered for) (\S+)"
@@ -82,6 +87,10 @@ class _Route:
     outermost: Callable[..., Any]
     inside: Callable[..., Any]
 
+    def entry(self) -> Callable[..., Any]:
+        """The one for a call that is made now."""
+        return self.inside if is_trace_open() else self.outermost
+
 
 class _RerouteError(Exception):
     """Raised while tracing: the program needs another route than the one that is being traced."""
@@ -102,7 +111,8 @@ class _StagingError(Exception):
 class Dispatcher:
     """A compiled function: it runs what `stage` gives for each signature.
 
-    Calling it raises CompileError for arguments that are not arrays, when memory runs out, and as `stage` does.
+    Any number of threads may call it. Calling it raises CompileError for arguments that are not arrays, when memory
+    runs out, and as `stage` does.
     """
 
     def __init__(
@@ -122,7 +132,8 @@ class Dispatcher:
         Args:
             stage: called as the compiled function is, with JAX tracers in place of the arrays (the arrays themselves
                 under `jax.disable_jit()`); their shapes, dtypes and weak types are the signature. Called once for
-                each. Its parameters, as `inspect.signature` tells, are those of the compiled function.
+                each, of the last so many. Its parameters, as `inspect.signature` tells, are those of the compiled
+                function.
             static_argnums: positions of arguments that are part of the signature by value.
             static_argnames: their names.
             donate_argnums: positions of arguments whose memory the results may take over.
@@ -148,11 +159,14 @@ class Dispatcher:
         self._locate = locate
         self._donated = self._arguments.positions(donate_argnums)
         self._options = dict(compiler_options or {})
-        self._staged: dict[Hashable, Staged] = {}
+        self._staged = Remembered[Hashable, Staged]()
+        # Held where a route is chosen; calls read what was chosen without it.
+        self._lock = threading.RLock()
         self._route = self._plain_route()
-        self._routes: dict[Hashable, _Route] = {(frozenset(), _Needs()): self._route}
+        self._routes = Remembered[Hashable, _Route]()
+        self._routes.put((frozenset(), _Needs()), self._route)
         # Filled once signatures turn out to need different routes: to look one up costs a flattening of each call.
-        self._route_of: dict[Hashable, _Route] = {}
+        self._route_of = Remembered[Hashable, _Route](_MOST_ROUTED)
         # The function to call, where that does not depend on the call.
         self._entry = self._route.outermost if self._route.outermost is self._route.inside else None
 
@@ -175,15 +189,14 @@ class Dispatcher:
         except _StagingError as carrier:
             raise carrier.error from None
         except jax.errors.JaxRuntimeError as error:
-            explain_xla(error, self._name, [staged.program for staged in self._staged.values()])
+            self._explain_xla(error)
             raise
         except (TypeError, ValueError):
             self._explain(args, kwargs)
             raise
         finally:
             restore_x64(previous)
-        self._take_route_of(program, args, kwargs)
-        return self(*args, **kwargs)
+        return self._by_route_of(program, args, kwargs)
 
     def _copy(self, x64: bool) -> Dispatcher:
         made = Dispatcher(
@@ -204,9 +217,7 @@ class Dispatcher:
         if self._x64 is not None or jax_adapter.is_tracing_with_x64():
             return None
         found = self._blocks.get(x64)
-        if found is None:
-            found = self._blocks[x64] = self._copy(x64)
-        return found
+        return self._blocks.setdefault(x64, self._copy(x64)) if found is None else found
 
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise CompileError at the user's line if the arguments are why a call failed."""
@@ -217,6 +228,10 @@ class Dispatcher:
             error.loc = error.loc or (self._locate() if self._locate is not None else None)
             raise
 
+    def _explain_xla(self, error: Exception) -> None:
+        """Raise CompileError if the user can act on what XLA says."""
+        explain_xla(error, self._name, [staged.program for staged in self._staged.values()])
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
@@ -225,25 +240,43 @@ class Dispatcher:
     def _select_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         route = self._route
         if self._route_of:
-            route = self._route_of.get(self._arguments.rough_signature(args, kwargs), route)
-        return route.inside if is_trace_open() else route.outermost
+            route = self._route_of.get(self._arguments.rough_signature(args, kwargs)) or route
+        return route.entry()
 
-    def _take_route_of(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Call by the route of `program` from now on: the usual case of one route for all signatures costs nothing.
+    def _by_route_of(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that turned out to need the route of `program`."""
+        entry = self._route_taken(program, args, kwargs).entry()
+        previous = swap_x64(True)
+        try:
+            return entry(*args, **kwargs)
+        except _RerouteError as other:
+            program = other.program
+        except _StagingError as carrier:
+            raise carrier.error from None
+        except jax.errors.JaxRuntimeError as error:
+            self._explain_xla(error)
+            raise
+        finally:
+            restore_x64(previous)
+        return self._by_route_of(program, args, kwargs)
 
-        Where it is not the first such program, remember the route for this signature.
+    def _route_taken(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Route:
+        """The route of `program`, for all calls from now on: the usual case of one for all signatures costs nothing.
+
+        Where another one was chosen before, remember the route for this signature.
         """
-        is_first = len(self._routes) == 1
         key = (frozenset(self._constants.keys(program)), self._needs(program))
-        route = self._routes.get(key)
-        if route is None:
-            route = self._routes[key] = self._route_for(program)
-        if is_first:
-            self._route = route
-            self._entry = route.outermost if route.outermost is route.inside else None
-        else:
-            self._entry = None
-            self._route_of[self._arguments.rough_signature(args, kwargs)] = route
+        with self._lock:
+            is_first = len(self._routes) == 1
+            route = self._routes.find(key, lambda: self._route_for(program))
+            if is_first:
+                self._route = route
+                self._entry = route.outermost if route.outermost is route.inside else None
+            elif self._route_of or route is not self._route:
+                # Another thread may have been first, with the same route.
+                self._entry = None
+                self._route_of.put(self._arguments.rough_signature(args, kwargs), route)
+        return route
 
     def _plain_route(self) -> _Route:
         """For programs without constants that are compiled with the user's options alone."""
@@ -320,21 +353,18 @@ class Dispatcher:
         leaves, tree = jax.tree_util.tree_flatten(dynamic)
         avals = [jax.typeof(leaf) for leaf in leaves]
         signature = (tree, static, tuple([(aval.shape, aval.dtype, aval.weak_type) for aval in avals]))
-        staged = self._staged.get(signature)
-        if staged is None:
-            staged = self._staged[signature] = self._stage(*args, **kwargs)
-        return leaves, staged
+        return leaves, self._staged.find(signature, lambda: self._stage(*args, **kwargs))
 
 
 class _DeviceConstants:
-    """The device's copies of closed-over arrays. Equal arrays share one; programs that take the same share a key."""
+    """The device's copies of closed-over arrays, as long as a route has them.
+
+    Equal arrays share one; programs that take the same share a key.
+    """
 
     def __init__(self) -> None:
-        self._arrays: dict[bytes, jax.Array] = {}
-        self._digests: dict[Program, list[bytes]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._arrays)
+        self._arrays = weakref.WeakValueDictionary[bytes, jax.Array]()
+        self._digests = Remembered[Program, list[bytes]]()
 
     def keys(self, program: Program) -> set[str]:
         """The keys of `hidden(program)`."""
@@ -346,16 +376,14 @@ class _DeviceConstants:
         # This may run while somebody else's function is traced; the copies must be arrays all the same.
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             for digest, array in zip(self._digests_of(program), program.constants, strict=True):
-                if digest not in self._arrays:
-                    self._arrays[digest] = jax.device_put(array)
-                arrays.append(self._arrays[digest])
+                copy = self._arrays.get(digest)
+                if copy is None:
+                    copy = self._arrays[digest] = jax.device_put(array)
+                arrays.append(copy)
         return {key: tuple(arrays) for key in self.keys(program)}
 
     def _digests_of(self, program: Program) -> list[bytes]:
-        found = self._digests.get(program)
-        if found is None:
-            found = self._digests[program] = [_digest(array) for array in program.constants]
-        return found
+        return self._digests.find(program, lambda: [_digest(array) for array in program.constants])
 
 
 def _settled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -382,8 +410,8 @@ def explain_xla(error: Exception, name: str, programs: Iterable[Program] = ()) -
         name: the function's name.
         programs: what may have been compiled, for the place of the error.
     """
-    failure = jax_adapter.take_failure()
-    if failure is not None and "callback" in str(error).lower():
+    failure = jax_adapter.take_failure(str(error))
+    if failure is not None:
         raise failure from failure.__cause__
     first = str(error).partition("\n")[0].rstrip(".")
     if "RESOURCE_EXHAUSTED" in first:

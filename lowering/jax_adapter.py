@@ -11,6 +11,8 @@ import enum
 import functools
 import itertools
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -247,8 +249,33 @@ def _emit_callback(ctx: mlir.LoweringRuleContext, operation: Any, callback: Call
         old.replace_all_uses_with(new)
 
 
-#: What functions of the user's raised. XLA gives back nothing but a text, so the exceptions are kept aside.
-_failures: list[CallbackError] = []
+class _Failures:
+    """What functions of the user's raised last, in which thread: XLA gives back nothing but a text.
+
+    Others than ours may get that text, where a program of ours is a part of theirs: what nobody takes is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._last = deque[tuple[int, CallbackError]](maxlen=16)
+        self._lock = threading.Lock()
+
+    def note(self, error: CallbackError) -> None:
+        with self._lock:
+            self._last.append((threading.get_ident(), error))
+
+    def take(self, text: str) -> CallbackError | None:
+        """The last one that a text of XLA's tells of; of this thread, unless XLA made the call in one of its own."""
+        with self._lock:
+            told = [one for one in self._last if str(one[1]).partition("\n")[0] in text]
+            here = [one for one in told if one[0] == threading.get_ident()]
+            if not told:
+                return None
+            found = (here or told)[-1]
+            self._last.remove(found)
+        return found[1]
+
+
+_failures = _Failures()
 
 
 def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,19 +285,15 @@ def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*[np.asarray(array) for array in arrays])
         except CallbackError as error:
-            _failures.append(error)
+            _failures.note(error)
             raise
 
     return call
 
 
-def take_failure() -> CallbackError | None:
-    """The first exception of a function of the user's since the last time; later ones follow from it."""
-    if not _failures:
-        return None
-    first = _failures[0]
-    _failures.clear()
-    return first
+def take_failure(text: str) -> CallbackError | None:
+    """The exception of a function of the user's that XLA tells of in this text."""
+    return _failures.take(text)
 
 
 def settle(results: Any) -> None:

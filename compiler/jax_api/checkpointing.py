@@ -11,7 +11,8 @@ What is more than a function of arrays (it has effects, uses references of other
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -27,7 +28,6 @@ from rematc.compiler.jax_api.beyond_arrays import (
     why_beyond_arrays,
 )
 from rematc.compiler.jax_api.concretizing import ConcretizedError
-from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.compiler.jax_export.exporting import apply_graph
@@ -42,6 +42,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
 from rematc.lowering import jax_adapter
+from rematc.lowering.remembering import Remembered
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
 from rematc.passes.staging.stage import staged
@@ -91,7 +92,7 @@ def checkpoint(
         raise CompileError(f"checkpoint takes a function, got a {type(fun).__name__}", user_location())
     statics = Statics.of(fun, static_argnums, static_argnames)
     decided = _Decided.of(policy)
-    calls = Remembered["_Region | _RegionOfJax"]()
+    calls = Remembered[Hashable, "_Region | _RegionOfJax"](is_lasting=operator.attrgetter("is_lasting"))
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:

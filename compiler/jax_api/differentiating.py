@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
 import jax
 import jax.tree_util
 
-from rematc.compiler.execution.programs import collection_paused, default_pipeline, run_passes, runs_depth_first
+from rematc.compiler.execution.programs import default_pipeline, run_passes, runs_depth_first
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.pulling import pulled_back
-from rematc.compiler.jax_api.remembering import Remembered
 from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, summed, trace_jax
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import apply_graph
@@ -30,9 +29,11 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.differentiation import check_scalar_result, require_inexact
 from rematc.compiler.transforms.policies import check_whole_names, whole_policy
 from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
+from rematc.lowering.remembering import Remembered
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
 from rematc.passes.staging.stage import staged
@@ -87,7 +88,8 @@ def value_and_grad(
         whole_policy(policy),
     )
     statics = Statics.of(fun, static_argnums, static_argnames)
-    calls, read = Remembered[_Gradient](), NumbersRead()
+    calls = Remembered[Hashable, _Gradient](is_lasting=operator.attrgetter("is_lasting"))
+    read = NumbersRead()
 
     @functools.wraps(fun, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:

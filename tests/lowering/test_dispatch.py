@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import gc
+import sys
+import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +27,7 @@ from rematc.ir.types import F32, TensorType, dtype_of_numpy
 from rematc.lowering import dispatch
 from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.program import Program
+from rematc.lowering.remembering import MOST_SIGNATURES
 from rematc.lowering.runtime import barrier_options
 from tests.support.programs import program
 
@@ -287,6 +293,70 @@ def test_constants_first_met_inside_a_trace_are_arrays() -> None:
     with jax.enable_x64(True):
         np.testing.assert_array_equal(jax.jit(lambda x: f(x) * 2)(np.ones(3)), [4, 4, 4])
     np.testing.assert_array_equal(f(np.ones(3)), [2, 2, 2])
+
+
+def test_threads_that_first_call_a_function_at_once_stage_it_once() -> None:
+    calls: list[Any] = []
+    both = threading.Barrier(2)
+
+    def stage(x: Any) -> Staged:
+        calls.append(x)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)  # for another thread that stages it too
+        return doubled()(x)
+
+    f = Dispatcher(stage)
+
+    def work(precision: str) -> float:
+        with jax.default_matmul_precision(precision):  # which JAX traces for anew
+            return float(f(np.float32(2)))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, ("float32", "tensorfloat32", "bfloat16", "float32"))) == [4.0] * 4
+    assert len(calls) == 1
+
+
+def test_threads_that_choose_routes_at_once_choose_right() -> None:
+    interval = sys.getswitchinterval()
+    for _ in range(2):
+        f = Dispatcher(shifted_by(lambda shape: None if shape == (1,) else np.full(shape, shape[0], np.float32)))
+        start = threading.Barrier(6)
+
+        def work(size: int, f: Any = f, start: Any = start) -> list[float]:
+            start.wait(5)
+            return [float(f(np.ones(size, np.float32))[0]) for _ in range(3)]
+
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(6) as pool:
+                found = list(pool.map(work, (1, 2, 3, 1, 2, 3)))
+        finally:
+            sys.setswitchinterval(interval)
+        assert found == [[1.0] * 3, [3.0] * 3, [4.0] * 3] * 2
+        # Each set of constants has one route, which all threads found.
+        assert len(f._routes) == 3
+        assert len({id(route) for route in (f._route, *f._route_of.values())}) <= 3
+
+
+def test_only_the_last_signatures_are_kept() -> None:
+    f = Dispatcher(doubled())
+    count = MOST_SIGNATURES + 10
+    for size in range(count):
+        jax.eval_shape(f, ShapeDtypeStruct((size,), np.float32))
+    assert len(f._staged) == MOST_SIGNATURES
+
+
+def test_constants_are_on_the_device_as_long_as_their_route_is() -> None:
+    f = Dispatcher(shifted_by(lambda shape: np.full(shape, shape[0], np.float32)))
+    f(np.ones(2, np.float32))
+    (copy,) = f._constants._arrays.values()
+    held = weakref.ref(copy)
+    del copy
+    assert held() is not None
+    del f
+    jax.clear_caches()  # type: ignore[no-untyped-call]  # JAX's
+    gc.collect()
+    assert held() is None
 
 
 def test_threads_may_share_a_function() -> None:

@@ -17,6 +17,7 @@ from rematc import debug
 from rematc.cli.report import report_tables
 from rematc.ir.interpreter import evaluate
 from rematc.ir.printer import print_graph
+from rematc.lowering.dispatch import explain_xla
 from rematc.passes.accounting import Effects
 
 X = np.array([0.5, 1.0, 2.0], np.float32)
@@ -417,6 +418,27 @@ def test_a_failure_that_was_seen_elsewhere_is_not_raised_again() -> None:
         jax.effects_barrier()  # type: ignore[no-untyped-call]
     with pytest.raises(rematc.CompileError, match="out of memory"):
         rematc.jit(lambda x: np.broadcast_to(x[0], (2**24, 2**24)))(X)
+
+
+def test_each_error_of_xla_is_told_by_the_failure_behind_it() -> None:
+    def fails(x: Any) -> None:
+        raise ValueError(f"of {x[0]}")
+
+    program = rematc.jit(lambda x: debug.callback(fails, x))
+
+    def raised_elsewhere(x: float) -> Any:
+        with pytest.raises(jax.errors.JaxRuntimeError) as raised:
+            jax.block_until_ready(jax.jit(lambda x: (program(x), x)[1])(x * X))  # type: ignore[no-untyped-call]
+            jax.effects_barrier()  # type: ignore[no-untyped-call]
+        return raised.value
+
+    first, second = raised_elsewhere(2.0), raised_elsewhere(4.0)
+    with pytest.raises(rematc.CompileError, match="out of memory"):
+        rematc.jit(lambda x: np.broadcast_to(x[0], (2**24, 2**24)))(X)
+    for error, message in ((second, "of 2.0"), (first, "of 1.0")):
+        with pytest.raises(rematc.CompileError, match=f"'fails' raised ValueError: {message}"):
+            explain_xla(error, "program")
+    explain_xla(first, "program")  # nothing is left of it
 
 
 def test_printing_and_calling_outside_of_traces(capsys: pytest.CaptureFixture[str]) -> None:
