@@ -81,7 +81,9 @@ class Check:
             if self.temp_bytes:
                 memory += f" ({self.predicted_bytes / self.temp_bytes:.2f} of it)"
         lines.append(memory)
-        if self.saving is not None:
+        if self.saving is None and self.verdict in (KEPT, UNKNOWN):
+            lines.append("  not compared with the program without a policy: check(baseline) says what is saved")
+        elif self.saving is not None:
             lines.append(f"  {self.saving.message}")
             if self.saving.way_out:
                 lines.append(f"  {self.saving.way_out}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rematc
+from rematc.compiler.reports.check import KEPT
 from rematc.compiler.reports.saving import COSTS, LITTLE, SAVES, SAVES_NOTHING, Saving
 
 MIB = 1 << 20
@@ -54,7 +56,10 @@ def test_a_compiled_function_is_checked_beside_another() -> None:
     *weights, x = [np.ones(shape, np.float32) for shape in shapes]
     plain = rematc.compile(rematc.value_and_grad(loss, (0, 1)), weights, x)
     frugal = rematc.compile(rematc.value_and_grad(loss, (0, 1), policy="dots"), weights, x)
-    assert frugal.check().saving is None, "nothing is compared unasked"
+    alone = frugal.check()
+    assert alone.saving is None, "nothing is compared unasked"
+    kept = dataclasses.replace(alone, verdict=KEPT)
+    assert str(kept).endswith("not compared with the program without a policy: check(baseline) says what is saved")
     check = frugal.check(plain)
     assert check.saving is not None
     assert (check.saving.temp_bytes, check.saving.without_bytes) == (
