@@ -151,13 +151,13 @@ def _branch(graph: Graph, axes: frozenset[str], *operands: Any) -> tuple[Any, ..
 
 @exports(CustomJvp)
 def custom_jvp(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`jax.custom_jvp`; an adjoint that the user gives, too, is applied by our own transposition.
+    """What it was in JAX, which knows all derivatives; else `jax.custom_jvp` of the rule.
 
-    Where no rule was traced because as many derivatives were taken as were asked for, JAX knows all further ones.
+    An adjoint that stands beside the rule is applied by our own transposition.
     """
     op = eqn.op
     assert isinstance(op, CustomJvp)
-    if op.rule is None and op.source is not None:
+    if op.source is not None:
         return list(op.source(*operands))
     if op.adjoint is not None:
         return opaque(eqn, operands)

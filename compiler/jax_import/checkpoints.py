@@ -7,8 +7,10 @@ from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.compiler.jax_import.custom_derivatives import with_jvp
+from rematc.compiler.jax_import.fallback import linear_inputs, transposable
 from rematc.compiler.jax_import.policies import asked_in, policy_of
 from rematc.compiler.jax_import.retracing import trace
+from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.core import Value
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
@@ -26,7 +28,10 @@ def checkpoint(block: Block, eqn: Any) -> Sequence[Value]:
 
 @imports("call_hi_primitive", keys=True)
 def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
-    """A primitive that says how it is made of others: regions and names of `jax_remat3`; any other as `custom_jvp`."""
+    """A primitive that says how it is made of others: regions and names of `jax_remat3`; any other as `custom_jvp`.
+
+    Of tangents, in the rule of another, it has JAX's transpose: what it is made of may have none.
+    """
     primitive = eqn.params["_prim"]
     match type(primitive).__name__:
         case "RematTraced":
@@ -36,6 +41,11 @@ def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
         case "CheckpointName" | "CheckpointNameFwd":
             return block.b.emit(Name(primitive.name), *block.operands(eqn))
     jaxpr = trace(jax_adapter.expanded(eqn), [atom.aval for atom in eqn.invars])
+    if any(linear_inputs(block, block.operands(eqn))):
+        name = type(primitive).__name__
+        with of_order(0), block.shared.unlisted():
+            body = block.region(jaxpr, name)
+        return transposable(block, eqn, body, name)
     return with_jvp(block, eqn, jaxpr, 0)
 
 

@@ -6,7 +6,7 @@ as derivatives are taken of it, and stand as graphs beside the function's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ import jax
 
 from rematc.compiler.jax_import.activity import is_inexact
 from rematc.compiler.jax_import.block import Block, Region, imports, type_of
-from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of, trace
+from rematc.compiler.jax_import.retracing import FAILURES, backward_of, jvp_of
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
+from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.host_functions import FrontendFunction
@@ -51,14 +52,30 @@ def _without_derivatives(block: Block, eqn: Any, jaxpr: Any) -> Sequence[Value]:
     )
 
 
-def with_own_jvp(block: Block, eqn: Any) -> Sequence[Value]:
-    """`custom_jvp` of an equation whose op is not differentiated as JAX does it. Inside stands the op itself."""
+def with_own_jvp(block: Block, eqn: Any, apply: Callable[[Block, list[Value]], Sequence[Value]]) -> Sequence[Value]:
+    """`custom_jvp` of ops that are not differentiated as JAX does it, with JAX's jvp of the equation.
 
-    def function(*arrays: Any) -> list[Any]:
-        return jax_adapter.apply_equation(eqn, arrays)
-
-    function.__name__ = eqn.primitive.name
-    return with_jvp(block, eqn, trace(function, [atom.aval for atom in eqn.invars]), 0)
+    Args:
+        block: where the equation stands.
+        eqn: the equation.
+        apply: emits the ops: (block, values of the inputs) to values of the outputs.
+    """
+    operands, wrt = block.operands(eqn), differentiated_inputs(block, eqn)
+    if not any(wrt):
+        return apply(block, operands)
+    name = eqn.primitive.name
+    inner = Block(Builder(name), block.shared, block)
+    inner.b.loc = block.b.loc
+    results = apply(inner, [inner.b.parameter(one.type) for one in operands])
+    parts = {"body": Region(inner.b.build(*results), ())}
+    rule, reason = traced_jvp(block, eqn, wrt, name)
+    if rule is not None:
+        with of_order(derivative_order() - 1), block.shared.unlisted():
+            parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
+    graphs, captured = with_common_captures(parts)
+    flags, source = (*(False,) * len(captured), *wrt), source_of(eqn, len(captured))
+    found = CustomJvp(graphs["body"], graphs.get("rule"), flags, inexact_outputs(eqn), reason=reason, source=source)
+    return block.b.emit(found, *captured, *operands)
 
 
 def with_jvp(block: Block, eqn: Any, jaxpr: Any, consts: int) -> Sequence[Value]:
@@ -167,10 +184,9 @@ class _WithRule:
         flags = [*(False,) * len(captured), *wrt]
         source = None
         if rule is None and not reason:
-            if jax_adapter.has_only_local_references(eqn):
+            source = source_of(eqn, len(captured), order)
+            if source is None:
                 reason = _REFERENCES.format(name=name)
-            else:
-                source = _source(eqn, order, len(captured))
         return cls(
             _reordered(graphs[0], order),
             None if rule is None else _reordered(graphs[1], order),
@@ -182,8 +198,15 @@ class _WithRule:
         )
 
 
-def _source(eqn: Any, order: Sequence[int], captured: int) -> FrontendFunction:
-    """How JAX applies an equation to the operands of its op: captured arrays and inputs, in this order."""
+def source_of(eqn: Any, captured: int, order: Sequence[int] | None = None) -> FrontendFunction | None:
+    """How JAX applies an equation to the operands of its op: captured arrays, then inputs; or both in another order.
+
+    None for an equation that makes references: values alone do not say what they are.
+    """
+    if jax_adapter.has_only_local_references(eqn):
+        return None
+    if order is None:
+        order = range(captured + len(eqn.invars))
 
     def apply(*operands: Any) -> list[Any]:
         given = dict(zip(order, operands, strict=True))

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
-from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, with_own_jvp
+from rematc.compiler.jax_import.custom_derivatives import with_own_jvp
 from rematc.compiler.stablehlo.elementwise import total_order_key
-from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.ir.core import OPS, Op, Value
 from rematc.ir.ops.arithmetic import Clamp, IntegerPower, Maximum, Minimum, Sign
 from rematc.ir.ops.bessel import BesselIe
@@ -168,9 +167,7 @@ def round_(block: Block, eqn: Any) -> Sequence[Value]:
 @imports("nextafter")
 def nextafter(block: Block, eqn: Any) -> Sequence[Value]:
     """`next_after`, whose derivative is JAX's: none before 0.12."""
-    if derivative_order() and any(differentiated_inputs(block, eqn)):
-        return with_own_jvp(block, eqn)
-    return block.b.emit(NextAfter(), *alike(block, block.operands(eqn)))
+    return with_own_jvp(block, eqn, lambda inner, operands: inner.b.emit(NextAfter(), *alike(inner, operands)))
 
 
 @imports("square")

@@ -17,6 +17,7 @@ from rematc.compiler.jax_import.block import ANY, REFERENCES, Block, Region, imp
 from rematc.compiler.jax_import.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
+    source_of,
     traced_jvp,
     with_common_captures,
 )
@@ -65,14 +66,18 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     The rule is found where a derivative is to come. Where JAX has none it is an error to take the derivative. In the
     rule of another function a primitive of tangents is linear in them, and its adjoint is JAX's transpose.
     """
-    operands, name = block.operands(eqn), eqn.primitive.name
-    parts = {"body": _meaning(block, eqn)}
+    return transposable(block, eqn, _meaning(block, eqn), eqn.primitive.name)
+
+
+def transposable(block: Block, eqn: Any, body: Region, name: str) -> Sequence[Value]:
+    """What `foreign` makes of a primitive, where `body` says what it computes."""
+    operands, parts = block.operands(eqn), {"body": body}
     wrt, of = differentiated_inputs(block, eqn), inexact_outputs(eqn)
     if not any(wrt) or not any(of):
-        return block.b.inline(parts["body"].graph, [*parts["body"].captured, *operands])
+        return block.b.inline(body.graph, [*body.captured, *operands])
     rule, reason = traced_jvp(block, eqn, wrt, name)
     reason = reason and f"{reason.rstrip('.')}; {_WAY_OUT}"
-    linear = _linear_inputs(block, operands)
+    linear = linear_inputs(block, operands)
     adjoint = _adjoint_of(eqn, linear, of) if any(linear) else None
     if adjoint is None and any(linear) and name in _FORWARD_ONLY:
         linear = [False] * len(linear)
@@ -84,7 +89,9 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
             except CompileError as error:
                 # The value may be all that is wanted.
                 reason = f"the derivative rule of '{name}' cannot be imported: {error.message}; {_WAY_OUT}"
-        if adjoint is not None:
+    if adjoint is not None:
+        # Differentiated as often as the primitive, the rule once less.
+        with block.shared.unlisted():
             parts["adjoint"] = block.region(adjoint, f"{name}_transpose")
     graphs, captured = with_common_captures(parts)
     if "rule" in graphs:
@@ -98,6 +105,8 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
         adjoint=graphs.get("adjoint"),
         linear=(*flags, *linear) if adjoint is not None else (),
         reason=reason,
+        # Where JAX has no transpose of tangents, ours may have.
+        source=source_of(eqn, len(captured)) if not reason and (adjoint is not None or not any(linear)) else None,
     )
     return block.b.emit(op, *captured, *operands)
 
@@ -120,7 +129,7 @@ def _with_values_of(body: Graph, rule: Graph, tangents: int) -> Graph:
     return b.build(*values, *b.inline(rule, params)[count:])
 
 
-def _linear_inputs(block: Block, operands: Sequence[Value]) -> list[bool]:
+def linear_inputs(block: Block, operands: Sequence[Value]) -> list[bool]:
     """For each operand, whether it is, or is made of, a tangent of the rule that is imported."""
     moved = set(block.tangents)
     for one in block.b.equations if moved else ():

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
-from rematc.compiler.jax_import.custom_derivatives import differentiated_inputs, with_own_jvp
-from rematc.compiler.tracing.derivative_order import derivative_order
+from rematc.compiler.jax_import.custom_derivatives import with_own_jvp
 from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
@@ -20,9 +19,7 @@ def cholesky(block: Block, eqn: Any) -> Sequence[Value]:
 
     They differ where a matrix is no result of symmetric operations: JAX's gradient is not symmetric there.
     """
-    if derivative_order() and any(differentiated_inputs(block, eqn)):
-        return with_own_jvp(block, eqn)
-    return block.b.emit(Cholesky(True), *block.operands(eqn))
+    return with_own_jvp(block, eqn, lambda inner, operands: inner.b.emit(Cholesky(True), *operands))
 
 
 @imports("triangular_solve")

@@ -11,6 +11,7 @@ from rematc.compiler.jax_import.block import Block, Region, imports
 from rematc.compiler.jax_import.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
+    source_of,
     traced_jvp,
     with_common_captures,
 )
@@ -46,6 +47,7 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
         adjoint=adjoint,
         linear=linear if adjoint is not None else (),
         reason=reason,
+        source=source_of(eqn, len(captured)) if not reason else None,
     )
     return block.b.emit(op, *captured, *block.operands(eqn))
 
@@ -53,8 +55,9 @@ def custom_linear_solve(block: Block, eqn: Any) -> Sequence[Value]:
 def _parts(block: Block, solution: _Solution, rule: Any | None, tangents: int) -> dict[str, Region]:
     """The graphs of an op by what they are.
 
-    The adjoint is differentiated as often as the solution, the rule once less. The solution that the adjoint is has no
-    adjoint of its own: where it is differentiated its rule is, in which the tangents are solved for.
+    The adjoint is differentiated as often as the solution, the rule once less; further derivatives are JAX's, which
+    knows that both are solutions. The solution that the adjoint is has no adjoint of its own: where it is
+    differentiated its rule is, in which the tangents are solved for.
     """
     order, is_in_adjoint = derivative_order(), block.shared.is_in_adjoint
     block.shared.is_in_adjoint = False
@@ -63,7 +66,7 @@ def _parts(block: Block, solution: _Solution, rule: Any | None, tangents: int) -
         if rule is not None:
             with block.shared.unlisted():
                 parts["rule"] = block.region(rule, "linear_solve_jvp", tangents)
-    jaxpr = None if is_in_adjoint else solution.adjoint(order > 0)
+    jaxpr = None if is_in_adjoint else solution.adjoint()
     if jaxpr is not None:
         block.shared.is_in_adjoint = True
         with block.shared.unlisted():
@@ -104,10 +107,10 @@ class _Solution:
 
         return trace(solve, self._avals)
 
-    def adjoint(self, is_differentiated: bool) -> Any | None:
+    def adjoint(self) -> Any | None:
         """(consts, cts of the solution) -> cts of the right side; None where no transposed solution is given.
 
-        Where it is differentiated in turn it is the same primitive, of the transposed map.
+        It is the same primitive, of the transposed map.
         """
         if self._jaxprs.transpose_solve is None:
             return None
@@ -115,15 +118,12 @@ class _Solution:
 
         def solve(*operands: Any) -> list[Any]:
             consts, cts = operands[:first], operands[first:]
-            if not is_differentiated:
-                found = jaxpr_as_fun(self._jaxprs.transpose_solve)(*self._consts(consts, 3), *cts)
-            else:
-                turned = [one for part in (1, 0, 3, 2) for one in self._consts(consts, part)]
-                params = {
-                    "const_lengths": self._eqn.params["const_lengths"].transpose(),
-                    "jaxprs": self._jaxprs.transpose(),
-                }
-                found = jax_adapter.bind(self._eqn.primitive, [*turned, *cts], params)
+            turned = [one for part in (1, 0, 3, 2) for one in self._consts(consts, part)]
+            params = {
+                "const_lengths": self._eqn.params["const_lengths"].transpose(),
+                "jaxprs": self._jaxprs.transpose(),
+            }
+            found = jax_adapter.bind(self._eqn.primitive, [*turned, *cts], params)
             return list(found[: self.sides])
 
         return trace(solve, [*self._avals[:first], *[variable.aval for variable in self._eqn.outvars[: self.sides]]])

@@ -210,3 +210,17 @@ def test_a_rule_that_gives_none_for_a_tangent_is_an_error_that_says_so() -> None
     rules[doubled] = lambda primals, tangents: (doubled.bind(*primals), None)
     with pytest.raises(CompileError, match=r"it gives None for a tangent that is zero, which jax.jvp refuses, too"):
         rematc.grad(from_jax(lambda x: jnp.sum(doubled.bind(x))))(X)
+
+
+@pytest.mark.parametrize("function", [lambda x: jnp.ldexp(x, 2) * x, lambda x: jnp.frexp(x)[0] * x])
+def test_what_a_rule_applies_to_tangents_has_the_transpose_of_jax(function: Any) -> None:
+    """From jax 0.12 on these are primitives, made of operations on bits, and their rules are made of them."""
+
+    def second(outer: Any, inner: Any) -> Any:
+        return outer(lambda x: inner(lambda x: function(x).sum())(x).sum())
+
+    ours, expected = rematc.jax.grad, second(jax.grad, jax.grad)(X)
+    for found in (second(ours, ours), second(jax.grad, ours)):
+        np.testing.assert_array_equal(found(X), expected)
+    through_numpy = second(rematc.grad, lambda function: rematc.grad(from_jax(function)))
+    np.testing.assert_array_equal(through_numpy(np.asarray(X)), expected)
