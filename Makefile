@@ -1,10 +1,13 @@
 # Short names for the checks; .ci/run runs all of them from a clean clone.
 BIN ?= .venv/bin
 
-.PHONY: test lint format types layers bench fuzz
+.PHONY: test test-all lint format types layers bench fuzz
 
 test:
 	$(BIN)/pytest -n 2
+
+test-all:
+	$(BIN)/pytest -n 2 --all
 
 lint:
 	$(BIN)/ruff check .

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.selection import chosen
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start: the tests of
 # an interrupted command would wait for ever.
@@ -12,3 +17,31 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Most of the time goes to LLVM, which optimizes thousands of programs that run once. What XLA does to a program, and
 # the memory it takes, is the same without. Who sets the variable, to nothing too, gets what it says.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--all`."""
+    parser.addoption("--all", action="store_true", help="run every case of every test, not one for each of its words")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `tests.support.selection` does not choose, but of files that the command names."""
+    if config.getoption("--all"):
+        return
+    named = {path.resolve() for arg in config.args if (path := Path(arg.partition("::")[0])).is_file()}
+    is_chosen = chosen(
+        (
+            f"{item.path}::{getattr(item, 'originalname', item.name)}",
+            None if item.path in named or item.get_closest_marker("each_case") else _case(item),
+        )
+        for item in items
+    )
+    dropped = [item for item, is_set in zip(items, is_chosen, strict=True) if not is_set]
+    items[:] = [item for item, is_set in zip(items, is_chosen, strict=True) if is_set]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+
+
+def _case(item: pytest.Item) -> str | None:
+    case = getattr(item, "callspec", None)
+    return None if case is None else str(case.id)

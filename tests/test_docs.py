@@ -38,6 +38,7 @@ def test_python_examples_run_and_print_what_is_shown(file: Path) -> None:
         pytest.skip(f"examples that need {', '.join(sorted(absent))} are not run; all others print what is shown")
 
 
+@pytest.mark.each_case
 @pytest.mark.parametrize("example", commands(), ids=lambda one: f"{one.file.name}: {one.source}")
 def test_commands_succeed_and_print_what_is_shown(example: Example) -> None:
     problem = documents.mismatch(example, documents.run_console(example))

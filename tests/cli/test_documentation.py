@@ -63,6 +63,7 @@ def test_there_are_examples() -> None:
     assert len(BLOCKS) >= 7
 
 
+@pytest.mark.each_case
 @pytest.mark.parametrize(("line", "printed"), BLOCKS, ids=[line for line, _ in BLOCKS])
 def test_example(command: Command, monkeypatch: pytest.MonkeyPatch, line: str, printed: str) -> None:
     monkeypatch.chdir(ROOT)
