@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +17,26 @@ from rematc.lowering.writer import Callback
 #: The platform of a kernel of jaxlib's, by how the kernel's name begins.
 _PLATFORMS = {"lapack": "cpu", "cusolver": "cuda", "cu": "cuda", "hipsolver": "rocm", "hip": "rocm"}
 
+_KERNEL = re.compile(rf"@({'|'.join(_PLATFORMS)})_")
 # What a program does is read off its ops. A user's names stand in the text too, in locations and in strings, where
 # MLIR escapes quotes and line ends: so an op is looked for where a line begins, and a string with its quotes.
-_OP = r"^ *(?:%[^\"=\n]*= )?\"?stablehlo\."
-_BARRIER = re.compile(rf"{_OP}optimization_barrier\b", re.MULTILINE)
-_KERNEL = re.compile(rf"{_OP}custom_call @({'|'.join(_PLATFORMS)})_", re.MULTILINE)
+_LINE_START = re.compile(r" *(?:%[^\"=]*= )?\"?")
+_BARRIER, _CALL = "stablehlo.optimization_barrier", "stablehlo.custom_call "
 _ON_HOST = re.compile(r"\b(?:mhlo\.memory_kind|_xla_buffer_placement) = \"pinned_host\"")
+
+
+def _ops(text: str, op: str) -> Iterator[int]:
+    """Where the name of each op of this kind ends."""
+    at = text.find(op)
+    while at >= 0:
+        if _LINE_START.fullmatch(text, text.rfind("\n", 0, at) + 1, at):
+            yield at + len(op)
+        at = text.find(op, at + len(op))
 
 
 def count_barriers(text: str) -> int:
     """How many optimization barriers a module has, in StableHLO text."""
-    return len(_BARRIER.findall(text)) if "stablehlo.optimization_barrier" in text else 0
+    return sum(1 for _ in _ops(text, _BARRIER))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,13 +94,15 @@ class Program:
     @property
     def has_barriers(self) -> bool:
         """Whether it has optimization barriers, which some versions of XLA keep only when told to."""
-        return "stablehlo.optimization_barrier" in self.text and _BARRIER.search(self.text) is not None
+        return any(True for _ in _ops(self.text, _BARRIER))
 
     @property
     def kernel_platform(self) -> str | None:
         """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
-        found = _KERNEL.search(self.text) if "stablehlo.custom_call" in self.text else None
-        return None if found is None else _PLATFORMS[found[1]]
+        for at in _ops(self.text, _CALL):
+            if found := _KERNEL.match(self.text, at):
+                return _PLATFORMS[found[1]]
+        return None
 
     @property
     def platform(self) -> str | None:
@@ -99,6 +111,7 @@ class Program:
 
     def location_of_call(self, target: str) -> Location | None:
         """The user's line of the first `custom_call` of a function of this name; None where the text has no line."""
-        call = re.search(rf"{_OP}custom_call @\"?{re.escape(target)}\"?\(.*loc\((#loc\d+)\)$", self.text, re.MULTILINE)
+        pattern = re.compile(rf"@\"?{re.escape(target)}\"?\(.*loc\((#loc\d+)\)$", re.MULTILINE)
+        call = next((found for at in _ops(self.text, _CALL) if (found := pattern.match(self.text, at))), None)
         place = call and re.search(rf"^{call[1]} = loc\((.*)\)$", self.text, re.MULTILINE)
         return read_location(place[1]) if place else None
