@@ -1,6 +1,7 @@
 """Losses out of packages that others wrote: rematc beside JAX, on the jax that is installed.
 
-    python benchmarks/models.py [--only equinox,linen-vae] [--quick] [--x64] [--policies nothing,dots] [--json FILE]
+    python benchmarks/models.py [--only equinox,linen-vae] [--quick] [--second [WAYS]] [--x64] [--policies nothing,dots]
+                                [--limit SECONDS] [--json FILE]
 
 The losses are in benchmarks/losses/, one file a package; `pip install "rematc[models]"` installs the packages, and one
 that is missing is skipped with a line that says so. A package's losses are measured in a process of their own. The
@@ -10,24 +11,29 @@ columns:
     imported    different primitives with a rule of rematc's; and those that came through JAX's own lowering
     value, gradients
                 largest difference from JAX's, over the largest entry of the array
+    second      the same of Hessian-vector products, in ways of benchmarks/second.py (with --second)
     lower       processor time from the function to StableHLO over that of jax.jit(jax.value_and_grad(loss)).lower(),
                 from cold caches, in turns, medians
     run         run time without a policy over that of JAX's program, in turns, medians
     temporary   KiB of temporary memory, as XLA says (memory_analysis): JAX's without remat, then rematc's over it
                 without a policy, and with a policy on the whole loss
 
-With --quick nothing is timed. With --x64 all is computed in float64, where a loss can be.
+With --quick nothing is timed. With --x64 all is computed in float64, where a loss can be. A loss that takes longer than
+the limit is ended, and named as one that hangs.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import faulthandler
 import functools
 import gc
 import importlib
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -48,10 +54,13 @@ from rematc.compiler.reports.fallbacks import Fallbacks
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 
 from benchmarks.losses import PACKAGES, Loss
+from benchmarks.second import WAYS, products
 
 POLICIES = ("nothing", "dots", "auto")
 #: The largest difference that is a matter of rounding, over the largest entry of an array, by the width of the type.
 TOLERANCES = {4: 2e-4, 8: 1e-9}
+#: The same of second derivatives, where roundings of first ones are differentiated.
+SECOND_TOLERANCES = {4: 5e-3, 8: 1e-7}
 #: An array of gradients whose entries are this much smaller than the largest gradient's holds roundings alone.
 NOISE = {4: 1e-2, 8: 1e-5}
 CALLS_PER_SAMPLE = 0.02  # seconds: a faster program is called several times for one sample
@@ -69,7 +78,9 @@ class Row:
     fallbacks: list[str] = field(default_factory=list)
     value: float | None = None
     gradients: float | None = None
+    second: dict[str, float] = field(default_factory=dict)
     tolerance: float = 0.0
+    second_tolerance: float = 0.0
     lower_seconds: tuple[float, float] | None = None
     run_seconds: tuple[float, float] | None = None
     temporary: dict[str, int] = field(default_factory=dict)
@@ -79,20 +90,25 @@ class Row:
 # -- one package, in a process of its own ----------------------------------------------------------------------------
 
 
-def measure_package(package: str, only: Sequence[str], policies: Sequence[str], rounds: int, is_double: bool) -> None:
-    """Print a line of JSON for each of its losses."""
-    jax.config.update("jax_enable_x64", is_double)  # type: ignore[no-untyped-call]  # jax
+def measure_package(options: argparse.Namespace, only: Sequence[str], policies: Sequence[str]) -> None:
+    """Print a loss's name and then a line of JSON, for each of the package's losses that is not done."""
+    package, done = options.package, options.done.split(",")
+    jax.config.update("jax_enable_x64", options.x64)  # type: ignore[no-untyped-call]  # jax
     try:
         losses: tuple[Loss, ...] = importlib.import_module(f"benchmarks.losses.{package}").LOSSES
-    except (ImportError, AttributeError) as error:  # what packages for another jax raise
-        print(f"{package}: skipped, cannot be imported with this jax: {error}", file=sys.stderr)
+    except (ImportError, AttributeError, SyntaxError) as error:  # what packages for another jax, or Python, raise
+        print(f"{package}: skipped, cannot be imported here: {error}", file=sys.stderr)
         return
     for loss in losses:
-        if not only or package in only or loss.name in only:
-            print(json.dumps(asdict(measure(loss, policies, rounds, is_double))), flush=True)
+        if loss.name not in done and (not only or package in only or loss.name in only):
+            print(loss.name, flush=True)
+            faulthandler.dump_traceback_later(options.limit, exit=True)
+            row = measure(loss, policies, options.rounds, options.x64, options.second)
+            faulthandler.cancel_dump_traceback_later()
+            print(json.dumps(asdict(row)), flush=True)
 
 
-def measure(loss: Loss, policies: Sequence[str], rounds: int, is_double: bool) -> Row:
+def measure(loss: Loss, policies: Sequence[str], rounds: int, is_double: bool, ways: int = 0) -> Row:
     """Everything about one loss, both sides in this process."""
     row = Row(loss.name, loss.about)
     with attempt(row, "build"):
@@ -100,10 +116,24 @@ def measure(loss: Loss, policies: Sequence[str], rounds: int, is_double: bool) -
         arguments = in_type(np.float64 if is_double and not loss.is_single else np.float32, arguments)
     if row.errors:
         return row
-    width = max(np.dtype(leaf.dtype).itemsize for leaf in jax.tree_util.tree_leaves(arguments[0]))
+    width = max(jax.numpy.finfo(leaf.dtype).bits // 8 for leaf in jax.tree_util.tree_leaves(arguments[0]))
     row.dtype, row.tolerance = f"float{8 * width}", loss.tolerance or TOLERANCES[width]
     compare(row, function, arguments, policies, rounds, NOISE[width])
+    if ways and not row.errors:
+        row.second_tolerance = loss.second_tolerance or SECOND_TOLERANCES[width]
+        compare_second(row, function, arguments, NOISE[width], ways)
     return row
+
+
+def compare_second(
+    row: Row, function: Callable[..., Any], arguments: tuple[Any, ...], noise: float, count: int
+) -> None:
+    """Fill in the second derivatives of the row, in as many ways, drawn by the loss's name."""
+    ways = random.Random(row.name).sample(WAYS, min(count, len(WAYS)))
+    with attempt(row, "second"):
+        for way, compute, expected in products(fresh(function), arguments, ways):
+            with attempt(row, way):
+                row.second[way] = difference(expected, compute(), noise)
 
 
 def compare(
@@ -167,10 +197,14 @@ class attempt:  # noqa: N801  # reads as a statement
 
 
 def in_type(dtype: Any, tree: Any) -> Any:
-    """The arrays of a pytree; those of float32 and float64 are of `dtype`."""
+    """The arrays of a pytree; those of float32 and float64 are of `dtype`, complex ones of two of it."""
+    pair = np.result_type(dtype, np.complex64)
 
     def cast(leaf: Any) -> Any:
-        return leaf.astype(dtype) if getattr(leaf, "dtype", None) in (np.float32, np.float64) else leaf
+        own = getattr(leaf, "dtype", None)
+        if own in (np.complex64, np.complex128):
+            return leaf.astype(pair)
+        return leaf.astype(dtype) if own in (np.float32, np.float64) else leaf
 
     return jax.tree_util.tree_map(cast, tree)
 
@@ -273,20 +307,33 @@ def run_times(function: Callable[..., Any], arguments: tuple[Any, ...], rounds: 
 
 
 def rows_of(package: str, options: argparse.Namespace) -> Iterator[Row]:
-    """The losses of one package, measured by another process as they come."""
+    """The losses of one package, measured by another process as they come; by a further one after one that ended it."""
     command = [sys.executable, __file__, "--package", package, "--rounds", str(options.rounds)]
-    command += ["--policies", options.policies]
+    command += ["--policies", options.policies, "--limit", str(options.limit)]
     command += ["--only", options.only] if options.only else []
+    command += ["--second", str(options.second)] if options.second else []
     command += ["--x64"] if options.x64 else []
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):
-                yield Row(**json.loads(line))
-    if process.returncode < 0:
-        print(f"{package}: ended by signal {-process.returncode}", file=sys.stderr)
-    elif process.returncode:
+    done: list[str] = []
+    while True:
+        begun, start = "", time.perf_counter()
+        with subprocess.Popen(
+            [*command, "--done", ",".join(done)], stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield Row(**json.loads(line))
+                    begun = ""
+                elif is_name_of(line.strip(), package):
+                    begun, start = line.strip(), time.perf_counter()
+                    done.append(begun)
+        if not begun:
+            break
+        hung = time.perf_counter() - start >= options.limit
+        end = f"longer than {options.limit:.0f} s" if hung else f"ended the process: {process.returncode}"
+        yield Row(begun, "", errors={"hang" if hung else "crash": end})
+    if process.returncode:
         print(f"{package}: exit status {process.returncode}", file=sys.stderr)
 
 
@@ -300,7 +347,7 @@ def missing(package: str) -> str:
     return ", ".join(absent)
 
 
-def header(policies: Sequence[str]) -> str:
+def header(policies: Sequence[str], with_second: bool) -> str:
     """The table's first two lines."""
     names = [
         "loss",
@@ -310,6 +357,7 @@ def header(policies: Sequence[str]) -> str:
         "through JAX",
         "value",
         "gradients",
+        *(["second"] if with_second else []),
         "lower",
         "run",
         "JAX KiB",
@@ -320,7 +368,7 @@ def header(policies: Sequence[str]) -> str:
     return f"| {' | '.join(names)} |\n|{''.join('---|' if name in texts else '--:|' for name in names)}"
 
 
-def line_of(row: Row, policies: Sequence[str]) -> str:
+def line_of(row: Row, policies: Sequence[str], with_second: bool) -> str:
     """A row of the table."""
 
     def number(value: float | None) -> str:
@@ -331,7 +379,9 @@ def line_of(row: Row, policies: Sequence[str]) -> str:
 
     theirs = row.temporary.get("JAX")
     cells = [row.name, row.dtype, str(row.equations), str(row.native), " ".join(row.fallbacks)]
-    cells += [number(row.value), number(row.gradients), ratio(row.lower_seconds), ratio(row.run_seconds)]
+    cells += [number(row.value), number(row.gradients)]
+    cells += [number(max(row.second.values(), default=None))] if with_second else []
+    cells += [ratio(row.lower_seconds), ratio(row.run_seconds)]
     cells.append("" if theirs is None else f"{theirs / 1024:.0f}")
     for placement in ("none", *policies):
         found = row.temporary.get(placement)
@@ -340,8 +390,14 @@ def line_of(row: Row, policies: Sequence[str]) -> str:
 
 
 def is_wrong(row: Row) -> bool:
-    """Whether the value or the gradients are not JAX's."""
-    return any(found is not None and not found <= row.tolerance for found in (row.value, row.gradients))
+    """Whether the value, the gradients or the second derivatives are not JAX's."""
+    is_first = any(found is not None and not found <= row.tolerance for found in (row.value, row.gradients))
+    return is_first or bool(wrong_ways(row))
+
+
+def wrong_ways(row: Row) -> list[str]:
+    """The ways to second derivatives that do not give JAX's."""
+    return [way for way, found in row.second.items() if not found <= row.second_tolerance]
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -349,7 +405,10 @@ def summary(rows: Sequence[Row]) -> str:
     agreeing = [row for row in rows if row.gradients is not None and not is_wrong(row) and not row.errors]
     lines = [f"{len(agreeing)} of {len(rows)} losses agree with JAX"]
     lines += [
-        f"wrong: {row.name}: value {row.value:.1e}, gradients {row.gradients:.1e}" for row in rows if is_wrong(row)
+        f"wrong: {row.name}: value {row.value:.1e}, gradients {row.gradients:.1e}"
+        + "".join(f", {way} {row.second[way]:.1e}" for way in wrong_ways(row))
+        for row in rows
+        if is_wrong(row)
     ]
     lines += [f"failed: {row.name}: {step}: {text}" for row in rows for step, text in row.errors.items()]
     for name, pairs in (
@@ -375,18 +434,23 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(POLICIES), help="on whole losses, separated by commas")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of timing")
     parser.add_argument("--json", type=Path, help="a file for the rows as JSON")
+    parser.add_argument(
+        "--second", type=int, nargs="?", const=len(WAYS), default=0, help="compare second derivatives, in so many ways"
+    )
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds that a loss may take")
     parser.add_argument("--package", help=argparse.SUPPRESS)
+    parser.add_argument("--done", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     only = [name for name in options.only.split(",") if name]
     policies = [name for name in options.policies.split(",") if name]
     if options.package:
-        measure_package(options.package, only, policies, options.rounds, options.x64)
+        measure_package(options, only, policies)
         return
     if options.quick:
         options.rounds = 0
 
     print(f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__} on {jax.default_backend()}\n", flush=True)
-    print(header(policies), flush=True)
+    print(header(policies, bool(options.second)), flush=True)
     rows: list[Row] = []
     for package in PACKAGES:
         if only and not any(name == package or is_name_of(name, package) for name in only):
@@ -395,7 +459,7 @@ def main() -> None:
             print(f"{package}: skipped, not installed: {absent}", file=sys.stderr, flush=True)
             continue
         for row in rows_of(package, options):
-            print(line_of(row, policies), flush=True)
+            print(line_of(row, policies, bool(options.second)), flush=True)
             rows.append(row)
     print(f"\n{summary(rows)}")
     if options.json:
@@ -405,7 +469,15 @@ def main() -> None:
 
 def is_name_of(name: str, package: str) -> bool:
     """Whether a loss of this name is in the package's file."""
-    return f'Loss("{name}"' in source_of(package)
+    return name in names_in(package)
+
+
+def names_in(package: str) -> list[str]:
+    """The names of the losses in the package's file, in order, without importing it."""
+    tree = ast.parse(source_of(package))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Loss"]
+    calls.sort(key=lambda call: call.lineno)
+    return [argument.value for call in calls if isinstance(argument := call.args[0], ast.Constant)]
 
 
 def source_of(package: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks import models
 from benchmarks.losses import PACKAGES, Loss
-from benchmarks.models import Row, difference, measure, primitives_of, summary
+from benchmarks.models import Row, difference, in_type, measure, names_in, primitives_of, summary
+from benchmarks.second import WAYS, products, reverse
 
 FOLDER = Path(models.__file__).parent / "losses"
 
@@ -94,3 +95,43 @@ def test_a_loss_that_fails_in_jax_is_no_failure_of_ours() -> None:
     row = measure(Loss("refused", "", lambda: (loss, (jnp.ones(4),))), ["nothing"], 0, False)
     assert list(row.errors) == ["JAX"]
     assert "the solver diverged" in row.errors["JAX"]
+
+
+def test_the_names_of_losses_are_read_off_their_files() -> None:
+    names = [name for package in PACKAGES for name in names_in(package)]
+    assert len(names) == len(set(names)) > len(PACKAGES)
+    assert names_in("distrax") == ["distrax-real-nvp", "distrax-spline", "distrax-hmm"]
+
+
+def test_complex_arrays_are_as_wide_as_real_ones() -> None:
+    tree = {"real": np.ones(2, np.float32), "complex": np.ones(2, np.complex64), "index": np.arange(2)}
+    wide = in_type(np.float64, tree)
+    assert [wide[name].dtype for name in tree] == [np.float64, np.complex128, tree["index"].dtype]
+
+
+def cubic(x: jax.Array, scale: jax.Array) -> Any:
+    return scale * jnp.sum(x**3)
+
+
+def test_second_derivatives_are_compared_and_those_that_are_wrong_are_named() -> None:
+    loss = Loss("cubic", "", lambda: (cubic, (jnp.arange(3.0), jnp.float32(2.0))))
+    row = measure(loss, [], 0, False, ways=1)
+    assert not row.errors
+    ((way, found),) = row.second.items()
+    assert found <= row.second_tolerance
+    row.second[way] = 0.5
+    assert f"wrong: cubic: value 0.0e+00, gradients 0.0e+00, {way} 5.0e-01" in summary([row])
+
+
+def test_a_way_that_jax_refuses_is_not_compared() -> None:
+    @jax.custom_vjp
+    def double(x: jax.Array) -> jax.Array:
+        return 2.0 * x
+
+    def backward(_: None, cotangent: jax.Array) -> tuple[jax.Array]:
+        return (jax.lax.while_loop(lambda ct: jnp.any(ct < 0), lambda ct: -ct, 2.0 * cotangent),)
+
+    double.defvjp(lambda x: (2.0 * x, None), backward)
+    in_reverse = [way for way in WAYS if way.in_jax is reverse]
+    assert in_reverse
+    assert not list(products(lambda x: jnp.sum(jnp.sin(double(x))), (jnp.ones(2),), in_reverse))

@@ -49,6 +49,7 @@ class Loss:
         tolerance: how far its gradients may be from JAX's, over the largest entry of each array, where a float32
             computation repeats so many roundings that the default is too strict; the reason stands where it is given.
         is_single: whether it computes in float32 whatever its arguments are.
+        second_tolerance: the same as `tolerance`, of second derivatives.
     """
 
     name: str
@@ -56,3 +57,4 @@ class Loss:
     build: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
     tolerance: float | None = None
     is_single: bool = False
+    second_tolerance: float | None = None
