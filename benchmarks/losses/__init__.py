@@ -34,6 +34,22 @@ PACKAGES = (
     "keras",
     "rlax",
     "transformers",
+    "bijx",
+    "fftloggin",
+    "evermore",
+    "haliax",
+    "jaxdf",
+    "synax",
+    "blox",
+    "jaxnu",
+    "jaxley",
+    "rnn_jax",
+    "jaxdiffmodal",
+    "dlux",
+    "cuthbert",
+    "jaxoplanet",
+    "kalmax",
+    "connex",
 )
 
 
