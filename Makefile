@@ -1,7 +1,7 @@
 # Short names for the checks; .ci/run runs all of them from a clean clone.
 BIN ?= .venv/bin
 
-.PHONY: test test-all lint format types layers bench fuzz
+.PHONY: test test-all lint format types layers bench fuzz unmet
 
 test:
 	$(BIN)/pytest -n 2
@@ -24,7 +24,11 @@ layers:
 	$(BIN)/lint-imports
 
 bench:
-	for benchmark in $(filter-out benchmarks/fuzz.py,$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
+	for benchmark in $(filter-out $(addprefix benchmarks/,fuzz.py command.py language.py second.py),$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
 
 fuzz:
 	nice -n 19 $(BIN)/python benchmarks/fuzz.py --programs 10000 --functions 10000
+
+unmet:
+	nice -n 19 $(BIN)/python benchmarks/models.py --quick --second 2
+	nice -n 19 $(BIN)/python benchmarks/command.py
