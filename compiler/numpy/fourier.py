@@ -9,6 +9,7 @@ import numpy as np
 
 from rematc.compiler.numpy.operands import (
     ArrayLike,
+    dtype_of,
     fail,
     here,
     normalize_axes,
@@ -23,7 +24,7 @@ from rematc.ir.core import Value
 from rematc.ir.ops.complex_parts import Conj, whole_dtype
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.ops.shape import inverse
-from rematc.ir.types import F32, F64
+from rematc.ir.types import F16, F32, F64
 
 _AT_ONCE = 3
 _NORMS = ("backward", "ortho", "forward")
@@ -108,9 +109,15 @@ def _of_one_axis(kind: str) -> Callable[..., Tracer]:
         along = normalize_axis(axis, x.type.rank, what)
         own = x.type.shape[along]
         default = 2 * (own - 1) if kind == "IRFFT" else own
-        return wrap(_apply(x, kind, [along], [default if n is None else static_int(n, f"n of {what}")], norm))
+        found = _apply(x, kind, [along], [default if n is None else static_int(n, f"n of {what}")], norm)
+        return wrap(here().convert(found, F16) if kind == "IRFFT" and _is_half(a) else found)
 
     return apply
+
+
+def _is_half(a: ArrayLike) -> bool:
+    """Whether NumPy gives the real result in half precision."""
+    return dtype_of(a) == np.float16
 
 
 def _of_axes(kind: str, what: str, default_axes: tuple[int, ...] | None) -> Callable[..., Tracer]:
@@ -145,7 +152,8 @@ def _opposite(norm: object) -> object:
 def hfft(a: ArrayLike, n: object = None, axis: object = -1, norm: object = None) -> Tracer:
     """As np.fft.hfft: the transform of a signal that equals its reversed conjugate, which is real."""
     conjugate = here().emit1(Conj(), _complex(value_of(a)))
-    return _of_one_axis("IRFFT")(wrap(conjugate), n, axis, _opposite(norm))
+    found = _of_one_axis("IRFFT")(wrap(conjugate), n, axis, _opposite(norm))
+    return wrap(here().convert(found.value, F16)) if _is_half(a) else found
 
 
 def ihfft(a: ArrayLike, n: object = None, axis: object = -1, norm: object = None) -> Tracer:

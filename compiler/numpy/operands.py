@@ -171,6 +171,13 @@ def promote(*operands: ArrayLike) -> tuple[list[Value], DType]:
     return [value_of(x, dtype) for x in flat], dtype
 
 
+def promote_arrays(*operands: ArrayLike) -> list[Value]:
+    """As `promote`, where NumPy makes arrays first: Python scalars are int64, float64 or complex128."""
+    flat = [as_operand(x) for x in operands]
+    dtype = ir_dtype(result_dtype(*[default_dtype(kind_of(x)) for x in flat]))
+    return [value_of(x, dtype) for x in flat]
+
+
 def as_ir_dtype(dtype: object) -> DType:
     """The IR's element type of what NumPy takes as a dtype."""
     given: NumpyDType = np.dtype(dtype)  # type: ignore[call-overload]  # whatever the user passes

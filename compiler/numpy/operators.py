@@ -95,11 +95,11 @@ def refused(message: str) -> Callable[..., NoReturn]:
     return apply
 
 
-def _weakened(ufunc: np.ufunc, x: object, y: object) -> Tracer:
-    """The ufunc as an operator: of two Python scalars it makes a Python scalar, where the ufunc makes an array."""
-    result = call_ufunc(ufunc, x, y)
+def _weakened(ufunc: np.ufunc, *operands: object) -> Tracer:
+    """The ufunc as an operator: of Python scalars it makes a Python scalar, where the ufunc makes an array."""
+    result = call_ufunc(ufunc, *operands)
     assert isinstance(result, Tracer)
-    if _is_weak(x) and _is_weak(y):
+    if all(_is_weak(x) for x in operands):
         result.weak = True
     return result
 
@@ -131,4 +131,7 @@ def power(base: Tracer, exponent: object) -> Tracer:
     # Python's own rule for its numbers: an integer to a negative power is a float.
     if kind_of(base) is int and isinstance(exponent, int) and exponent < 0:
         base = _weakened(np.multiply, base, 1.0)
+    if type(exponent) is int and exponent == 2 and base.dtype == np.bool_ and (base.shape or base.place):
+        # NumPy's arrays have squares of their own, of booleans in int8.
+        return _weakened(np.square, base)
     return _weakened(np.power, base, exponent)

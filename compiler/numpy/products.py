@@ -15,6 +15,7 @@ from rematc.compiler.numpy.operands import (
     normalize_axes,
     normalize_axis,
     promote,
+    promote_arrays,
     wrap,
 )
 from rematc.compiler.tracing.trace import Tracer
@@ -79,7 +80,7 @@ def _batched_matmul(x: Value, y: Value, what: str) -> Value:
 
 def dot(a: ArrayLike, b: ArrayLike) -> Tracer:
     """As np.dot: the last dimension of `a` with the last but one of `b`; a scalar multiplies."""
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     if x.type.rank == 0 or y.type.rank == 0:
         shape = x.type.shape or y.type.shape
         return wrap(here().multiply(broadcast_value(here(), x, shape), broadcast_value(here(), y, shape)))
@@ -90,7 +91,7 @@ def dot(a: ArrayLike, b: ArrayLike) -> Tracer:
 
 def vdot(a: ArrayLike, b: ArrayLike) -> Tracer:
     """As np.vdot: the sum of products of all elements, the first conjugated."""
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     flat = [here().reshape(value, (value.type.size,)) for value in (conjugate(here(), x), y)]
     _check_sizes("np.vdot", flat[0], flat[1], 0, 0)
     return wrap(contract_values(flat[0], flat[1], ((0,), (0,))))
@@ -98,7 +99,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Tracer:
 
 def inner(a: ArrayLike, b: ArrayLike) -> Tracer:
     """As np.inner: the last dimensions of both."""
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     if x.type.rank == 0 or y.type.rank == 0:
         return dot(a, b)
     _check_sizes("np.inner", x, y, x.type.rank - 1, y.type.rank - 1)
@@ -107,7 +108,7 @@ def inner(a: ArrayLike, b: ArrayLike) -> Tracer:
 
 def outer(a: ArrayLike, b: ArrayLike) -> Tracer:
     """As np.outer: the products of all pairs."""
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     build, shape = here(), (x.type.size, y.type.size)
     column = build.broadcast_in_dim(build.reshape(x, (x.type.size,)), shape, (0,))
     row = build.broadcast_in_dim(build.reshape(y, (y.type.size,)), shape, (1,))
@@ -116,7 +117,7 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tracer:
 
 def tensordot(a: ArrayLike, b: ArrayLike, axes: object = 2) -> Tracer:
     """As np.tensordot."""
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     if isinstance(axes, (int, np.integer)):
         count = int(axes)
         if not 0 <= count <= min(x.type.rank, y.type.rank):
@@ -138,7 +139,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: object = 2) -> Tracer:
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, axis: int = -1) -> Tracer:
     """As np.vecdot: the inner products of vectors along `axis`, the first conjugated, the others broadcast."""
-    (x, y), _ = promote(x1, x2)
+    x, y = promote_arrays(x1, x2)
     b = here()
     x, y = [_axis_last(value, axis) for value in (conjugate(b, x), y)]
     _check_sizes("np.vecdot", x, y, x.type.rank - 1, y.type.rank - 1)
@@ -155,7 +156,7 @@ def _axis_last(x: Value, axis: int) -> Value:
 
 def matvec(x1: ArrayLike, x2: ArrayLike) -> Tracer:
     """As np.matvec: matrices times vectors."""
-    (x, y), _ = promote(x1, x2)
+    x, y = promote_arrays(x1, x2)
     column = here().reshape(y, (*y.type.shape, 1))
     result = matmul_values(x, column, "np.matvec")
     return wrap(here().reshape(result, result.type.shape[:-1]))
@@ -163,7 +164,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike) -> Tracer:
 
 def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tracer:
     """As np.vecmat: vectors, conjugated, times matrices."""
-    (x, y), _ = promote(x1, x2)
+    x, y = promote_arrays(x1, x2)
     row = here().reshape(conjugate(here(), x), (*x.type.shape[:-1], 1, x.type.shape[-1]))
     result = matmul_values(row, y, "np.vecmat")
     return wrap(here().reshape(result, (*result.type.shape[:-2], result.type.shape[-1])))
@@ -171,7 +172,7 @@ def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tracer:
 
 def kron(a: ArrayLike, b: ArrayLike) -> Tracer:
     """As np.kron."""
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     build, rank = here(), max(x.type.rank, y.type.rank)
     sx = (1,) * (rank - x.type.rank) + x.type.shape
     sy = (1,) * (rank - y.type.rank) + y.type.shape
@@ -188,7 +189,7 @@ def cross(  # NumPy's signature
     """As np.cross, for vectors of three components."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    (x, y), _ = promote(a, b)
+    x, y = promote_arrays(a, b)
     x, y = _axis_last(x, axisa), _axis_last(y, axisb)
     if x.type.shape[-1] != 3 or y.type.shape[-1] != 3:
         fail(f"np.cross takes vectors of 3 components, got {x.type.shape[-1]} and {y.type.shape[-1]}")

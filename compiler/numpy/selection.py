@@ -27,7 +27,7 @@ from rematc.compiler.numpy.operands import (
     wrap,
 )
 from rematc.compiler.numpy.outputs import check_target, write
-from rematc.compiler.numpy.promotion import ir_dtype, kind_of, result_dtype
+from rematc.compiler.numpy.promotion import default_dtype, ir_dtype, kind_of, result_dtype
 from rematc.compiler.numpy.views import ImaginaryPart, ReadOnly, RealPart, itself, view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.core import Value
@@ -82,7 +82,10 @@ def clip(
     """As np.clip."""
     low, high = a_min if min is None else min, a_max if max is None else max
     bounds = [bound for bound in (low, high) if bound is not None]
-    values, _, _ = _together("np.clip", a, *bounds)
+    # NumPy makes an array of what is clipped, so that a Python scalar is no weak operand; bounds are.
+    given = as_operand(a)
+    strong = wrap(value_of(given, ir_dtype(default_dtype(kind_of(given)))))
+    values, _, _ = _together("np.clip", strong, *bounds)
     b, result = here(), values[0]
     if low is not None:
         result = maximum(b, result, values[1])

@@ -73,8 +73,11 @@ def histogram_bin_edges(
         low, high = 0.0, 1.0
     # A range of no width is widened by a half on either side.
     is_point = low == high
-    low, high = np.where(is_point, low - 0.5, low), np.where(is_point, high + 0.5, high)
-    dtype = np.result_type(low.dtype, high.dtype, x.dtype)
+    if not isinstance(is_point, Tracer):
+        low, high = (low - 0.5, high + 0.5) if is_point else (low, high)
+    else:
+        low, high = np.where(is_point, low - 0.5, low), np.where(is_point, high + 0.5, high)
+    dtype = np.result_type(low, high, x)
     kind = dtype if np.issubdtype(dtype, np.inexact) else np.float64
     return np.linspace(low, high, static_int(edges, "number of bins") + 1, dtype=kind)
 
@@ -94,7 +97,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     heights: Traced = np.ones(x.shape, np.int64) if weights is None else dispatching.ravel(wrap(value_of(weights)))
     counts = _counted(_bins_of(x, edges), heights, shape_of(edges)[0] - 1)
-    return (counts / np.diff(edges) / np.sum(counts) if density else counts), edges
+    return (counts / np.diff(edges).astype(float) / np.sum(counts) if density else counts), edges
 
 
 def histogramdd(
@@ -110,7 +113,14 @@ def histogramdd(
         fail(f"np.histogramdd has bins for {len(several)} dimensions and a sample of {rank}")
     ranges = [None] * rank if range is None else list(range)
     edges = [
-        histogram_bin_edges(points[:, d], several[d], ranges[d], what="np.histogramdd") for d in builtins.range(rank)
+        histogram_bin_edges(
+            # Edges between given ends are in double precision, whatever the sample is in.
+            points[:, d] if ranges[d] is None else points[:, d].astype(float),
+            several[d],
+            ranges[d],
+            what="np.histogramdd",
+        )
+        for d in builtins.range(rank)
     ]
     sizes = [shape_of(edge)[0] - 1 for edge in edges]
     place: Traced = np.zeros(count, np.int64)

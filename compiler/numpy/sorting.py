@@ -113,6 +113,8 @@ def value_rows(x: ArrayLike) -> list[Tracer]:
 def sort_complex(a: ArrayLike) -> Tracer:
     """As np.sort_complex: by the real part, then by the imaginary one."""
     x = value_of(a)
+    if not x.type.rank:
+        fail("np.sort_complex takes an array of one dimension or more, got a scalar")
     dtype = C64 if x.type.dtype.is_integer and x.type.dtype.bits <= 16 else C128
     return wrap(sorted_along(x if x.type.dtype.is_complex else here().convert(x, dtype), x.type.rank - 1))
 

@@ -212,6 +212,8 @@ def _power(ufunc: np.ufunc, x: ArrayLike, y: ArrayLike) -> Tracer:
     exponent = _static_number(operands[1])
     if exponent is None or not isinstance(operands[0], Tracer):
         return wrap(_elementwise(RULES["power"], "power", operands, taken, given[0]))
+    if taken[0].is_integer and isinstance(operands[1], int):
+        value_of(exponent, taken[1])  # NumPy asks whether it fits
     if taken[0].is_integer and exponent < 0:
         fail(f"integers to the negative power {exponent}: NumPy refuses it too; convert the base with astype(float)")
     base = value_of(operands[0], taken[0])

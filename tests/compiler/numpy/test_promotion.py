@@ -144,3 +144,41 @@ def test_signed_and_unsigned_integers_compare_by_value() -> None:
     x, y = np.array([0, 2**63 + 5, 2**64 - 1], np.uint64), np.array([-1, 5, 2**63 - 1])
     for compare in (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal):
         assert_as_numpy(lambda a, b, f=compare: [f(a, b), f(b, a)], x, y)
+
+
+F32 = np.linspace(0, 3, 12, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(
+            lambda x: np.dot(x, 2),
+            lambda x: np.inner(3.0, x),
+            lambda x: np.outer(x, 2),
+            lambda x: np.tensordot(x, 2, 0),
+        ),
+        *(lambda x: np.kron(x, 2), lambda x: np.clip(2, None, x), lambda x: np.clip(x, 0, 2)),
+        *(
+            lambda x: (x > 1) ** 2,
+            lambda x: (x > 1) ** 3,
+            lambda x: np.power(x > 1, 2),
+            lambda x: (x > 1) ** np.int8(2),
+        ),
+        lambda x: np.histogram(x, 4, (0, 1)),
+        lambda x: np.histogram(x, 4, (0.5, 0.5)),
+        lambda x: np.histogram(x, weights=x),
+        lambda x: np.histogram(x, weights=x, density=True),
+        lambda x: np.histogram2d(x, x, 3, [[0, 1], [0, 2]]),
+        lambda x: np.histogram_bin_edges(x, 4, (0, 1)),
+        lambda x: (np.fft.irfft(x / 2), np.fft.hfft(x / 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.int8, np.float32, np.float16])
+def test_dtypes_of_functions_that_make_arrays_of_python_scalars(function: Any, dtype: Any) -> None:
+    assert_as_numpy(function, F32.astype(dtype))
+
+
+def test_an_exponent_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(CompileError, match="300 is out of bounds for int8"):
+        traced(lambda x: x**300, np.int8([1, 2]))
