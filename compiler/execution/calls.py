@@ -10,8 +10,9 @@ import numpy as np
 
 from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.random_states import watched
 from rematc.compiler.tracing.trace import Trace, Tracer, current_trace, require_trace
-from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.tracing.user_location import raised_at, user_location
 from rematc.ir.collecting import collection_paused, users_code
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
@@ -99,11 +100,31 @@ def _called(function: Callable[..., object], arguments: Sequence[object]) -> obj
         # NumPy wraps what a tracer raises when it is asked for its elements.
         if isinstance(error.__cause__, CompileError):
             raise error.__cause__ from None
+        if _is_given_a_tracer(error):
+            raise CompileError(
+                f"a traced array is given to what takes none: {error} (its elements are known only when the program is "
+                "compiled; return the array and use the result, or write it with functions of NumPy)",
+                raised_at(error),
+            ) from error
         raise
+
+
+def _is_given_a_tracer(error: Exception) -> bool:
+    """Whether something that knows no tracers was given one: json, memoryview, Decimal. Operators raise their own."""
+    text = str(error)
+    is_foreign = isinstance(error, TypeError) and not isinstance(error, CompileError)
+    return is_foreign and NumpyTracer.__name__ in text and not text.startswith("unsupported operand")
 
 
 def trace_call(function: Function, call: CallArguments) -> TracedFunction:
     """Trace `function` on the arrays of `call`, closing over everything else."""
+    if current_trace() is None:
+        with watched(function):
+            return _traced(function, call)
+    return _traced(function, call)
+
+
+def _traced(function: Function, call: CallArguments) -> TracedFunction:
     return trace_function(
         lambda *arrays: call.call(function, arrays),
         call.types,

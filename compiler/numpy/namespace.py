@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.compiler.numpy import creation, joining, shaping, sized, sized_sets, standard
+from rematc.compiler.numpy import creation, joining, logarithms, shaping, sized, sized_sets, standard
 from rematc.compiler.numpy.dispatch import FUNCTIONS, call_function, qualified_name
 from rematc.compiler.numpy.operands import ArrayLike, enter, fail, is_traced, static_shape
 from rematc.compiler.numpy.ufuncs import SUPPORTED_UFUNCS, special_ufuncs
@@ -121,7 +121,7 @@ def _namespace() -> dict[str, object]:
             names[name] = found if isinstance(found, np.ufunc) else _asking_lists(found)
     names["linalg"] = SimpleNamespace(**_of_module("numpy.linalg"))
     # SciPy looks here for an array namespace's own special functions.
-    names["special"] = SimpleNamespace(**special_ufuncs())
+    names["special"] = SimpleNamespace(**special_ufuncs(), **logarithms.FUNCTIONS)
     names["fft"] = SimpleNamespace(**_of_module("numpy.fft"), **standard.FFT_FUNCTIONS)
     joined = {"r_": _Concatenator(np.r_, False), "c_": _Concatenator(np.c_, True)}
     own = {

@@ -13,6 +13,8 @@ from rematc.compiler.numpy.promotion import kind_of
 from rematc.compiler.numpy.shaping import astype
 from rematc.compiler.numpy.ufuncs import call_ufunc
 from rematc.compiler.tracing.trace import Tracer
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.errors import CompileError
 
 Binary = Callable[[Tracer, object], Tracer]
 
@@ -48,6 +50,11 @@ def reflected(ufunc: np.ufunc) -> Binary:
         if not _is_operand(other):
             return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         enter(self)
+        if ufunc is np.multiply and isinstance(other, (list, tuple)) and not self.shape and self.dtype.kind in "iu":
+            fail(
+                f"a {type(other).__name__} is repeated a traced number of times, but the number is not known while "
+                "tracing; pass it as static (static_argnums), or make an array of the list to multiply its elements"
+            )
         return _weakened(ufunc, other, self)
 
     return apply
@@ -84,6 +91,35 @@ def _scalar_updated(ufunc: np.ufunc, scalar: Tracer, result: Tracer) -> Tracer:
             f"NumPy cannot write into it; make a new array: x = np.{ufunc.__name__}(x, y)",
         )
     return astype(result, scalar.dtype)
+
+
+class MissingAttributeError(CompileError, AttributeError):
+    """An attribute of NumPy's arrays that a tracer lacks: `hasattr` is False, as Python has it."""
+
+
+class NotHashableError(CompileError, TypeError):
+    """A tracer is hashed: a TypeError, as Python has it."""
+
+
+def refused_attribute(message: str) -> property:
+    """An attribute of NumPy's arrays that a tracer does not have, to read or to write."""
+
+    def read(self: Tracer) -> NoReturn:
+        raise MissingAttributeError(message, user_location())
+
+    def write(self: Tracer, value: object) -> NoReturn:
+        raise MissingAttributeError(message, user_location())
+
+    return property(read, write)
+
+
+def hashed(tracer: Tracer) -> NoReturn:
+    """Raise the error for a tracer as a key of a dict, an element of a set, or an argument of a cache."""
+    raise NotHashableError(
+        f"a traced {tracer.value.type} is hashed (a key of a dict, an element of a set, an argument of a cached "
+        "function), but like NumPy's arrays it cannot be; use a name, an index or id(x) as the key",
+        user_location(),
+    )
 
 
 def refused(message: str) -> Callable[..., NoReturn]:
@@ -123,8 +159,10 @@ def unary(ufunc: np.ufunc) -> Callable[[Tracer], Tracer]:
     return apply
 
 
-def power(base: Tracer, exponent: object) -> Tracer:
+def power(base: Tracer, exponent: object, modulo: None = None) -> Tracer:
     """`x ** y`, where x is traced."""
+    if modulo is not None:
+        refuse(base, "pow(x, y, z) is of Python's integers; write x**y % z")
     if not _is_operand(exponent):
         return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
     enter(base)

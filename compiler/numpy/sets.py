@@ -76,7 +76,8 @@ def histogram_bin_edges(
     if not isinstance(is_point, Tracer):
         low, high = (low - 0.5, high + 0.5) if is_point else (low, high)
     else:
-        low, high = np.where(is_point, low - 0.5, low), np.where(is_point, high + 0.5, high)
+        low = dispatching.where(is_point, low - 0.5, low)
+        high = dispatching.where(is_point, high + 0.5, high)
     dtype = np.result_type(low, high, x)
     kind = dtype if np.issubdtype(dtype, np.inexact) else np.float64
     return np.linspace(low, high, static_int(edges, "number of bins") + 1, dtype=kind)

@@ -5,10 +5,9 @@ Each entry notes the user's line on the builder and hands over to the module tha
 
 from __future__ import annotations
 
-import dis
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,19 +15,25 @@ import numpy as np
 from rematc.compiler.numpy import float_bits, indexing, joining, reshaping, selection, shaping, updates
 from rematc.compiler.numpy.dispatch import call_function
 from rematc.compiler.numpy.flat import Flat
+from rematc.compiler.numpy.frames import asking_function, asking_logarithm, is_assignment
 from rematc.compiler.numpy.namespace import MODULE
 from rematc.compiler.numpy.operands import dispatching, enter
 from rematc.compiler.numpy.operators import (
+    hashed,
     in_place,
     operator,
     power,
     reflected,
     refuse,
     refused,
+    refused_attribute,
     unary,
 )
 from rematc.compiler.numpy.ufuncs import apply_ufunc
 from rematc.compiler.tracing.trace import Tracer
+
+_NO_MEMORY = "of a traced array is not known: where an array lies in memory is settled when the program is compiled"
+_NO_ELEMENTS = "needs the elements, which a traced array has only when compiled"
 
 
 def _method(function: Callable[..., object]) -> Callable[..., Tracer]:
@@ -40,25 +45,6 @@ def _method(function: Callable[..., object]) -> Callable[..., Tracer]:
 
     apply.__name__ = function.__name__
     return apply
-
-
-def _asking_function() -> str | None:
-    """The function of NumPy, written in Python, that asked for the elements, as users write it."""
-    frame, found = sys._getframe(2), None
-    while frame is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "numpy":
-        found, frame = frame, frame.f_back  # type: ignore[assignment]  # None at the bottom of the stack
-    if found is None:
-        return None
-    # A public name stands in a public module: np.require, whose code is elsewhere.
-    name = found.f_code.co_qualname.split(".")[0]
-    module = found.f_globals["__name__"]
-    return f"np.{name}" if hasattr(np, name) and "polynomial" not in module else f"np{module[len('numpy') :]}.{name}"
-
-
-def is_assignment(frame: FrameType) -> bool:
-    """Whether a frame runs x[i] = y itself, and does not call what does."""
-    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return name.startswith("STORE")
 
 
 class NumpyTracer(Tracer):
@@ -84,7 +70,13 @@ class NumpyTracer(Tracer):
         return call_function(function, arguments, options)
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        asking = _asking_function()
+        if logarithm := asking_logarithm():
+            refuse(
+                self,
+                f"scipy.special.{logarithm} does not take a traced {self.value.type}: use "
+                f"rematc.numpy.special.{logarithm}, or set SCIPY_ARRAY_API=1 before importing SciPy",
+            )
+        asking = asking_function()
         refuse(
             self,
             f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by "
@@ -152,6 +144,41 @@ class NumpyTracer(Tracer):
             f"a traced {self.value.type} is used where Python needs an integer (range, a shape, an index into a list), "
             "but its value is not known while tracing; pass it as static (static_argnums), or index an array with it",
         )
+
+    __hash__ = hashed  # type: ignore[assignment]  # raises, with a way out
+
+    def __trunc__(self) -> NoReturn:
+        self._refuse_number("int", "np.trunc(x)")
+
+    def __floor__(self) -> NoReturn:
+        self._refuse_number("int", "np.floor(x)")
+
+    def __ceil__(self) -> NoReturn:
+        self._refuse_number("int", "np.ceil(x)")
+
+    def __bytes__(self) -> NoReturn:  # noqa: PLE0308  # raises
+        self._refuse_number("bytes", "the array itself")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            refuse(
+                self,
+                f"a traced {self.value.type} is formatted with {spec!r}, but its value is not known while tracing; "
+                "print it with rematc.debug.print, or return it and format the result",
+            )
+        return str(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        refuse(self, f"a traced {self.value.type} cannot be pickled or stored; return it and store the result")
+
+    def __round__(self, ndigits: int | None = None) -> Tracer:
+        """As of NumPy's scalars, round(x, n). Without n they become Python integers, which needs the value."""
+        if self.ndim:
+            refuse(self, f"a traced {self.value.type} is rounded by Python, which takes no arrays; use np.round(x, n)")
+        if ndigits is None:
+            self._refuse_number("int", "np.round(x), or round(x, 0)")
+        enter(self)
+        return selection.round_(self, ndigits)
 
     def item(self, *arguments: object) -> NoReturn:
         """Refused: the element is not known while tracing."""
@@ -349,6 +376,36 @@ class NumpyTracer(Tracer):
     put = refused("x.put is not supported on traced arrays; write x[index] = value, or x.flat[index] = value")
     resize = refused("x.resize changes the array's size, which a traced function cannot; use x.reshape or np.pad")
     nonzero = refused("the shape of x.nonzero() depends on data; use rematc.numpy.nonzero(x, size=n) or np.where")
+
+    strides = refused_attribute(f"x.strides {_NO_MEMORY}; sizes are x.shape, x.itemsize and x.nbytes")
+    flags = refused_attribute(f"x.flags {_NO_MEMORY}")
+    data = refused_attribute(f"x.data {_NO_MEMORY}; return the array and read the result's")
+    ctypes = refused_attribute(f"x.ctypes {_NO_MEMORY}; return the array and read the result's")
+    base = refused_attribute(f"x.base {_NO_MEMORY}")
+    tobytes = refused(f"x.tobytes {_NO_ELEMENTS}; return the array and take the result's")
+    tofile = refused(f"x.tofile {_NO_ELEMENTS}; return the array and write the result")
+    dump = refused(f"x.dump {_NO_ELEMENTS}; return the array and store the result")
+    dumps = refused(f"x.dumps {_NO_ELEMENTS}; return the array and store the result")
+    byteswap = refused("x.byteswap is not supported on traced arrays; swap the bytes of the argument before the call")
+    getfield = refused("x.getfield: traced arrays have no fields; read other dtypes with x.view(dtype)")
+    setfield = refused("x.setfield: traced arrays have no fields; write x[index] = value")
+    setflags = refused(f"x.setflags {_NO_MEMORY}; what is not to be written can be copied: x.copy()")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._value.type.shape
+
+    @shape.setter
+    def shape(self, value: object) -> None:
+        refuse(self, "x.shape of a traced array cannot be set; make a new array: x.reshape(shape)")
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return self._value.type.dtype.numpy
+
+    @dtype.setter
+    def dtype(self, value: object) -> None:
+        refuse(self, "x.dtype of a traced array cannot be set; make a new array: x.view(dtype)")
 
     def view(self, dtype: object = None) -> Tracer:
         """The same bits read as another dtype of as many bits."""

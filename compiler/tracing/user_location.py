@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import os
 import sys
 import warnings
 from types import CodeType, FrameType
@@ -11,7 +12,15 @@ from types import CodeType, FrameType
 from rematc.ir.locations import Location
 
 # Frames of these packages are never the user's line: NumPy calls back into the tracers, JAX into pytree nodes.
-_LIBRARIES = frozenset({"rematc", "numpy", "scipy", "jax", "jaxlib", "opt_einsum", "functools", "contextlib"})
+_LIBRARIES = frozenset(
+    {
+        *("rematc", "numpy", "scipy", "jax", "jaxlib", "opt_einsum", "functools", "contextlib"),
+        *("pandas", "polars", "pyarrow", "xarray", "sklearn", "statsmodels", "matplotlib", "tqdm", "torch"),
+    }
+)
+# Nor those of Python's own library: json, heapq, statistics.
+_STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+_PACKAGES = ("site-packages", "dist-packages")
 # What calls the command is not the user's code either: click, the script that was installed.
 _COMMAND = "rematc.cli."
 _CACHE_LIMIT = 1 << 16
@@ -70,14 +79,31 @@ def warn_user(message: str) -> None:
 
 def _classify(frame: FrameType) -> _Owner:
     module = frame.f_globals.get("__name__", "")
-    owner = _Owner.LIBRARY if module.partition(".")[0] in _LIBRARIES else _Owner.USER
+    file = frame.f_code.co_filename
+    is_library = module.partition(".")[0] in _LIBRARIES or _is_standard(file)
+    owner = _Owner.LIBRARY if is_library else _Owner.USER
     if module.startswith(_COMMAND):
         owner = _Owner.COMMAND
-    file = frame.f_code.co_filename
     # Code made from a string ("<string>") has no file of its own: judge each frame by its module.
     if not file.startswith("<"):
         _owners[file] = owner
     return owner
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STANDARD) and not file[len(_STANDARD) :].startswith(_PACKAGES)
+
+
+def raised_at(error: BaseException) -> Location | None:
+    """The line of the user's code in which an error was raised, or what it called did; None where there is none."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        owner = _owners.get(frame.f_code.co_filename) or _classify(frame)
+        if owner is _Owner.USER:
+            found = _locate(frame.f_code, traceback.tb_lasti, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
 
 
 def _locate(code: CodeType, instruction: int, line: int | None) -> Location:

@@ -181,4 +181,4 @@ def test_dtypes_of_functions_that_make_arrays_of_python_scalars(function: Any, d
 
 def test_an_exponent_that_does_not_fit_is_refused() -> None:
     with pytest.raises(CompileError, match="300 is out of bounds for int8"):
-        traced(lambda x: x**300, np.int8([1, 2]))
+        traced(lambda x: x**300, np.array([1, 2], np.int8))
