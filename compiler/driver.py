@@ -298,9 +298,7 @@ class Compiled(CompiledFunction):
         )
 
 
-_WAY_OUT = (
-    "measure other policies, 'auto' among them, or the barriers that hold any order of XLA's, the strategy 'call'"
-)
+_WAY_OUT = "measure other policies, or barriers that hold in any order of XLA's: the strategy 'call' (--barrier call)"
 
 
 def _saved_bytes(compiled: Compiled) -> int:

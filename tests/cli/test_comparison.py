@@ -26,7 +26,7 @@ def test_one_row_a_policy(command: Command) -> None:
     assert all(len(re.split(r" {2,}", row)) == 7 for row in rows)
     assert rows[0].endswith("no product recomputed")
     # What there is to save is less than what these few bytes are padded to.
-    assert rows[1].endswith("costs memory") and rows[2].endswith("costs memory")
+    assert all(row.endswith((", costs memory", ", saves nothing")) for row in rows[1:])
     assert in_vain == "dots, nothing: no memory is saved; --barrier call may, or another policy"
     assert note.startswith("memory and FLOPs as XLA on cpu reports them; run time: median of ")
 

@@ -29,6 +29,7 @@ def lasting(text: str) -> list[str]:
             steady = re.sub(r"\d[\d.]* ?([KM]i)?(B|FLOP|x)?", "AMOUNT", steady)
         if compared := re.match(r"((?:none|dots|nothing) +\d+ B) +\d.* TIME( .*)", steady):
             steady = compared[1] + compared[2]
+        steady = re.sub("costs memory|saves nothing", "SAVES NONE", steady)  # by how XLA pads a few bytes
         if re.fullmatch(r"remat-compile: .* \.\.\.", steady):
             continue  # progress, which shows only where a step takes over a second
         lines.append(" ".join(steady.replace("median of 30", "median of N").split()))
