@@ -178,7 +178,7 @@ def _divide_integers(x: Numeric, y: Numeric) -> Numeric:
 class Power(Binary):
     """x^y. dz = y x^(y-1) dx + z log(x) dy.
 
-    The limits are taken where the terms have them: the first is 0 where y is 0, the second is 0 where x is 0.
+    The limits are taken where the terms have them: the first is 0 where x and y are, the second is 0 where x is 0.
     """
 
     name = "power"
@@ -188,10 +188,11 @@ class Power(Binary):
         return _integer_power(x, y) if x.dtype.kind in "iu" else np.power(x, y)
 
     def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
+        # Elsewhere the product is 0 where y is, and its derivative in y is there.
         zero = b.zeros(y.type)
-        is_constant = b.compare(y, zero, "EQ")
+        is_limit = b.logical_and(b.compare(y, zero, "EQ"), b.compare(x, zero, "EQ"))
         slope = b.multiply(y, b.power(x, b.subtract(y, b.full(y.type, 1))))
-        return b.multiply(t, b.select(is_constant, zero, slope))
+        return b.multiply(t, b.select(is_limit, zero, slope))
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
         is_zero = b.compare(x, b.zeros(x.type), "EQ")
@@ -253,24 +254,30 @@ class IntegerPower(Unary):
 
 
 class Extremum(Binary):
-    """Family base: the greater or the smaller operand. NaN if either is; equal operands share the tangent in halves."""
+    """Family base: the greater or the smaller operand, NaN if either is.
+
+    Equal operands share the tangent in halves. Where one wins, the other has the derivative 0 whatever the tangent is;
+    where an operand is NaN both have it times 0, so that a NaN is not lost (JAX's choice).
+    """
 
     __slots__ = ()
     is_light = True
     kinds = ORDERED
-    #: the direction in which x compares to y where x is the result
-    wins: ClassVar[str]
+    #: the direction in which x compares to y where it is the result, alone or with y; and that for y
+    x_stays: ClassVar[str]
+    y_stays: ClassVar[str]
 
     def tangent_x(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        return self._share(b, t, x, y)
+        return self._share(b, t, b.compare(x, y, self.x_stays), b.compare(x, y, self.y_stays))
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        return self._share(b, t, y, x)
+        return self._share(b, t, b.compare(x, y, self.y_stays), b.compare(x, y, self.x_stays))
 
     def _share(self, b: Emitter, t: Value, mine: Value, other: Value) -> Value:
-        # Two choices rather than a product with a weight: the residuals are booleans.
-        tie = b.select(b.compare(mine, other, "EQ"), b.scale(t, 0.5), b.zeros(t.type))
-        return b.select(b.compare(mine, other, self.wins), t, tie)
+        # Choices rather than a product with a weight: the residuals are booleans, the same two for both operands.
+        kept = b.select(other, b.scale(t, 0.5), t)
+        lost = b.select(other, b.zeros(t.type), b.scale(t, 0))
+        return b.select(mine, kept, lost)
 
 
 @register
@@ -279,7 +286,7 @@ class Maximum(Extremum):
     """The greater of x and y; on booleans, or."""
 
     name = "maximum"
-    wins = "GT"
+    x_stays, y_stays = "GE", "LE"
 
     def evaluate(self, *operands: Numeric) -> Any:
         x, y = operands
@@ -295,7 +302,7 @@ class Minimum(Extremum):
     """The smaller of x and y; on booleans, and."""
 
     name = "minimum"
-    wins = "LT"
+    x_stays, y_stays = "LE", "GE"
 
     def evaluate(self, *operands: Numeric) -> Any:
         x, y = operands

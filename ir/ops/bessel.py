@@ -15,6 +15,7 @@ from scipy import special as scipy_special
 
 from rematc.ir.core import Emitter, Types, Value, register
 from rematc.ir.errors import MissingRuleError
+from rematc.ir.ops.arithmetic import Sign
 from rematc.ir.ops.elementwise import FLOATS, Binary, Numeric, Unary
 from rematc.ir.ops.incomplete import FLOPS_OF_ELEMENT, in_double
 
@@ -122,7 +123,8 @@ class BesselIe(Bessel):
         return _with_both_limits(v, x, np.where(at_zero, _below_order_zero(v), scipy_special.ive(v, x)))
 
     def slope(self, b: Emitter, order: Value, x: Value, z: Value) -> Value:
-        away = b.select(b.compare(x, b.zeros(x.type), "GE"), z, b.negate(z))
+        # At 0, where e^-|x| has a kink, its slope is the mean of both sides'.
+        away = b.multiply(b.emit1(Sign(), x), z)
         return b.subtract(Bessel.slope(self, b, order, x, z), away)
 
 

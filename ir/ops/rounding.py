@@ -96,8 +96,10 @@ class Remainder(Binary):
         return t
 
     def tangent_y(self, b: Emitter, t: Value, x: Value, y: Value, z: Value) -> Value | None:
-        # x - z is a multiple of y but for its rounding, which the nearest integer takes away.
-        quotient = b.emit1(RoundNearestEven(), b.divide(b.subtract(x, z), y))
+        # x - z is a multiple of y but for its rounding, which the nearest integer takes away. Where z is NaN the
+        # quotient may be infinite.
+        multiple = b.select(b.compare(z, z, "EQ"), b.subtract(x, z), x)
+        quotient = b.emit1(RoundNearestEven(), b.divide(multiple, y))
         return b.multiply(t, b.negate(quotient))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from rematc.ir.core import Emitter, Value, register
+from rematc.ir.ops.arithmetic import Abs, IntegerPower
 from rematc.ir.ops.elementwise import FLOATS, INEXACT, InverseFunction, Numeric, Unary, one_minus, one_plus, square
 
 
@@ -169,7 +170,7 @@ class Sqrt(InverseFunction):
 @register
 @dataclass(frozen=True, slots=True)
 class Rsqrt(Unary):
-    """1 / sqrt(x), with derivative -y^3 / 2, which needs no x."""
+    """1 / sqrt(x), with derivative -y^3 / 2, which needs no x. At -0, where y is -infinity, it falls as at 0."""
 
     name = "rsqrt"
     kinds = INEXACT
@@ -178,13 +179,14 @@ class Rsqrt(Unary):
         return 1 / np.sqrt(operands[0])
 
     def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
-        return b.multiply(b.scale(y, -0.5), square(b, y))
+        magnitude = y if y.type.dtype.is_complex else b.emit1(Abs(), y)
+        return b.multiply(b.scale(magnitude, -0.5), square(b, y))
 
 
 @register
 @dataclass(frozen=True, slots=True)
-class Cbrt(InverseFunction):
-    """The real cube root."""
+class Cbrt(Unary):
+    """The real cube root, with derivative y^-2 / 3."""
 
     name = "cbrt"
     kinds = FLOATS
@@ -192,5 +194,5 @@ class Cbrt(InverseFunction):
     def evaluate(self, *operands: Numeric) -> Any:
         return np.cbrt(operands[0])
 
-    def slope(self, b: Emitter, x: Value, y: Value) -> Value:
-        return b.scale(square(b, y), 3)
+    def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
+        return b.scale(b.emit1(IntegerPower(-2), y), 1 / 3)
