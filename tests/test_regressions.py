@@ -19,7 +19,7 @@ from tests.support.fuzzing.functions.judging import judge_text
 
 FOLDER = Path(__file__).parent / "regressions"
 PROGRAMS = sorted(FOLDER.glob("*.ir"))
-FUNCTIONS = sorted(FOLDER.glob("*.py"))
+FUNCTIONS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from rematc.ir.core import (
     Derivatives,
     Effect,
@@ -33,6 +35,8 @@ from rematc.ir.ops.regions import (
     TransposeOfGraph,
     graph_of,
 )
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.structural import Constant
 from rematc.ir.policy import Policy
 
 
@@ -169,6 +173,16 @@ def read_params(graph: Graph) -> list[bool]:
     """For each parameter, whether anything reads it."""
     read = {value for eqn in graph.equations for value in eqn.operands} | set(graph.results)
     return [value in read for value in graph.params]
+
+
+def has_elements_beside_zero(graph: Graph) -> list[bool]:
+    """For each result, whether it is more than an array of zeros that was written down."""
+    zeros: set[Value] = set()
+    for eqn in graph.equations:
+        is_written = isinstance(eqn.op, Constant) and not np.any(eqn.op.array != 0)
+        if is_written or (isinstance(eqn.op, BroadcastInDim) and eqn.operands[0] in zeros):
+            zeros.update(eqn.results)
+    return [value not in zeros for value in graph.results]
 
 
 def places(flags: Sequence[bool]) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from rematc.ir.ops.custom_derivatives import (
     CustomDerivative,
     check_flags,
     check_rule,
+    has_elements_beside_zero,
     kept_whole,
     only_results,
     places,
@@ -135,7 +136,10 @@ class CustomVjp(CustomDerivative):
         return b.emit(replace(self, body=body, forward=forward, backward=backward), *operands)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomVjp, tuple[int, ...], tuple[int, ...]]:
-        """The op with only the used results, and what these need of operands and residuals."""
+        """The op with only the used results, and what these need of operands and residuals.
+
+        What has a cotangent is needed even where no result reads it: the derivative is what the rule says.
+        """
         if self.source is not None:
             return self, tuple(range(len(self.wrt))), tuple(range(len(self.of)))
         body = only_results(self.body, used)
@@ -146,7 +150,8 @@ class CustomVjp(CustomDerivative):
             backward = without_cts(self.backward, chosen(used, self.of))
             needed = read_params(backward)[: len(self.forward.results) - count]
             forward = only_results(self.forward, (*used, *needed))
-            live = [a or b for a, b in zip(live, read_params(forward), strict=True)]
+            moving = spread(has_elements_beside_zero(backward), self.wrt)
+            live = [a or b or bool(c) for a, b, c in zip(live, read_params(forward), moving, strict=True)]
             backward = only_results(backward, chosen(live, self.wrt))
             # Fewer cotangents may need fewer residuals; what is kept is right all the same.
             cts = [True] * sum(chosen(used, self.of))
