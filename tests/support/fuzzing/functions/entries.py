@@ -173,10 +173,23 @@ def _under_jax(function: Function | Written, kind: str, point: Point, random: Ra
     return _by_jax(second(function.made(_mixed(random)), kind, point, jnp, jax.jvp, inner, _jax), point)
 
 
+def _hessian(function: Function | Written, kind: str, point: Point, random: Random) -> list[Any]:
+    """All of the second derivative at once, and then along a direction."""
+    if random.random() < 0.5:
+        blocks = _by_reference(rematc.hessian(function.made(in_numpy()), argnums=(0, 1)), point)
+    else:
+        made = rematc.jax.checkpoint(function.made(_mixed(random)), policy=random.choice(POLICIES))
+        blocks = _by_jax(jax.hessian(made, argnums=(0, 1)), point)
+    x, w = point.across
+    rows = (blocks[:2], blocks[2:])
+    return [np.tensordot(of_x, x, 1) + np.tensordot(of_w, w, 2) for of_x, of_w in rows]
+
+
 ENTRIES = (
     Entry("numpy", _numpy, share=0.7),
     Entry("checkpoint", _checkpointed, share=0.5),
     Entry("from_jax", _imported, share=0.25),
     Entry("jax.grad", _twice, REVERSE_FIRST[:1], share=0.15),
     Entry("under jax", _under_jax, REVERSE_FIRST, share=0.15),
+    Entry("hessian", _hessian, REVERSE_FIRST[1:], share=0.15),
 )

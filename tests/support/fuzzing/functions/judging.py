@@ -195,6 +195,7 @@ def main() -> None:
                 )
             if seed % 25 == 24:
                 gc.collect()
+                print(f"{seed - first + 1} in {time.process_time() - begun:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps({"counts": counts, "seconds": time.process_time() - begun}), file=sys.stderr, flush=True)
 
 
