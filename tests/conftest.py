@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.selection import chosen
+from tests.support.selection import Case, chosen
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start: the tests of
 # an interrupted command would wait for ever.
@@ -21,7 +21,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--all`."""
-    parser.addoption("--all", action="store_true", help="run every case of every test, not one for each of its words")
+    parser.addoption("--all", action="store_true", help="run every test with all cases")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,19 +29,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     named = {path.resolve() for arg in config.args if (path := Path(arg.partition("::")[0])).is_file()}
-    is_chosen = chosen(
-        (
-            f"{item.path}::{getattr(item, 'originalname', item.name)}",
-            None if item.path in named or item.get_closest_marker("each_case") else _case(item),
-        )
-        for item in items
-    )
+    is_chosen = chosen(_case(item, named) for item in items)
     dropped = [item for item, is_set in zip(items, is_chosen, strict=True) if not is_set]
     items[:] = [item for item, is_set in zip(items, is_chosen, strict=True) if is_set]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
 
 
-def _case(item: pytest.Item) -> str | None:
+def _case(item: pytest.Item, named: set[Path]) -> Case:
     case = getattr(item, "callspec", None)
-    return None if case is None else str(case.id)
+    is_wanted = item.path in named or item.get_closest_marker("each_case") is not None
+    test = str(getattr(item, "originalname", None) or item.name)
+    return Case(str(item.path), test, None if case is None else str(case.id), is_wanted)

@@ -15,6 +15,8 @@ MARKDOWN = sorted(path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*
 _LINK = re.compile(r"\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
+pytestmark = pytest.mark.each_case
+
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -38,7 +40,6 @@ def test_python_examples_run_and_print_what_is_shown(file: Path) -> None:
         pytest.skip(f"examples that need {', '.join(sorted(absent))} are not run; all others print what is shown")
 
 
-@pytest.mark.each_case
 @pytest.mark.parametrize("example", commands(), ids=lambda one: f"{one.file.name}: {one.source}")
 def test_commands_succeed_and_print_what_is_shown(example: Example) -> None:
     problem = documents.mismatch(example, documents.run_console(example))
