@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.tree_util
 
 from rematc.compiler.execution.calls import TracedFunction, trace_call
+from rematc.compiler.execution.graphs import as_function
 from rematc.compiler.execution.programs import make_program, run_passes, runs_depth_first
 from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.derivative import DerivativeReport, report_derivatives
@@ -20,12 +23,15 @@ from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import SavedResidual
 from rematc.compiler.reports.saving import SAVES, Saving
-from rematc.compiler.tracing.arguments import CallArguments, Function, is_array_like
+from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name, is_array_like
 from rematc.compiler.tracing.derivative_order import differentiated
+from rematc.compiler.tracing.options import NO_OPTIONS, CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.transforms.policies import by_default, whole_policy
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
 from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.program import Program
@@ -43,12 +49,14 @@ class Lowered:
         graph: the graph after the passes.
         program: its StableHLO, with closed-over arrays.
         timings: what each pass did and how long it took.
+        options: how it is to be compiled.
     """
 
     traced: TracedFunction
     graph: Graph
     program: Program
     timings: tuple[PassRecord, ...]
+    options: Options
     _call: CallArguments
 
     def __repr__(self) -> str:
@@ -64,6 +72,10 @@ class Lowered:
     def derivatives(self) -> tuple[DerivativeReport, ...]:
         """What each differentiation saves and recomputes."""
         return report_derivatives(self.records)
+
+    def fixed(self) -> dict[str, object]:
+        """What it was lowered for by value, under its name: static arguments and flags."""
+        return dict(self._call.fixed())
 
     def predicted_peak(self) -> int:
         """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
@@ -94,8 +106,10 @@ class Lowered:
             return self.program
         return make_program(self.graph, self.traced.constants, platform)
 
-    def compile(self, platform: str | None = None) -> Compiled:
+    def compile(self, platform: str | None = None, compiler_options: CompilerOptions | None = None) -> Compiled:
         """Hand the module to XLA; `platform` is cpu, cuda or tpu, by default what jax would take.
+
+        `compiler_options` are options of XLA's by name, besides those that the function has already.
 
         Where arguments that it was lowered for are spread over several devices, so is the program, and XLA's figures
         are those of one device.
@@ -105,9 +119,22 @@ class Lowered:
         program = self.program_for(platform)
         is_depth_first = runs_depth_first(self.graph, platform, lambda: self._prediction)
         program = dataclasses.replace(program, is_depth_first=is_depth_first)
-        artifact = Artifact(program, self._call.array_tree(), self.traced.out_tree)
+        leaves = self._call.donated(self.options.donated)
+        options = {**dict(self.options.compiler_options), **(compiler_options or {})}
+        artifact = Artifact(
+            program,
+            self._call.array_tree(),
+            self.traced.out_tree,
+            leaves,
+            tuple(sorted(options.items())),
+            tuple(sorted(self.options.statics.positions)),
+            tuple(sorted(self.options.statics.names)),
+        )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
-        return Compiled(artifact, compile_program(program, platform=platform, shardings=shardings), self)
+        executable = compile_program(
+            program, platform=platform, compiler_options=options, donated=leaves, shardings=shardings
+        )
+        return Compiled(artifact, executable, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +144,12 @@ class _Accepted:
     Attributes:
         tree: the structure of (positional arguments, keyword arguments).
         arrays: which of its leaves are arrays.
-        others: which are not.
+        others: which are not, and what they are.
     """
 
     tree: jax.tree_util.PyTreeDef
     arrays: tuple[int, ...]
-    others: tuple[int, ...]
+    others: tuple[tuple[int, object], ...]
 
     def arrays_of(self, leaves: Sequence[object], tree: jax.tree_util.PyTreeDef) -> Sequence[object] | None:
         """The arrays of arguments of the same structure; None where it is another one. Types are not looked at."""
@@ -130,7 +157,7 @@ class _Accepted:
             return None
         if not self.others:
             return leaves
-        if any(is_array_like(leaves[index]) for index in self.others):
+        if not all(_is_same(leaves[index], value) for index, value in self.others):
             return None
         return [leaves[index] for index in self.arrays]
 
@@ -171,8 +198,10 @@ class CompiledFunction:
 
     def _checked(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """The arrays of a call. Raises CompileError, with its name, for one of another type."""
-        call = CallArguments.of(None, args, kwargs)
-        program = self.artifact.program
+        artifact, program = self.artifact, self.artifact.program
+        call = CallArguments.of(
+            None, args, kwargs, Statics(frozenset(artifact.static_positions), frozenset(artifact.static_names))
+        )
         if call.array_tree() != self.artifact.in_tree:
             raise CompileError(
                 f"'{program.name}' was compiled for arguments of the structure {self.artifact.in_tree}, "
@@ -183,14 +212,18 @@ class CompiledFunction:
             if found != expected:
                 message = f"'{program.name}' was compiled for {expected} as {name}, got {found}"
                 raise CompileError(message, user_location())
+        self._check_fixed(call)
         return call.arrays
+
+    def _check_fixed(self, call: CallArguments) -> None:
+        """What a file does not hold cannot be compared."""
 
     def _remember(self, leaves: Sequence[object], tree: jax.tree_util.PyTreeDef, arrays: Sequence[object]) -> None:
         """Take the next arguments of this structure as they come: where arrays are leaves, and not words of keys."""
         places = [index for index, leaf in enumerate(leaves) if is_array_like(leaf)]
         if len(places) == len(arrays) and all(leaves[place] is one for place, one in zip(places, arrays, strict=True)):
             others = sorted(set(range(len(leaves))).difference(places))
-            self._accepted[:] = [_Accepted(tree, tuple(places), tuple(others))]
+            self._accepted[:] = [_Accepted(tree, tuple(places), tuple([(index, leaves[index]) for index in others]))]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as its program, which is compiled again for the same platform where it is read: as `save` and `load`.
@@ -254,6 +287,16 @@ class Compiled(CompiledFunction):
 
     lowered: Lowered
 
+    def _check_fixed(self, call: CallArguments) -> None:
+        expected = self.lowered.fixed()
+        for name, found in call.fixed():
+            if name in expected and not _is_same(expected[name], found):
+                raise CompileError(
+                    f"'{self.artifact.program.name}' was compiled for {expected[name]!r} as {name}, got {found!r}; "
+                    "flags and static arguments are a part of what is compiled",
+                    user_location(),
+                )
+
     def saved_residuals(self) -> list[SavedResidual]:
         """What every derivative in the function saves."""
         return [row for one in self.lowered.derivatives for row in (*one.residuals, *one.arguments)]
@@ -305,48 +348,108 @@ def _saved_bytes(compiled: Compiled) -> int:
     return sum(one.saved_bytes for one in compiled.lowered.derivatives)
 
 
-def trace(fun: Function, *args: object, **kwargs: object) -> Graph:
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (type(one) is type(other) and bool(one == other))
+
+
+def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
     """The graph of `fun` at these arguments, as traced.
 
     Arguments may be arrays or `jax.ShapeDtypeStruct`s. Closed-over arrays are the graph's last parameters. Functions
     with custom rules have the rules of one derivative.
     """
+    function = as_function(fun)
     with differentiated():
-        return trace_call(fun, CallArguments.of(fun, args, kwargs)).graph
+        return trace_call(function, CallArguments.of(function, args, kwargs, options_of(function).statics)).graph
 
 
 @collection_paused()
-def lower(
+def lower_call(
     fun: Function,
-    *args: object,
+    options: Options,
+    args: Sequence[object],
+    kwargs: dict[str, object],
+    *,
+    policy: Policy | None = None,
     passes: str | None = None,
     after_each: Callable[[str, Graph], None] | None = None,
     platform: str | None = None,
-    **kwargs: object,
 ) -> Lowered:
+    """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart."""
+    call = CallArguments.of(fun, args, kwargs, options.statics)
+    with by_default(policy):
+        traced = trace_call(fun, call)
+    passed = run_passes(traced.graph, passes, after_each)
+    program = make_program(passed.graph, traced.constants, platform)
+    return Lowered(traced, passed.graph, program, passed.records, options, call)
+
+
+def options_of(fun: object) -> Options:
+    """The options that `jit`, `grad` or the like were given for a function."""
+    found = getattr(fun, "options", None)
+    return found if isinstance(found, Options) else NO_OPTIONS
+
+
+#: The keywords of `lower` and `compile` that are theirs, and not the function's.
+_OPTIONS = (
+    *("policy", "static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "compiler_options"),
+    *("platform", "passes", "after_each"),
+)
+
+
+def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
     """Trace `fun` at these arguments, run the passes, print StableHLO.
 
+    A keyword that is one of the options below is an option. Where `fun` takes an argument of that name too, it is an
+    error: `rematc.jit(fun, policy=...).lower(*args, **kwargs)` keeps them apart, and all keywords are `fun`'s.
+
     Args:
-        fun: a function, or what `value_and_grad`, `grad` and the like return.
+        fun: a function, what `value_and_grad`, `grad`, `jit` and the like return, or a graph.
         args: example arguments: arrays, or `jax.ShapeDtypeStruct`s.
-        passes: a pipeline instead of the default one, as text.
-        after_each: called with a pass's text and its graph after each pass.
-        platform: where it is to run, by default where jax does. Only decompositions of matrices depend on it.
-        kwargs: example keyword arguments.
+        kwargs: example keyword arguments, and options: `policy`, `static_argnums`, `static_argnames`,
+            `donate_argnums`, `donate_argnames`, `compiler_options` as in `jit`; `platform`, where it is to run, by
+            default where jax does; `passes`, a pipeline instead of the default one, as text; `after_each`, called with
+            a pass's text and its graph after each pass.
 
     Raises:
         CompileError: at the user's line, for what cannot be traced, differentiated or lowered.
     """
-    call = CallArguments.of(fun, args, kwargs)
-    traced = trace_call(fun, call)
-    passed = run_passes(traced.graph, passes, after_each)
-    program = make_program(passed.graph, traced.constants, platform)
-    return Lowered(traced, passed.graph, program, passed.records, call)
+    function = as_function(fun)
+    given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
+    _refuse_ambiguous(function, given)
+    rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
+    policy = whole_policy(given.pop("policy", None))
+    options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
+    return lower_call(function, options, args, kwargs, policy=policy, **rest)
 
 
-def compile(fun: Function, *args: object, platform: str | None = None, **kwargs: object) -> Compiled:
-    """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`."""
-    return lower(fun, *args, platform=platform, **kwargs).compile(platform)  # type: ignore[arg-type]  # passes and after_each go through
+def _refuse_ambiguous(function: Function, given: dict[str, Any]) -> None:
+    """Raise CompileError for options that may be arguments of the function."""
+    if not given:
+        return
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    for name in given:
+        if name in parameters or takes_any:
+            raise CompileError(
+                f"'{name}' is an option of rematc.compile and rematc.lower, and '{function_name(function)}' takes an "
+                f"argument of that name too; write rematc.jit({function_name(function)}, ...).lower(...).compile(...): "
+                "options stand in jit and compile, and all that lower is given are arguments",
+                user_location(),
+            )
+
+
+def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
+    """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`.
+
+    Arguments and options are those of `lower`. `rematc.jit(fun, ...).lower(*args, **kwargs).compile(platform)` is the
+    same, where every keyword of `lower` is an argument of `fun`.
+    """
+    lowered = lower(fun, *args, **kwargs)
+    return lowered.compile(kwargs.get("platform"))
 
 
 def load(path: str | os.PathLike[str], platform: str | None = None) -> CompiledFunction:

@@ -55,13 +55,17 @@ class Artifact:
         out_tree: how the program's results make up what the function returns.
         donated: indices of the leaves whose memory the results may take over.
         compiler_options: options of XLA by name, those of the user's.
+        static_positions: the arguments that it was compiled for by value.
+        static_names: these by name.
     """
 
     program: Program
     in_tree: PyTreeDef
     out_tree: PyTreeDef
     donated: tuple[int, ...] = ()
-    compiler_options: tuple[tuple[str, str | bool | int | float], ...] = ()
+    compiler_options: tuple[tuple[str, str | bool | int], ...] = ()
+    static_positions: tuple[int, ...] = ()
+    static_names: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as a file is written. Containers are pickled by themselves: any that pickle takes."""
@@ -116,6 +120,7 @@ def _write(artifact: Artifact, file: Path | IO[bytes]) -> None:
         "out_tree": _tree_to_json(artifact.out_tree),
         "donated": list(artifact.donated),
         "compiler_options": dict(artifact.compiler_options),
+        "static": [list(artifact.static_positions), list(artifact.static_names)],
         "stablehlo": stablehlo.get_current_version(),
     }
     module = _serialize(program.text)
@@ -162,6 +167,7 @@ def _read(file: str | os.PathLike[str] | IO[bytes], name: str) -> Artifact:
             _tree_from_json(meta["out_tree"]),
             tuple(map(int, meta.get("donated", ()))),
             tuple(sorted(meta.get("compiler_options", {}).items())),
+            *map(tuple, meta.get("static", ([], []))),
         )
     except OSError as error:
         raise CompileError(f"cannot read {name}: {error.strerror or error}") from None

@@ -32,7 +32,7 @@ import numpy as np
 from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
-from rematc.lowering import jax_adapter
+from rematc.lowering import caches, jax_adapter
 from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
 from rematc.lowering.platforms import CompilerOptions, program_options
@@ -42,6 +42,8 @@ from rematc.lowering.remembering import Remembered
 _Hidden = dict[str, tuple[Any, ...]]
 #: The routes of so many signatures are remembered; of others they are found again.
 _MOST_ROUTED = 1024
+#: Of positional and keyword arguments, what serves calls with flags; None where there are none.
+Flagged = Callable[[tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 #: How XLA says that it knows no function of a `custom_call`'s name, typed calls and others.
 _MISSING_FUNCTION = re.compile(
     r"No (?:registered implementation for .*custom call to|FFI handler registered for) (\S+)"
@@ -100,6 +102,10 @@ class _RerouteError(Exception):
         self.program = program
 
 
+class _FlagsError(Exception):
+    """Raised while tracing: an argument may be a flag of Python's, which must not be traced."""
+
+
 class _StagingError(Exception):
     """Carries the user's error through JAX, which marks errors that pass it with a note about its own frames."""
 
@@ -122,7 +128,9 @@ class Dispatcher:
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
         donate_argnums: int | Sequence[int] = (),
+        donate_argnames: str | Sequence[str] = (),
         compiler_options: CompilerOptions | None = None,
+        flagged: Flagged | None = None,
         open_trace: Callable[[], object | None] | None = None,
         record: Callable[..., Any] | None = None,
         locate: Callable[[], Location | None] | None = None,
@@ -137,6 +145,9 @@ class Dispatcher:
             static_argnums: positions of arguments that are part of the signature by value.
             static_argnames: their names.
             donate_argnums: positions of arguments whose memory the results may take over.
+            donate_argnames: their names.
+            flagged: asked, once a signature has truth values or an argument is no array, for what serves calls with
+                flags: truth values and strings of Python's, which JAX tells not from arrays, or does not take.
             compiler_options: options of XLA before those of `platforms.program_options`. Inside another `jax.jit` that
                 one's options hold instead.
             open_trace: asked at each call; while it gives something, calls go to `record`.
@@ -150,18 +161,26 @@ class Dispatcher:
         functools.update_wrapper(self, stage, updated=())
         # Whether 64-bit types are on in the block that calls come from; None outside of all.
         self._x64: bool | None = None
-        self._blocks: dict[bool, Dispatcher] = {}
         self._stage = stage
         self._arguments = Arguments.of(stage, static_argnums, static_argnames)
-        self._constants = _DeviceConstants()
         self._open_trace = open_trace
         self._record = record
         self._locate = locate
         self._donated = self._arguments.positions(donate_argnums)
+        self._donated_names = (donate_argnames,) if isinstance(donate_argnames, str) else tuple(donate_argnames)
+        self._flagged = flagged
         self._options = dict(compiler_options or {})
-        self._staged = Remembered[Hashable, Staged]()
         # Held where a route is chosen; calls read what was chosen without it.
         self._lock = threading.RLock()
+        self.clear()
+        caches.remembers(self)
+
+    def clear(self) -> None:
+        """Forget what was staged and compiled; calls stage it again."""
+        self._blocks: dict[bool, Dispatcher] = {}
+        self._constants = _DeviceConstants()
+        self._sees_flags = False
+        self._staged = Remembered[Hashable, Staged]()
         self._route = self._plain_route()
         self._routes = Remembered[Hashable, _Route]()
         self._routes.put((frozenset(), _Needs()), self._route)
@@ -185,18 +204,25 @@ class Dispatcher:
                 return self._entry(*args, **kwargs)
             return self._select_entry(args, kwargs)(*args, **kwargs)
         except _RerouteError as other:
-            program = other.program
+            program: Program | None = other.program
+        except _FlagsError:
+            program = None
         except _StagingError as carrier:
             raise carrier.error from None
         except jax.errors.JaxRuntimeError as error:
             self._explain_xla(error)
             raise
         except (TypeError, ValueError):
-            self._explain(args, kwargs)
-            raise
+            if self._sees_flags or self._flagged is None or self._flagged(args, kwargs) is None:
+                self._explain(args, kwargs)
+                raise
+            program = None
         finally:
             restore_x64(previous)
-        return self._by_route_of(program, args, kwargs)
+        if program is not None:
+            return self._by_route_of(program, args, kwargs)
+        self._see_flags()
+        return self(*args, **kwargs)
 
     def _copy(self, x64: bool) -> Dispatcher:
         made = Dispatcher(
@@ -204,6 +230,8 @@ class Dispatcher:
             static_argnums=self._arguments.static_argnums,
             static_argnames=self._arguments.static_argnames,
             donate_argnums=self._donated,
+            donate_argnames=self._donated_names,
+            flagged=self._flagged,
             compiler_options=self._options,
             open_trace=self._open_trace,
             record=self._record,
@@ -237,7 +265,16 @@ class Dispatcher:
 
     # -- routes --------------------------------------------------------------------------------------------------
 
+    def _see_flags(self) -> None:
+        """Look at every call's arguments from now on."""
+        self._sees_flags = True
+        self._entry = None
+
     def _select_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        if self._sees_flags and self._flagged is not None:
+            other = self._flagged(args, kwargs)
+            if other is not None:
+                return other
         route = self._route
         if self._route_of:
             route = self._route_of.get(self._arguments.rough_signature(args, kwargs)) or route
@@ -271,7 +308,8 @@ class Dispatcher:
             route = self._routes.find(key, lambda: self._route_for(program))
             if is_first:
                 self._route = route
-                self._entry = route.outermost if route.outermost is route.inside else None
+                is_plain = route.outermost is route.inside and not self._sees_flags
+                self._entry = route.outermost if is_plain else None
             elif self._route_of or route is not self._route:
                 # Another thread may have been first, with the same route.
                 self._entry = None
@@ -315,6 +353,7 @@ class Dispatcher:
             "static_argnums": static,
             "static_argnames": self._arguments.static_argnames,
             "donate_argnums": donated,
+            "donate_argnames": self._donated_names,
         }
         if not options:
             jitted = jax.jit(entry, **named)
@@ -352,8 +391,14 @@ class Dispatcher:
         dynamic, static = self._arguments.split(args, kwargs)
         leaves, tree = jax.tree_util.tree_flatten(dynamic)
         avals = [jax.typeof(leaf) for leaf in leaves]
+        if self._flagged is not None and not self._sees_flags and any(map(_is_truth_value, avals)):
+            raise _FlagsError
         signature = (tree, static, tuple([(aval.shape, aval.dtype, aval.weak_type) for aval in avals]))
         return leaves, self._staged.find(signature, lambda: self._stage(*args, **kwargs))
+
+
+def _is_truth_value(aval: Any) -> bool:
+    return bool(aval.shape == () and aval.dtype == np.bool_)
 
 
 class _DeviceConstants:

@@ -41,7 +41,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
-from rematc.lowering import jax_adapter
+from rematc.lowering import caches, jax_adapter
 from rematc.lowering.remembering import Remembered
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
@@ -58,7 +58,7 @@ def checkpoint(
     fun: Callable[P, R],
     *,
     policy: object = None,
-    prevent_cse: object = True,
+    prevent_cse: object = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     segments: bool = False,
@@ -74,7 +74,8 @@ def checkpoint(
             one of JAX's, from `jax.checkpoint_policies` or a function of (primitive, *abstract values, **parameters).
             None saves the arguments alone.
         prevent_cse: whether XLA must not merge the recomputation with the forward evaluation; or a tuple that says it
-            for each positional argument, as in `jax.checkpoint`.
+            for each positional argument, as in `jax.checkpoint`. By default the compiler decides, as in
+            `rematc.checkpoint`.
         static_argnums: positions of arguments whose value `fun` may branch on; they may be passed by keyword, too, and
             need not be hashable.
         static_argnames: the same by name.
@@ -93,6 +94,7 @@ def checkpoint(
     statics = Statics.of(fun, static_argnums, static_argnames)
     decided = _Decided.of(policy)
     calls = Remembered[Hashable, "_Region | _RegionOfJax"](is_lasting=operator.attrgetter("is_lasting"))
+    caches.remembers(calls)
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -128,9 +130,9 @@ class _Decided:
 
 def _barriers(
     prevent_cse: object, args: Sequence[Any], kwargs: dict[str, Any], arguments: JaxArguments
-) -> bool | tuple[bool, ...]:
+) -> bool | tuple[bool, ...] | None:
     """`prevent_cse` for each array."""
-    if isinstance(prevent_cse, bool):
+    if prevent_cse is None or isinstance(prevent_cse, bool):
         return prevent_cse
     if not isinstance(prevent_cse, (tuple, list)) or len(prevent_cse) != len(args):
         raise CompileError(
@@ -175,7 +177,7 @@ class _Region:
         fun: Callable[..., Any],
         arguments: JaxArguments,
         policy: _Decided,
-        prevent_cse: bool | tuple[bool, ...],
+        prevent_cse: bool | tuple[bool, ...] | None,
         segments: bool,
     ) -> _Region | _RegionOfJax:
         if has_other_arguments(arguments.arrays):
@@ -186,7 +188,7 @@ class _Region:
             def wrapped(*arrays: Any) -> Any:
                 # JAX's newer checkpoint does not keep prevent_cse.
                 with jax_adapter.without_remat3():
-                    return jax_checkpoint(flat, policy=policy.jax, prevent_cse=prevent_cse)(*arrays)
+                    return jax_checkpoint(flat, policy=policy.jax, prevent_cse=_of_jax(prevent_cse))(*arrays)
 
             return wrapped
 
@@ -221,7 +223,7 @@ class _RegionOfJax:
         fun: Callable[..., Any],
         arguments: JaxArguments,
         policy: _Decided,
-        prevent_cse: bool | tuple[bool, ...],
+        prevent_cse: bool | tuple[bool, ...] | None,
         segments: bool,
         reason: str,
         is_lasting: bool = False,
@@ -237,14 +239,14 @@ class _RegionOfJax:
             return rest.call(fun, arrays)
 
         chosen = policy.jax if policy.ours is None else as_jax_policy(policy.ours)
-        return _RegionOfJax(jax_checkpoint(flat, policy=chosen, prevent_cse=prevent_cse), is_lasting)
+        return _RegionOfJax(jax_checkpoint(flat, policy=chosen, prevent_cse=_of_jax(prevent_cse)), is_lasting)
 
     def apply(self, arrays: Sequence[Any]) -> Any:
         return self.call(*arrays)
 
 
 def _with_derivative(
-    traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...], segments: bool
+    traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...] | None, segments: bool
 ) -> Callable[..., Sequence[Any]]:
     # By the number of derivatives for which the graph has the user's rules.
     imported: dict[int, tuple[Graph, tuple[Any, ...]]] = {}
@@ -260,8 +262,8 @@ def _with_derivative(
                 graph = _with_policy(graph, labelled)
             if segments:
                 graph = _in_segments(graph)
-            if prevent_cse is False:
-                graph = _without_barriers(graph)
+            if isinstance(prevent_cse, bool):
+                graph = _with_barriers(graph, prevent_cse)
             imported[order] = (graph, found.constants)
         return imported[order]
 
@@ -292,8 +294,13 @@ def _with_policy(graph: Graph, policy: Policy) -> Graph:
     return _regions(graph, lambda op: replace(op, policy=policy))
 
 
-def _without_barriers(graph: Graph) -> Graph:
-    return _regions(graph, lambda op: replace(op, prevent_cse=False))
+def _with_barriers(graph: Graph, prevent_cse: bool) -> Graph:
+    return _regions(graph, lambda op: replace(op, prevent_cse=prevent_cse))
+
+
+def _of_jax(prevent_cse: bool | tuple[bool, ...] | None) -> bool | tuple[bool, ...]:
+    """What JAX is told: its default is our None, to import."""
+    return True if prevent_cse is None else prevent_cse
 
 
 def _regions(graph: Graph, change: Callable[[Checkpoint], Checkpoint]) -> Graph:

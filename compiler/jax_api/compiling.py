@@ -64,29 +64,3 @@ def compiled(function: Callable[..., Any], *, is_depth_first: bool = False, **op
         chosen = depth_first_options(platform, chosen)
     jitted: Callable[..., Any] = jax.jit(traced, compiler_options=chosen or None, **options)
     return jitted
-
-
-def jit(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`jax.jit`, with the compiler options that make recomputation hold where XLA would undo it.
-
-        train_step = rematc.jax.jit(train_step, donate_argnums=0)    # calls rematc.jax.value_and_grad, or checkpoint
-
-    It need not be used: without it functions that XLA does not inline keep the recomputation of
-    `rematc.jax.value_and_grad` and `rematc.jax.checkpoint` in its place on CPUs before jaxlib 0.12. That of
-    `jax.checkpoint` is undone there by XLA unless the program is compiled like this. Everywhere else it is `jax.jit`.
-
-    Args:
-        fun: a JAX function.
-        options: arguments of `jax.jit`; `compiler_options` are merged with ours. Inside of another `jax.jit` there can
-            be no options.
-    """
-    outermost = compiled(fun, **options)
-    inside = jax.jit(fun, **{name: value for name, value in options.items() if name != "compiler_options"})
-
-    @functools.wraps(fun, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (outermost if is_outermost() else inside)(*args, **kwargs)
-
-    call.lower = outermost.lower  # type: ignore[attr-defined]  # as the functions that jax.jit returns have
-    call.trace = outermost.trace  # type: ignore[attr-defined]  # as above
-    return call

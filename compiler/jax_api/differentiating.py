@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, SupportsIndex
 
 import jax
@@ -24,15 +24,17 @@ from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, shar
 from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.jax_import.policies import asking
-from rematc.compiler.tracing.arguments import Statics, argument_positions, chosen, function_name
+from rematc.compiler.tracing.arguments import argument_positions, chosen, function_name
+from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import check_scalar_result, require_inexact
-from rematc.compiler.transforms.policies import check_whole_names, whole_policy
+from rematc.compiler.transforms.differentiation import check_not_static, check_scalar_result, require_inexact
+from rematc.compiler.transforms.policies import check_whole_names, default_policy, whole_policy
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
+from rematc.lowering import caches
 from rematc.lowering.remembering import Remembered
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
@@ -53,6 +55,9 @@ def value_and_grad(
     policy: object = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
 ) -> Callable[..., Any]:
     """A JAX function that returns the value of a JAX function and its gradient, recomputing what the policy says.
 
@@ -71,6 +76,10 @@ def value_and_grad(
         policy: what of the whole of `fun` may be saved, as in `rematc.value_and_grad`; None recomputes nothing.
         static_argnums: positions of arguments that are Python values, which `fun` may branch on.
         static_argnames: the same by name. Flags, strings and other leaves that are no arrays are static anyway.
+        donate_argnums: positions of arguments whose memory the results may take over, as in `jax.jit`; where the call
+            is a part of another program, that one's `jax.jit` says what is donated.
+        donate_argnames: the same by name.
+        compiler_options: options of XLA's by name, where the call compiles a program of its own.
 
     Returns:
         A function of the same arguments that returns `(value, gradient)`, or `((value, aux), gradient)`. Gradients have
@@ -86,18 +95,23 @@ def value_and_grad(
         has_aux,
         holomorphic,
         whole_policy(policy),
+        Options.of(fun, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options),
     )
-    statics = Statics.of(fun, static_argnums, static_argnames)
+    statics, has_default = wanted.options.statics, policy is None
     calls = Remembered[Hashable, _Gradient](is_lasting=operator.attrgetter("is_lasting"))
+    caches.remembers(calls)
     read = NumbersRead()
 
     @functools.wraps(fun, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        count = len(args)
+        count, asked = len(args), wanted
+        if has_default and (default := default_policy()) is not None:
+            asked = replace(wanted, policy=default)
 
         def found(arguments: JaxArguments) -> _Gradient:
             return calls.find(
-                (count, barrier_strategy(), arguments.key()), lambda: _Gradient.of(fun, arguments, count, wanted)
+                (count, asked.policy, barrier_strategy(), arguments.key()),
+                lambda: _Gradient.of(fun, arguments, count, asked),
             )
 
         def is_differentiated(arguments: JaxArguments, index: int) -> bool:
@@ -119,6 +133,9 @@ def grad(
     policy: object = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
 ) -> Callable[..., Any]:
     """A JAX function that returns the gradient of a JAX function, or `(gradient, aux)` with `has_aux`.
 
@@ -132,6 +149,9 @@ def grad(
         policy=policy,
         static_argnums=static_argnums,
         static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        compiler_options=compiler_options,
     )
 
     @functools.wraps(fun, updated=())
@@ -150,6 +170,7 @@ class _Wanted:
     has_aux: bool
     holomorphic: bool
     policy: Policy | None
+    options: Options
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,11 +198,15 @@ class _Gradient:
     @staticmethod
     def of(fun: Callable[..., Any], arguments: JaxArguments, count: int, wanted: _Wanted) -> _Gradient:
         positions = argument_positions(fun, wanted.argnums, count)
+        check_not_static(fun, positions, wanted.options)
         differentiated = tuple([owner in positions for owner in arguments.owners()])
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted)
         graph = made.value_and_gradients(0)
-        run = _lasting_call(made.value_and_gradients, graph)
+        donated = wanted.options.donated
+        owners = enumerate(arguments.owners())
+        leaves = [index for index, one in owners if one in donated.positions or one in donated.names]
+        run = _lasting_call(made.value_and_gradients, graph, leaves, dict(wanted.options.compiler_options))
         return _Gradient(traced, wanted, differentiated, run, made.constants)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -265,7 +290,9 @@ class _Graphs:
         return b.build(*results[:count], *gradients)
 
 
-def _lasting_call(graphs: Graphs, graph: Graph) -> Callable[..., Sequence[Any]]:
+def _lasting_call(
+    graphs: Graphs, graph: Graph, donated: Sequence[int], options: CompilerOptions
+) -> Callable[..., Sequence[Any]]:
     """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced."""
     strategy = barrier_strategy()
     inside = _function(graphs, strategy, lambda: _passed(graphs(0), strategy))
@@ -281,7 +308,10 @@ def _lasting_call(graphs: Graphs, graph: Graph) -> Callable[..., Sequence[Any]]:
             passed = _passed(graphs(0), "optimization_barrier")
             alone = _function(graphs, "optimization_barrier", lambda: passed)
             alone.__name__ = alone.__qualname__ = graph.name
-            outermost.append(compiled(alone, is_depth_first=runs_depth_first(passed)))
+            made = compiled(
+                alone, is_depth_first=runs_depth_first(passed), donate_argnums=donated, compiler_options=options
+            )
+            outermost.append(made)
         results: Sequence[Any] = outermost[0](*operands)
         return results
 
@@ -319,7 +349,17 @@ def _passed(graph: Graph, strategy: str) -> Graph:
 # -- vjp --------------------------------------------------------------------------------------------------------------
 
 
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: object = None) -> tuple[Any, ...]:
+def vjp(
+    fun: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool = False,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
+) -> tuple[Any, ...]:
     """The value of a JAX function at `primals`, and a function from cotangents of its outputs to those of the primals.
 
     It stands in the place of `jax.vjp`. The backward function recomputes what the policy says, and works on tracers.
@@ -329,9 +369,15 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: o
         primals: its positional arguments.
         has_aux: whether it returns auxiliary data beside its outputs.
         policy: what of the whole of `fun` may be saved; None recomputes nothing.
+        static_argnums: positions of primals that are Python values, which `fun` may branch on.
+        static_argnames: the same by name. Flags are static anyway.
+        donate_argnums: positions of primals whose memory the forward pass may take over.
+        donate_argnames: the same by name.
+        compiler_options: options of XLA's by name, where the call compiles programs of its own.
 
     Returns:
         (outputs, backward), or (outputs, backward, aux). `backward` takes cotangents like the outputs, and gives a
         tuple with one for each primal; those of integers are zeros of type `float0`.
     """
-    return pulled_back(fun, primals, has_aux, whole_policy(policy))
+    options = Options.of(fun, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
+    return pulled_back(fun, primals, has_aux, default_policy() if policy is None else whole_policy(policy), options)

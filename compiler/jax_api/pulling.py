@@ -11,13 +11,14 @@ import numpy as np
 
 from rematc.compiler.execution.programs import default_pipeline, run_passes
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
-from rematc.compiler.jax_api.compiling import barrier_strategy
+from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.traced import explicit_mesh, like, summed, trace_jax, words
 from rematc.compiler.jax_export.evaluating import varied
 from rematc.compiler.jax_export.exporting import apply_graph
 from rematc.compiler.jax_import.policies import asking
-from rematc.compiler.tracing.arguments import Statics, function_name
+from rematc.compiler.tracing.arguments import function_name
+from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.policies import check_whole_names
 from rematc.ir.core import Graph
@@ -29,14 +30,13 @@ from rematc.passes.staging.stage import staged
 
 #: Rules of the user's are imported for so many derivatives: the backward function may be differentiated.
 _ORDER = 2
-_NONE = Statics(frozenset(), frozenset())
 
 
 def pulled_back(
-    fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None
+    fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None, options: Options
 ) -> tuple[Any, ...]:
     """What `rematc.jax.vjp` returns."""
-    given = JaxArguments.of(primals, {}, _NONE, is_traced_number)
+    given = JaxArguments.of(primals, {}, options.statics, is_traced_number)
     if explicit_mesh(given.arrays) is not None:
         raise CompileError(
             f"rematc.jax.vjp of '{function_name(fun)}' cannot keep types that say how arrays lie over devices (axes of "
@@ -60,7 +60,11 @@ def pulled_back(
         of = [index < outputs for index in range(len(graph.results))]
     of = [is_set and value.type.dtype.is_inexact for is_set, value in zip(of, graph.results, strict=True)]
     pulled = vjp(graph if labelled is None else staged(graph, labelled), wrt, of)
-    found = apply_graph(_clean(pulled.forward), traced.operands(arguments.arrays, imported.constants))
+    donated = options.donated
+    owners = enumerate(arguments.owners())
+    leaves = [index for index, one in owners if one in donated.positions or one in donated.names]
+    operands = traced.operands(arguments.arrays, imported.constants)
+    found = _run(_clean(pulled.forward), operands, leaves, options)
     residuals = found[len(graph.results) :]
     backward_graph = _clean(pulled.backward)
 
@@ -74,7 +78,7 @@ def pulled_back(
             if is_set
         ]
         given, has_ct = (
-            iter(apply_graph(backward_graph, (*residuals, *varied(present, traced.axes)))),
+            iter(_run(backward_graph, (*residuals, *varied(present, traced.axes)), (), options)),
             iter(pulled.has_ct),
         )
         outgoing = [
@@ -85,6 +89,18 @@ def pulled_back(
 
     output = traced.outputs(found[: len(graph.results)])
     return (output[0], backward, output[1]) if has_aux else (output, backward)
+
+
+def _run(graph: Graph, operands: Sequence[Any], donated: Sequence[int], options: Options) -> Sequence[Any]:
+    """Apply a graph: as a program of its own where one is asked for and nothing is traced."""
+    if not is_outermost() or not (donated or options.compiler_options):
+        return apply_graph(graph, operands)
+    given = dict(options.compiler_options)
+    program = compiled(
+        lambda *arrays: tuple(apply_graph(graph, arrays)), donate_argnums=donated, compiler_options=given
+    )
+    found: Sequence[Any] = program(*operands)
+    return found
 
 
 def _clean(graph: Graph) -> Graph:

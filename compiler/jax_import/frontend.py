@@ -17,6 +17,7 @@ from rematc.compiler.jax_import.placements import is_spread
 from rematc.compiler.numpy.tracer import NumpyTracer
 from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
+from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
@@ -25,7 +26,6 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering import jax_adapter
-from rematc.lowering.dispatch import Dispatcher
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,27 +63,16 @@ def from_jax(
     def record(*args: object, **kwargs: object) -> object:
         return _recorded(fun, statics, args, kwargs)
 
-    jits: dict[tuple[object, ...], Dispatcher] = {}
+    options = Options(statics)
+    eager = compiled(record, options)
 
     @functools.wraps(fun, updated=())
     def imported(*args: P.args, **kwargs: P.kwargs) -> R:
-        if current_trace() is not None:
-            return cast(R, record(*args, **kwargs))
-        flagged = _with_flags(statics, args, kwargs)
-        key = (flagged.positions, flagged.names)
-        found = jits.get(key)
-        if found is None:
-            found = jits.setdefault(key, compiled(record, flagged))
-        return cast(R, found(*args, **kwargs))
+        return cast(R, record(*args, **kwargs) if current_trace() is not None else eager(*args, **kwargs))
 
+    found: Any = imported
+    found.lower, found.options = eager.lower, options
     return imported
-
-
-def _with_flags(statics: Statics, args: Sequence[object], kwargs: dict[str, object]) -> Statics:
-    """The static arguments, and those that are flags or strings."""
-    positions = [index for index, value in enumerate(args) if isinstance(value, (bool, str))]
-    names = [name for name, value in kwargs.items() if isinstance(value, (bool, str))]
-    return Statics(statics.positions.union(positions), statics.names.union(names))
 
 
 def _recorded(fun: Function, statics: Statics, args: Sequence[object], kwargs: dict[str, object]) -> object:

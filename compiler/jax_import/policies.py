@@ -25,6 +25,7 @@ from rematc.ir.core import Op, Types, Value
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.lowering import caches
 from rematc.passes import policies
 from rematc.passes.policy_functions import PrimitivePolicy, source_of
 
@@ -262,6 +263,9 @@ def _exported(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]] 
         if inner is None or made[0].primitive.name not in CONTAINERS:
             return made[0].primitive, [atom.aval for atom in made[0].invars], made[0].params
         jaxpr = getattr(inner, "jaxpr", inner)
+
+
+caches.table(_exported.cache_clear)
 
 
 def marked(asked: Sequence[AskedPolicy], b: Any, eqn: Any, results: Sequence[Value]) -> list[Value]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from rematc.compiler.execution.jit import compiled
 from rematc.compiler.tracing.arguments import Statics, leaf_type
+from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import Key, with_words
 from rematc.compiler.tracing.user_location import user_location
@@ -155,7 +156,7 @@ def _compiled(rule: Rule, names: tuple[str, ...]) -> Callable[..., object]:
         return _traced(rule, *operands, **parameters)
 
     function.__name__ = function.__qualname__ = rule.__name__.lstrip("_")
-    return compiled(function, Statics(frozenset(), frozenset(names)))
+    return compiled(function, Options(statics=Statics(frozenset(), frozenset(names))))
 
 
 # -- bits --------------------------------------------------------------------------------------------------------------

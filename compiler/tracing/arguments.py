@@ -34,15 +34,20 @@ class Statics:
     names: frozenset[str]
 
     @staticmethod
-    def of(function: Function, argnums: int | Sequence[int] | None, argnames: str | Sequence[str] | None) -> Statics:
-        """Static arguments given by position or by name; either form covers calls in the other form.
+    def of(
+        function: Function,
+        argnums: int | Sequence[int] | None,
+        argnames: str | Sequence[str] | None,
+        what: str = "static",
+    ) -> Statics:
+        """Arguments given by position or by name; either form covers calls in the other form. Errors say `what`.
 
         Raises CompileError for positions and names that the function does not have.
         """
         names = {argnames} if isinstance(argnames, str) else set(argnames or ())
         positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
         params = _positional_names(function)
-        _check_statics(function, positions, names)
+        _check_statics(function, positions, names, what)
         positions = {index + len(params) if index < 0 else index for index in positions}
         names_by_position = {params[index] for index in positions if index < len(params)}
         positions |= {index for index, name in enumerate(params) if name in names}
@@ -67,13 +72,13 @@ def _positional_names(function: Function) -> list[str]:
     return [param.name for param in _parameters(function) if param.kind in kinds]
 
 
-def _check_statics(function: Function, positions: set[int], names: set[str]) -> None:
+def _check_statics(function: Function, positions: set[int], names: set[str], what: str) -> None:
     kinds = {param.kind for param in _parameters(function)}
     if not kinds or inspect.Parameter.VAR_POSITIONAL in kinds:
         wrong = [index for index in positions if index < 0]
         if wrong:
             raise CompileError(
-                f"static_argnums counts from the end ({wrong[0]}), but the number of positional arguments of "
+                f"{what}_argnums counts from the end ({wrong[0]}), but the number of positional arguments of "
                 f"'{function_name(function)}' is not known; count from the start",
                 user_location(),
             )
@@ -82,7 +87,7 @@ def _check_statics(function: Function, positions: set[int], names: set[str]) -> 
     for index in sorted(positions):
         if not -len(params) <= index < len(params):
             raise CompileError(
-                f"static_argnums names argument {index}, but '{function_name(function)}' takes {len(params)} "
+                f"{what}_argnums names argument {index}, but '{function_name(function)}' takes {len(params)} "
                 "positional arguments",
                 user_location(),
             )
@@ -90,7 +95,7 @@ def _check_statics(function: Function, positions: set[int], names: set[str]) -> 
     for name in sorted(names - known):
         if inspect.Parameter.VAR_KEYWORD not in kinds:
             raise CompileError(
-                f"static_argnames names '{name}', but '{function_name(function)}' has no such argument "
+                f"{what}_argnames names '{name}', but '{function_name(function)}' has no such argument "
                 f"(arguments: {', '.join(sorted(known))})",
                 user_location(),
             )
@@ -265,6 +270,19 @@ class CallArguments:
         """For each array, the position or keyword of the argument that it is part of."""
         owners = owners_of_leaves(self._tree)
         return tuple([owners[index] for index in self._positions])
+
+    def donated(self, arguments: Statics) -> tuple[int, ...]:
+        """Which of the arrays are parts of these arguments."""
+        owners = enumerate(self.owners())
+        return tuple([index for index, one in owners if one in arguments.positions or one in arguments.names])
+
+    def fixed(self) -> list[tuple[str, object]]:
+        """What is no array, under its name: static arguments, flags, and other leaves."""
+        arrays = set(self._positions)
+        paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree_util.tree_unflatten(self._tree, self._leaves))
+        leaves = [(path, leaf) for index, (path, leaf) in enumerate(paths) if index not in arrays]
+        named = zip(leaf_names(None, [path for path, _ in leaves]), [leaf for _, leaf in leaves], strict=True)
+        return [*named, *[(key if isinstance(key, str) else f"args[{key}]", value) for key, value in self._statics]]
 
 
 def owners_of_leaves(tree: jax.tree_util.PyTreeDef) -> dict[int, int | str]:

@@ -15,8 +15,10 @@ from typing import SupportsIndex, TypeVar, cast
 import jax.tree_util
 import numpy as np
 
+from rematc.compiler.driver import Lowered
 from rematc.compiler.execution.calls import TracedFunction, apply_graph, emit_op1, trace_call
-from rematc.compiler.execution.jit import Eager, run_graph, transformed
+from rematc.compiler.execution.graphs import as_function
+from rematc.compiler.execution.jit import Jitted, run_graph, transformed
 from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
@@ -28,9 +30,10 @@ from rematc.compiler.tracing.arguments import (
     chosen,
     function_name,
 )
+from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import check_whole_names, whole_policy
+from rematc.compiler.transforms.policies import check_whole_names, default_policy, whole_policy
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -44,11 +47,20 @@ from rematc.passes.staging.stage import staged
 T = TypeVar("T")
 
 
-def run(graph: Graph, operands: Sequence[object], traced: TracedFunction) -> list[object]:
-    """Apply a graph of `traced` to the operands and what it closes over: recorded in the open trace, or executed."""
+def run(
+    graph: Graph,
+    operands: Sequence[object],
+    traced: TracedFunction,
+    donated: tuple[int, ...] = (),
+    compiler_options: tuple[tuple[str, str | bool | int], ...] = (),
+) -> list[object]:
+    """Apply a graph of `traced` to the operands and what it closes over: recorded in the open trace, or executed.
+
+    Executed, it may take over the memory of the operands that are donated.
+    """
     closure = (*traced.captures, *traced.constants)
     if current_trace() is None:
-        return run_graph(graph, (*operands, *closure))
+        return run_graph(graph, (*operands, *closure), donated, compiler_options)
     return list(apply_graph(graph, (*operands, *closure), (False,) * len(graph.results)))
 
 
@@ -97,18 +109,36 @@ class ValueAndGrad:
     Attributes:
         function: the function differentiated.
         policy: the policy on the whole function, if any.
+        options: how it is compiled outside of all traces.
     """
 
     def __init__(
-        self, function: Function, argnums: int | Sequence[int], has_aux: bool, holomorphic: bool, policy: object
+        self,
+        function: Function,
+        argnums: int | Sequence[int],
+        has_aux: bool,
+        holomorphic: bool,
+        policy: object,
+        options: Options,
     ) -> None:
         self.function = function
         self.policy = whole_policy(policy)
+        self.options = options
+        self._has_default = policy is None
         self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
         self._has_aux = has_aux
         self._holomorphic = holomorphic
         functools.update_wrapper(self, function, updated=())
-        self._jitted = Eager(self._record)
+
+        @functools.wraps(function, updated=())
+        def record(*args: object, **kwargs: object) -> object:
+            return self._record(*args, **kwargs)
+
+        self._jitted = Jitted(record, options)
+
+    def lower(self, *args: object, **kwargs: object) -> Lowered:
+        """Trace and differentiate it at these arguments; `.compile()` compiles it. As JAX's `jit(f).lower`."""
+        return self._jitted.lower(*args, **kwargs)
 
     def __call__(self, *args: object, **kwargs: object) -> tuple[object, object]:
         if current_trace() is None:
@@ -119,9 +149,11 @@ class ValueAndGrad:
     def _record(self, *args: object, **kwargs: object) -> tuple[object, object]:
         """(value or (value, aux), gradients), recorded in the open trace."""
         positions = argument_positions(self.function, self._argnums, len(args))
-        call = CallArguments.of(self.function, args, kwargs).only(positions)
+        call = CallArguments.of(self.function, args, kwargs, self.options.statics).only(positions)
+        check_not_static(self.function, positions, self.options)
         require_inexact(call.names, call.types, self._holomorphic)
-        with order.differentiated(), asking(self.policy) as policy:
+        wanted = default_policy() if self._has_default else self.policy
+        with order.differentiated(), asking(wanted) as policy:
             traced = trace_call(self.function, call)
         graph, name = traced.graph, function_name(self.function)
         check_scalar_result(name, traced.out_tree, graph.result_types, self._has_aux, self._holomorphic)
@@ -142,6 +174,17 @@ class ValueAndGrad:
             for is_set, type in zip(vjp.has_ct, call.types, strict=True)
         ]
         return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
+
+
+def check_not_static(function: Function, positions: Sequence[int], options: Options) -> None:
+    """Raise CompileError for an argument that is static, and to be differentiated with respect to."""
+    both = sorted(options.statics.positions.intersection(positions))
+    if both:
+        raise CompileError(
+            f"argument {both[0]} of '{function_name(function)}' is in argnums and in static_argnums; what is static "
+            "has no gradient: leave it out of one of them",
+            user_location(),
+        )
 
 
 def check_scalar_result(
@@ -190,6 +233,11 @@ def value_and_grad(
     holomorphic: bool = False,
     *,
     policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
 ) -> Callable[..., tuple[object, object]]:
     """A function that returns the value of `fun` and its gradient.
 
@@ -200,13 +248,21 @@ def value_and_grad(
         holomorphic: whether `fun` is a holomorphic function of complex arguments, and returns a complex scalar. Without
             it the scalar is real, and the gradient with respect to x + iy is the derivative by x minus i times that
             by y, as in JAX: its conjugate is the direction of steepest ascent.
-        policy: a rematerialization policy on the whole of `fun`, as in `checkpoint`; None is no checkpoint.
+        policy: a rematerialization policy on the whole of `fun`, as in `checkpoint`; None is that of the `jit` around,
+            or no checkpoint, and "none" is no checkpoint.
+        static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
+        static_argnames: the same by name.
+        donate_argnums: positions of arguments whose memory the results may take over, as in `jit`.
+        donate_argnames: the same by name.
+        compiler_options: options of XLA's by name.
 
     Returns:
         A function of the same arguments that returns `(value, gradient)`, or `((value, aux), gradient)`. Called
-        outside all traces it is compiled, and cached by shapes.
+        outside all traces it is compiled, and cached by shapes; `.lower(*args)` compiles it ahead of time.
     """
-    return ValueAndGrad(fun, argnums, has_aux, holomorphic, policy)
+    function = as_function(fun)
+    options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
+    return ValueAndGrad(function, argnums, has_aux, holomorphic, policy, options)
 
 
 def grad(
@@ -216,18 +272,25 @@ def grad(
     holomorphic: bool = False,
     *,
     policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
 ) -> Callable[..., object]:
     """A function that returns the gradient of `fun`, or `(gradient, aux)` with `has_aux`.
 
     Arguments are those of `value_and_grad`.
     """
-    both = ValueAndGrad(fun, argnums, has_aux, holomorphic, policy)
+    function = as_function(fun)
+    options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
+    both = ValueAndGrad(function, argnums, has_aux, holomorphic, policy, options)
 
     def record(*args: object, **kwargs: object) -> object:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
 
-    return transformed(fun, record)
+    return transformed(function, record, options)
 
 
 # -- jvp, linearize, vjp --------------------------------------------------------------------------------------------
@@ -274,6 +337,7 @@ def jvp(fun: Function, primals: Sequence[object], tangents: Sequence[object]) ->
     Returns:
         (outputs, tangents of the outputs), of one structure. Integer outputs have zeros.
     """
+    fun = as_function(fun)
     call = CallArguments.of(fun, primals, {})
     with order.differentiated():
         traced = trace_call(fun, call)
@@ -310,6 +374,7 @@ def linearize(fun: Function, *primals: object) -> tuple[object, Callable[..., ob
 
     What does not depend on the tangents is computed once, now.
     """
+    fun = as_function(fun)
     call = CallArguments.of(fun, primals, {})
     with order.differentiated():
         traced = trace_call(fun, call)
@@ -332,15 +397,29 @@ def linearize(fun: Function, *primals: object) -> tuple[object, Callable[..., ob
     return _unflatten(traced.out_tree, results), linear
 
 
-def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object, ...]:
+def vjp(
+    fun: Callable[..., object],
+    *primals: object,
+    has_aux: bool = False,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
+) -> tuple[object, ...]:
     """The value of `fun` at `primals`, and a function from cotangents of the outputs to cotangents of the primals.
 
-    With `has_aux`, `fun` returns (outputs, aux) and the result is (outputs, vjp function, aux).
+    With `has_aux`, `fun` returns (outputs, aux) and the result is (outputs, vjp function, aux). The other options are
+    those of `value_and_grad`; what is donated, the forward pass may take over. Static primals have None for cotangents.
     """
-    call = CallArguments.of(fun, primals, {})
-    with order.differentiated():
+    fun = as_function(fun)
+    options = Options.of(fun, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
+    call = CallArguments.of(fun, primals, {}, options.statics)
+    with order.differentiated(), asking(default_policy() if policy is None else whole_policy(policy)) as labelled:
         traced = trace_call(fun, call)
-    graph = traced.graph
+    check_whole_names(labelled, traced.graph, function_name(fun))
+    graph = traced.graph if labelled is None else staged(traced.graph, labelled)
     out_tree, out_count = traced.out_tree, len(graph.results)
     if has_aux:
         children = out_tree.children()
@@ -353,8 +432,8 @@ def vjp(fun: Function, *primals: object, has_aux: bool = False) -> tuple[object,
     log_residuals(function_name(fun), pulled.residuals, pulled.forward)
     if trace := current_trace():
         trace.records.extend(traced.records)
-        trace.records.append(Differentiation(function_name(fun), None, graph, pulled))
-    outcome = run(pulled.forward, call.arrays, traced)
+        trace.records.append(Differentiation(function_name(fun), labelled, graph, pulled))
+    outcome = run(pulled.forward, call.arrays, traced, call.donated(options.donated), options.compiler_options)
     results, residuals = outcome[: len(graph.results)], outcome[len(graph.results) :]
     out_types = [value.type for value in graph.results[:out_count]]
 

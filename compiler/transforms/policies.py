@@ -61,6 +61,28 @@ def check_names(policy: Policy | None, graph: Graph, function: str) -> None:
         warn_user(f"the policy {policy.spec} of a checkpoint of '{function}': {unknown}")
 
 
+#: The policy of derivatives that have none of their own.
+_default: ContextVar[Policy | None] = ContextVar("policy_of_derivatives_without_one", default=None)
+
+
+@contextmanager
+def by_default(policy: Policy | None) -> Iterator[None]:
+    """Trace what `jit(..., policy=...)` compiles: derivatives in it that have no policy have this one."""
+    if policy is None:
+        yield
+        return
+    token = _default.set(policy)
+    try:
+        yield
+    finally:
+        _default.reset(token)
+
+
+def default_policy() -> Policy | None:
+    """The policy of a derivative that has none of its own."""
+    return _default.get()
+
+
 def whole_policy(policy: object) -> Policy | None:
     """The policy on a whole function; None and "none" mean that there is no checkpoint around it."""
     return None if policy is None or policy == "none" else policy_argument(policy)

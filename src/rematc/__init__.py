@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import rematc.debug
+    import rematc.ir
     import rematc.jax
+    import rematc.lax
     import rematc.numpy
     import rematc.policies
     import rematc.random  # noqa: F401  # makes the submodules known to type checkers
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from rematc.compiler.driver import load as load
     from rematc.compiler.driver import lower as lower
     from rematc.compiler.driver import trace as trace
+    from rematc.compiler.execution.clearing import clear_caches as clear_caches
     from rematc.compiler.execution.jit import jit as jit
     from rematc.compiler.jax_import.frontend import from_jax as from_jax
     from rematc.compiler.reports.residuals import print_saved_residuals as print_saved_residuals
@@ -74,12 +77,6 @@ __version__ = "0.1.0"
 # Where each public name lives. They are imported on first use, so that `remat-compile --help` waits for neither NumPy
 # nor JAX.
 _HOMES = {
-    "all_gather": "rematc.compiler.transforms.batching",
-    "axis_index": "rematc.compiler.transforms.batching",
-    "pmax": "rematc.compiler.transforms.batching",
-    "pmean": "rematc.compiler.transforms.batching",
-    "pmin": "rematc.compiler.transforms.batching",
-    "psum": "rematc.compiler.transforms.batching",
     "vmap": "rematc.compiler.transforms.batching",
     "checkpoint": "rematc.compiler.transforms.checkpointing",
     "remat": "rematc.compiler.transforms.checkpointing",
@@ -87,14 +84,6 @@ _HOMES = {
     "custom_jvp": "rematc.compiler.transforms.custom_jvp",
     "custom_vjp": "rematc.compiler.transforms.custom_vjp",
     "SymbolicZero": "rematc.compiler.transforms.custom_rules",
-    "cond": "rematc.compiler.control_flow.branching",
-    "switch": "rematc.compiler.control_flow.branching",
-    "scan": "rematc.compiler.control_flow.scan",
-    "associative_scan": "rematc.compiler.control_flow.loops",
-    "bounded_while_loop": "rematc.compiler.control_flow.loops",
-    "fori_loop": "rematc.compiler.control_flow.loops",
-    "map": "rematc.compiler.control_flow.loops",
-    "while_loop": "rematc.compiler.control_flow.loops",
     "grad": "rematc.compiler.transforms.differentiation",
     "jvp": "rematc.compiler.transforms.differentiation",
     "linearize": "rematc.compiler.transforms.differentiation",
@@ -102,6 +91,7 @@ _HOMES = {
     "value_and_grad": "rematc.compiler.transforms.differentiation",
     "vjp": "rematc.compiler.transforms.differentiation",
     "pure_callback": "rematc.compiler.debugging.calling",
+    "clear_caches": "rematc.compiler.execution.clearing",
     "Compiled": "rematc.compiler.driver",
     "CompiledFunction": "rematc.compiler.driver",
     "Lowered": "rematc.compiler.driver",
@@ -126,7 +116,24 @@ _HOMES = {
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",
 }
-_SUBMODULES = ("debug", "jax", "numpy", "policies", "random")
+# Their home is `rematc.lax`; they are found here, too.
+_OF_LAX = {
+    "all_gather": "rematc.compiler.transforms.batching",
+    "axis_index": "rematc.compiler.transforms.batching",
+    "pmax": "rematc.compiler.transforms.batching",
+    "pmean": "rematc.compiler.transforms.batching",
+    "pmin": "rematc.compiler.transforms.batching",
+    "psum": "rematc.compiler.transforms.batching",
+    "cond": "rematc.compiler.control_flow.branching",
+    "switch": "rematc.compiler.control_flow.branching",
+    "scan": "rematc.compiler.control_flow.scan",
+    "associative_scan": "rematc.compiler.control_flow.loops",
+    "bounded_while_loop": "rematc.compiler.control_flow.loops",
+    "fori_loop": "rematc.compiler.control_flow.loops",
+    "map": "rematc.compiler.control_flow.loops",
+    "while_loop": "rematc.compiler.control_flow.loops",
+}
+_SUBMODULES = ("debug", "ir", "jax", "lax", "numpy", "policies", "random")
 
 __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gathered from the table
 
@@ -134,7 +141,7 @@ __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gath
 def __getattr__(name: str) -> object:
     if name in _SUBMODULES:
         return importlib.import_module(f"rematc.{name}")
-    home = _HOMES.get(name)
+    home = _HOMES.get(name, _OF_LAX.get(name))
     if home is None:
         raise AttributeError(f"module 'rematc' has no attribute '{name}'")
     value = getattr(importlib.import_module(home), name)

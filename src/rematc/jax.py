@@ -11,8 +11,8 @@ What comes out are JAX functions: they work under `jax.jit`, `jax.vmap`, `jax.gr
 from jax.ad_checkpoint import checkpoint_name
 
 from rematc.compiler.jax_api.checkpointing import checkpoint
-from rematc.compiler.jax_api.compiling import jit
 from rematc.compiler.jax_api.differentiating import grad, value_and_grad, vjp
+from rematc.compiler.jax_api.jitting import jit
 
 remat = checkpoint
 

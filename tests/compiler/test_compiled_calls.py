@@ -33,7 +33,7 @@ def compiled() -> Any:
 def test_later_calls_take_other_arrays_and_name_none(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arguments, "leaf_names", lambda *_: pytest.fail("the arguments are named"))
     np.testing.assert_array_equal(compiled(tree_of(X, X + 1)), X * (X + 1))
-    np.testing.assert_array_equal(compiled(tree_of(jax.numpy.asarray(X), X, tag="another")), X * X)
+    np.testing.assert_array_equal(compiled(tree_of(jax.numpy.asarray(X), X)), X * X)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,10 @@ def test_later_calls_take_other_arrays_and_name_none(compiled: Any, monkeypatch:
         (tree_of(X), "compiled for arguments of the structure"),
         (tree_of(X, "a word"), "compiled for arguments of the structure"),
         (tree_of(X, X, tag=X), "compiled for arguments of the structure"),
+        (tree_of(X, X, tag="another"), r"compiled for 'a tag' as args\[0\]\['tag'\], got 'another'; flags and static"),
         (tree_of(X, jax.random.key(0)), "compiled for arguments of the structure"),
     ],
-    ids=["type", "shape", "number", "fewer", "no array", "one more array", "key"],
+    ids=["type", "shape", "number", "fewer", "no array", "one more array", "another flag", "key"],
 )
 def test_wrong_arguments_of_later_calls_are_named(compiled: Any, wrong: Any, message: str) -> None:
     with pytest.raises(rematc.CompileError, match=message):

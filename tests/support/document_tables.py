@@ -48,11 +48,11 @@ def policies_table() -> str:
 def names_table() -> str:
     """The public names, by the first line of their docstrings."""
     rows = []
-    for name in sorted(rematc.__all__, key=str.lower):
-        value = getattr(rematc, name)
-        if not name.startswith("_"):
-            summary = (value.__doc__ or "").strip().partition("\n")[0].replace("|", "\\|")
-            rows.append((f"`rematc.{name}`", summary))
+    found = {f"rematc.{name}": getattr(rematc, name) for name in rematc.__all__ if not name.startswith("_")}
+    found |= {f"rematc.lax.{name}": getattr(rematc.lax, name) for name in rematc.lax.__all__}
+    for name in sorted(found, key=str.lower):
+        summary = (found[name].__doc__ or "").strip().partition("\n")[0].replace("|", "\\|")
+        rows.append((f"`{name}`", summary))
     return "\n" + _table(("name", "what it is"), rows) + "\n"
 
 
