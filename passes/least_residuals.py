@@ -11,8 +11,10 @@ follows from it hangs on it by edges that cannot be cut. (Ford and Fulkerson; as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,8 +22,10 @@ from scipy.sparse.csgraph import maximum_flow
 
 from rematc.ir.core import Value
 
-#: Capacities are 32-bit integers to the solver; their sum must fit.
+#: Capacities are 32-bit integers to the solver, and so is the flow.
 _WIDEST = 2**30
+#: By so many bits the unit of the flow becomes smaller each time.
+_NARROWING = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +103,40 @@ class _Network:
         if not self.nodes:
             return frozenset()
         count = 2 + 2 * len(self.nodes)
-        unit = max(sum(capacity or 0 for capacity in self.capacities) / _WIDEST, 1.0)
-        scaled = [_WIDEST if one is None else max(round(one / unit), 1) for one in self.capacities]
-        graph = csr_array((np.asarray(scaled, np.int32), (self.tails, self.heads)), (count, count))
-        graph.sum_duplicates()
-        graph.data = np.minimum(graph.data, _WIDEST).astype(np.int32)
-        left = graph - maximum_flow(graph, _SOURCE, _SINK).flow
+        # An empty value still takes its place.
+        finite = [max(one, 1) for one in self.capacities if one is not None]
+        common = math.gcd(*finite)
+        uncut = sum(finite) // common + 1
+        exact = [uncut if one is None else max(one, 1) // common for one in self.capacities]
+        left = _left_by_flow(csr_array((np.asarray(exact, np.int64), (self.tails, self.heads)), (count, count)))
         is_behind = _reaching(left, _SINK)
         return frozenset(value for value, node in self.nodes.items() if is_behind[node + 1] and not is_behind[node])
+
+
+def _left_by_flow(graph: Any) -> Any:
+    """The capacities that a maximum flow from source to sink leaves, exactly.
+
+    The solver's integers are narrow: it is asked for the flow in units of many bytes, then in what that leaves for
+    that in smaller units, down to one byte.
+
+    Args:
+        graph: a sparse array of 64-bit capacities.
+    """
+    left, source = graph, graph.shape[0]
+    unit = 1 << max(int(graph.data.max(initial=0)).bit_length() - _WIDEST.bit_length() + 1, 0)
+    while True:
+        edges = left.tocoo()
+        # One edge before the source keeps the flow as narrow as the capacities.
+        capacities = np.append(np.minimum(edges.data // unit, _WIDEST), _WIDEST).astype(np.int32)
+        ends = (np.append(edges.row, source), np.append(edges.col, _SOURCE))
+        narrow = csr_array((capacities, ends), (source + 1, source + 1))
+        found = maximum_flow(narrow, source, _SINK)
+        left = (left - found.flow[:source, :source].astype(np.int64) * unit).tocsr()
+        left.eliminate_zeros()
+        if unit == 1 and found.flow_value < _WIDEST:
+            return left
+        if found.flow_value < _WIDEST:
+            unit = max(unit >> _NARROWING, 1)
 
 
 def _reaching(left: object, sink: int) -> list[bool]:
