@@ -73,6 +73,7 @@ def test_is_refused_at_the_line(case: int) -> None:
 WITHOUT = {
     *("__array_finalize__", "__array_interface__", "__array_struct__", "__array_wrap__", "__class_getitem__"),
     *("__dlpack__", "__dlpack_device__", "__setstate__", "__buffer__"),
+    *("_set_dtype", "_set_shape"),
 }
 
 
