@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Value
+from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.policy import Policy
 from tests.support.fuzzing.derivatives import cotangents, gradient, run, wrt
@@ -18,7 +19,12 @@ from tests.support.fuzzing.noise import Uncertain
 
 
 def policies_keep_second_gradients(case: Case) -> None:
-    """Under any policies, of the program and of its gradient, the second gradient is what it is without."""
+    """Under any policies, of the program and of its gradient, the second gradient is what it is without.
+
+    Not where cotangents are rounded to few bits: a sum of two is rounded once, or each of them, as it is recomputed.
+    """
+    if _rounds(case.graph):
+        return
     twice = _second_gradient(case.graph, None, None)
     if twice is None:
         return
@@ -30,6 +36,10 @@ def policies_keep_second_gradients(case: Case) -> None:
         message = expected.disagreement(run(found, arguments))
         if message:
             raise BrokenLawError(f"the second gradient under policies: {message}")
+
+
+def _rounds(graph: Graph) -> bool:
+    return any(isinstance(eqn.op, ReducePrecision) or any(map(_rounds, eqn.op.regions())) for eqn in graph.equations)
 
 
 def stopped_gradients_are_constants(case: Case) -> None:
