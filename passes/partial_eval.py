@@ -58,7 +58,7 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
 
     Raises CompileError where a policy's answer does not fit the equation it was asked about.
     """
-    return _partial_eval(graph, is_unknown, policy, None)
+    return _partial_eval(graph, is_unknown, policy, None, _OfRegions())
 
 
 def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> PartialEvaluation:
@@ -67,14 +67,14 @@ def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Cro
     Most of what is saved of a step is stacked, written and read again, which costs more than work that is light
     (`Op.is_light`): the staged graph repeats such work, from the fewest bytes.
     """
-    return _partial_eval(graph, is_unknown, None, crossing)
+    return _partial_eval(graph, is_unknown, None, crossing, _OfRegions())
 
 
 def _partial_eval(
-    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, crossing: Crossing | None
+    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, crossing: Crossing | None, regions: _OfRegions
 ) -> PartialEvaluation:
     graph = inline_for_differentiation(graph)
-    split = _classify(graph, is_unknown, policy)
+    split = _classify(graph, is_unknown, policy, regions)
     staged = _live_staged(split, split.resolve(graph.results))
     plan = split.saving(graph, policy)
     if crossing is not None:
@@ -91,9 +91,13 @@ def rematerialize(graph: Graph, policy: Policy) -> PartialEvaluation:
 
     So a loop whose values are recomputed says which of them it saves on the way.
     """
+    return _rematerialize(graph, policy, _OfRegions())
+
+
+def _rematerialize(graph: Graph, policy: Policy, regions: _OfRegions) -> PartialEvaluation:
     graph = inline_for_differentiation(graph)
     is_unknown = (False,) * len(graph.params)
-    split = _classify(graph, is_unknown, policy)
+    split = _classify(graph, is_unknown, policy, regions)
     plan = split.saving(graph, policy)
     results = split.resolve(graph.results)
     plan.need_all(dict.fromkeys(results))
@@ -112,6 +116,7 @@ class _Split:
     """
 
     unknown: set[Value]
+    regions: _OfRegions
     known: list[Equation] = field(default_factory=list)
     staged: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
@@ -126,8 +131,8 @@ class _Split:
         return tuple([self.env.get(value, value) for value in values])
 
 
-def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> _Split:
-    split = _Split({value for value, is_set in zip(graph.params, is_unknown, strict=True) if is_set})
+def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, regions: _OfRegions) -> _Split:
+    split = _Split({value for value, is_set in zip(graph.params, is_unknown, strict=True) if is_set}, regions)
     for eqn in graph.equations:
         _classify_equation(split, eqn, policy)
     return split
@@ -151,7 +156,7 @@ def _split_region(split: _Split, eqn: Equation, op: Region, policy: Policy | Non
     is_unknown = [value in split.unknown for value in eqn.operands]
     known_operands, unknown_operands = _partition(eqn.operands, is_unknown)
     with located(eqn):
-        part = op.split(_OfRegions(), is_unknown, policy)
+        part = split.regions.split(op, is_unknown, policy)
     known: list[Equation] = []
     results = copy_equations(part.known, known_operands, known, eqn.loc)
     if part.again is None:
@@ -187,16 +192,32 @@ def _recomputed(split: _Split, part: SplitRegion, results: tuple[Value, ...], eq
 
 
 class _OfRegions:
-    """Partial evaluation as the rules of regions call it."""
+    """Partial evaluation as the rules of regions call it.
+
+    A loop splits its step more than once. The regions in it are the same each time, and are split once: else the work
+    doubled with each level of nesting.
+    """
+
+    def __init__(self) -> None:
+        # The region and the policy are kept, so that their identities stay their own.
+        self._parts: dict[tuple[int, tuple[bool, ...], int], tuple[Region, Policy | None, SplitRegion]] = {}
+
+    def split(self, op: Region, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+        """`op.split`."""
+        key = (id(op), tuple(is_unknown), id(policy))
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = (op, policy, op.split(self, is_unknown, policy))
+        return found[2]
 
     def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
-        return _as_split(partial_eval(graph, is_unknown, policy))
+        return _as_split(_partial_eval(graph, is_unknown, policy, None, self))
 
     def of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
-        return _as_split(partial_eval_of_step(graph, is_unknown, crossing))
+        return _as_split(_partial_eval(graph, is_unknown, None, crossing, self))
 
     def rematerialize(self, graph: Graph, policy: Policy) -> SplitGraph:
-        return _as_split(rematerialize(graph, policy))
+        return _as_split(_rematerialize(graph, policy, self))
 
 
 def _as_split(part: PartialEvaluation) -> SplitGraph:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rematc
 from rematc.compiler.text import parse
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Op, Types, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
+from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Constant, Iota, ToMemory
 from rematc.ir.policy import Policy, Recompute
@@ -545,3 +548,25 @@ def test_literals_are_repeated_and_not_carried() -> None:
     )
     assert part.residuals == ()
     assert sum(isinstance(eqn.op, (Constant, Iota)) for eqn in part.staged.equations) == 1
+
+
+def test_work_does_not_double_with_each_level_of_nesting(monkeypatch: pytest.MonkeyPatch) -> None:
+    splits: list[object] = []
+    split = Scan.split
+
+    def counted(self: Scan, *args: Any) -> Any:
+        splits.append(self)
+        return split(self, *args)
+
+    monkeypatch.setattr(Scan, "split", counted)
+
+    def nested(depth: int) -> Any:
+        inside = nested(depth - 1) if depth else np.sin
+        return lambda x: rematc.fori_loop(0, 3, lambda _, carry: np.tanh(inside(carry)), x)
+
+    counts = []
+    for depth in (2, 4, 6):
+        splits.clear()
+        rematc.lower(rematc.grad(nested(depth)), np.float32(0.5))
+        counts.append(len(splits))
+    assert counts[2] - counts[1] == counts[1] - counts[0]
