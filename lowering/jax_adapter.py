@@ -11,6 +11,7 @@ import enum
 import functools
 import itertools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -29,11 +30,14 @@ from jax._src import config, debugging, dtypes
 from jax._src.ad_checkpoint import _remat_lowering, remat_p
 from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.callback import _callback_op_sharding, emit_python_callback
-from jax._src.core import internal_mutable_array_effect, trace_state_clean
+from jax._src.core import JaxprEqnContext, internal_mutable_array_effect, trace_state_clean
+from jax._src.dispatch import apply_primitive
 from jax._src.interpreters.partial_eval import Offloadable
 from jax._src.lax.lax import _convert_element_type
+from jax._src.linear_util import DebugInfo
+from jax._src.named_sharding import UnspecifiedValue
 from jax._src.random import prng as _prng
-from jax._src.sharding_impls import SPMDAxisContext, UnspecifiedValue
+from jax._src.sharding_impls import SPMDAxisContext
 from jax._src.source_info_util import Scope, is_user_filename, register_exclusion
 from jax._src.state.discharge import discharge_state
 from jax._src.state.types import AbstractRef, TransformedRef
@@ -57,6 +61,29 @@ from rematc.lowering.writer import CALLBACK, Callback
 swap_x64 = jax.enable_x64.swap_local
 restore_x64 = jax.enable_x64.set_local
 
+#: What is read of JAX's objects beyond what the imports above name. One that is missing must not pass for one that is
+#: not set: a sum over devices, or a constraint, would vanish.
+_READ: dict[Any, tuple[str, ...]] = {
+    jax.core.ShapedArray: ("mat", "memory_space", "sharding", "weak_type"),
+    jax.sharding.AbstractMesh: ("abstract_mesh", "empty", "explicit_axes", "manual_axes", "update_axis_types"),
+    JaxprEqnContext: ("compute_type", "xla_metadata"),
+    DebugInfo: ("arg_names", "func_name", "func_src_info"),
+    jax.lax.sin_p.impl: ("func",),
+}
+
+
+def check_internals(read: dict[Any, tuple[str, ...]]) -> None:
+    """Raise ImportError where one of JAX's classes lacks an attribute that is read."""
+    for owner, names in read.items():
+        for name in names:
+            if not hasattr(owner, name):
+                raise ImportError(
+                    f"jax {jax.__version__} has no {getattr(owner, '__name__', owner)}.{name}, which rematc reads; it "
+                    "works with jax 0.10 to 0.12: install one of these"
+                )
+
+
+check_internals(_READ)
 # Any: JAX leaves the functions that keys are made by without annotations.
 _keys: Any = _prng
 # Any: JAX types neither its primitives nor what MLIR's Python classes are generic in.
@@ -79,7 +106,8 @@ def on_meshes(meshes: tuple[Any, ...]) -> dict[str, Any]:
 def _placed_on(meshes: tuple[Any, ...]) -> Any:
     def place() -> list[Any]:
         scalar = np.zeros((), np.float32)
-        return [jax.lax.with_sharding_constraint(scalar, replicated(mesh)) for mesh in meshes]
+        constrain: Any = jax.lax.with_sharding_constraint  # which JAX leaves without annotations
+        return [constrain(scalar, replicated(mesh)) for mesh in meshes]
 
     return jax.make_jaxpr(place)()
 
@@ -103,7 +131,7 @@ def is_jaxlib_before(*version: int) -> bool:
 def default_platform() -> str:
     """Where JAX runs by default: cpu, cuda, rocm or tpu. `jax.default_backend` calls two of them gpu."""
     backend: Any = jax.extend.backend.get_backend()
-    platform: str = getattr(backend, "_raw_platform", backend.platform)
+    platform: str = backend._raw_platform
     return platform
 
 
@@ -431,7 +459,7 @@ def scopes_of(eqn: Any) -> tuple[str, ...]:
 
 def is_library_function(jaxpr: Any) -> bool:
     """Whether a jaxpr comes from a function that JAX itself defines."""
-    source = getattr(jaxpr.debug_info, "func_src_info", None) or ""
+    source = "" if jaxpr.debug_info is None else jaxpr.debug_info.func_src_info or ""
     file = source.rpartition(" at ")[2].rpartition(":")[0]
     return bool(file) and not is_user_filename(file)
 
@@ -504,7 +532,7 @@ def pulled_back(rule: Any, residuals: Sequence[Any], cts: Sequence[Any]) -> list
 
 def function_name(jaxpr: Any) -> str:
     """The name of the function that a jaxpr was traced from."""
-    return str(getattr(jaxpr.debug_info, "func_name", None) or "function")
+    return "function" if jaxpr.debug_info is None else str(jaxpr.debug_info.func_name or "function")
 
 
 def scan_parts(params: Any) -> tuple[int, int]:
@@ -555,7 +583,7 @@ def tracing_with_x64(users: bool | None) -> Iterator[None]:
 def words_of(aval: Any) -> jax.core.ShapedArray:
     """The abstract value of an array, or of the words of an array of typed keys."""
     if not is_key(aval.dtype):
-        return jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+        return jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
     element, words = key_layout(aval.dtype)
     return jax.core.ShapedArray((*aval.shape, *words), element)
 
@@ -649,13 +677,25 @@ def _lower_checkpoint(ctx: mlir.LoweringRuleContext, *operands: Any, **params: A
     return results
 
 
-if is_jaxlib_before(0, 12):
-    mlir.register_lowering(remat_p, _lower_checkpoint, platform="cpu")
+@functools.cache
+def policy_of_recomputation() -> Any:
+    """`recompute_apart`, known to JAX's lowering of `jax.checkpoint` from the first time that it is asked for.
+
+    Before jaxlib 0.12 that lowering is replaced on the CPU, for this process: of all other policies it stays JAX's.
+    """
+    if is_jaxlib_before(0, 12):
+        mlir.register_lowering(remat_p, _lower_checkpoint, platform="cpu")
+    return recompute_apart
 
 
 def offloadable(src: str, dst: str) -> Any:
     """What a policy of `jax.checkpoint`'s answers for a value that waits in another memory."""
     return Offloadable(src, dst)
+
+
+def is_weak(aval: Any) -> bool:
+    """Whether the element type of an array yields to those that it meets, as a Python number's does."""
+    return isinstance(aval, jax.core.ShapedArray) and bool(aval.weak_type)
 
 
 def is_part_of_reference(value: Any) -> bool:
@@ -722,6 +762,50 @@ def weakly_typed(value: Any) -> Any:
     return _convert_element_type(value, weak_type=True)
 
 
+def is_without_sharding(sharding: Any) -> bool:
+    """Whether a parameter for a result's sharding says nothing."""
+    if sharding is None or isinstance(sharding, UnspecifiedValue):
+        return True
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return False
+    return sharding.mesh.empty or (bool(abstract_mesh(sharding).manual_axes) and not any(sharding.spec))
+
+
+#: The primitives of JAX's own, and how many modules there were when they were looked for.
+_own: dict[Any, str] = {}
+_searched = 0
+
+
+def own_name(primitive: Any) -> str:
+    """The name of a primitive of JAX's own; "" for one of somebody else's, who may call it what he likes.
+
+    JAX's are the ones that its modules hold.
+    """
+    found = _own.get(primitive)
+    if found is not None:
+        return found
+    if _search() and primitive in _own:
+        return _own[primitive]
+    return ""
+
+
+def _search() -> bool:
+    """Look for JAX's primitives where modules of it were loaded since the last time; whether there were any."""
+    global _searched  # noqa: PLW0603  # a count beside the table that it belongs to
+    if len(sys.modules) == _searched:
+        return False
+    _searched = len(sys.modules)
+    for module in [one for name, one in list(sys.modules.items()) if name == "jax" or name.startswith("jax.")]:
+        _own.update({one: one.name for one in list(vars(module).values()) if isinstance(one, Primitive)})
+    return True
+
+
+def is_lowered_when_called(primitive: Any) -> bool:
+    """Whether a call of a primitive compiles its lowering, as those of JAX's own do."""
+    implementation = primitive.impl
+    return isinstance(implementation, functools.partial) and implementation.func is apply_primitive
+
+
 def is_unspecified(sharding: Any) -> bool:
     """Whether a call of `jax.jit` leaves a sharding to the compiler."""
     return isinstance(sharding, UnspecifiedValue)
@@ -747,8 +831,10 @@ def with_auto_axes(mesh: Any) -> Any:
 
 def varying_axes(aval: Any) -> frozenset[str]:
     """The axes of `shard_map`, with its checks on, along which a value may differ from device to device."""
-    manual = getattr(aval, "mat", None)
-    return frozenset() if manual is None else frozenset(manual.varying)
+    if not isinstance(aval, jax.core.ShapedArray):
+        return frozenset()
+    manual: Any = aval.mat
+    return frozenset(manual.varying)
 
 
 def with_varying_axes(aval: Any, like: Any) -> Any:

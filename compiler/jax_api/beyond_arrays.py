@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from rematc.compiler.jax_import.block import NOT_INLINED
 from rematc.compiler.jax_import.importing import graph_of_jaxpr
 from rematc.compiler.jax_import.policies import AskedPolicy, decision_of
 from rematc.compiler.tracing.derivative_order import of_order
@@ -47,7 +49,9 @@ def has_rules_over_devices(closed: Any) -> bool:
     """Whether a closed jaxpr stands inside of `shard_map`, and has derivative rules, which may be collective."""
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return False
-    return any(eqn.primitive.name in _WITH_RULES for jaxpr in _jaxprs(closed.jaxpr) for eqn in jaxpr.eqns)
+    return any(
+        jax_adapter.own_name(eqn.primitive) in _WITH_RULES for jaxpr in _jaxprs(closed.jaxpr) for eqn in jaxpr.eqns
+    )
 
 
 def why_beyond_arrays(closed: Any) -> str:
@@ -63,15 +67,23 @@ def why_beyond_arrays(closed: Any) -> str:
         if reason:
             return reason
         for eqn in jaxpr.eqns:
-            found = _PRIMITIVES.get(eqn.primitive.name)
-            if found is not None:
+            name = jax_adapter.own_name(eqn.primitive)
+            found = _PRIMITIVES.get(name) or _why_context(eqn)
+            if found:
                 return found
-            if eqn.primitive.name == "call_hi_primitive" and type(eqn.params["_prim"]).__name__ not in _HIGH:
+            if name == "call_hi_primitive" and type(eqn.params["_prim"]).__name__ not in _HIGH:
                 return f"it has a primitive of its own kind ({type(eqn.params['_prim']).__name__})"
             reason = _why_values(eqn.outvars, has_references)
             if reason:
                 return reason
     return ""
+
+
+def _why_context(eqn: Any) -> str:
+    if eqn.ctx.compute_type is not None:
+        return f"it is computed on '{eqn.ctx.compute_type}' in part (compute_on)"
+    metadata = eqn.ctx.xla_metadata
+    return f"it has metadata for XLA ({metadata})" if metadata and dict(metadata) != NOT_INLINED else ""
 
 
 def _why_values(variables: Iterable[Any], has_references: bool) -> str:
@@ -104,9 +116,9 @@ def _inner(params: Iterable[Any]) -> Iterable[Any]:
     for value in params:
         if isinstance(value, (tuple, list)):
             yield from _inner(value)
-        elif hasattr(value, "jaxpr") and hasattr(value.jaxpr, "eqns"):
+        elif isinstance(value, ClosedJaxpr):
             yield value.jaxpr
-        elif hasattr(value, "eqns"):
+        elif isinstance(value, Jaxpr):
             yield value
 
 
@@ -128,7 +140,7 @@ def as_jax_policy(policy: Policy) -> Callable[..., Any]:
         return _either(as_jax_policy(policy.first), as_jax_policy(policy.second))
 
     def decide(primitive: Any, *avals: Any, **params: Any) -> Any:
-        if primitive.name == "name":
+        if jax_adapter.own_name(primitive) == "name":
             types = _graph(primitive, avals, params).param_types
             return _answer(policy.decide(Name(params["name"]), types, (params["name"],)))
         key = (primitive, tuple(map(str, avals)), tuple([(name, str(value)) for name, value in params.items()]))

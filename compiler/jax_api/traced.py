@@ -139,7 +139,7 @@ def _struct(array: Any) -> jax.ShapeDtypeStruct:
     """The type of an array that is the same on all devices."""
     aval = jax.typeof(array)
     struct: Any = jax.ShapeDtypeStruct
-    found: jax.ShapeDtypeStruct = struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    found: jax.ShapeDtypeStruct = struct(aval.shape, aval.dtype, weak_type=jax_adapter.is_weak(aval))
     return found
 
 
@@ -163,7 +163,7 @@ def like(value: Any, aval: Any) -> Any:
         return jax_adapter.keys_of_words(value, aval.dtype)
     if jax_adapter.is_float0(aval.dtype):
         return np.zeros(aval.shape, jax.dtypes.float0)
-    if getattr(aval, "weak_type", False):
+    if jax_adapter.is_weak(aval):
         return jax_adapter.weakly_typed(value)
     return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
 
@@ -177,9 +177,9 @@ def summed(gradient: Any, array: Any, axes: frozenset[str]) -> Any:
 def explicit_mesh(values: Sequence[Any]) -> Any:
     """The mesh of values whose types say how they are sharded over it (axes of type Explicit); None where none do."""
     for value in values:
-        sharding = getattr(jax.typeof(value), "sharding", None)
-        if sharding is not None and any(entry is not None for entry in sharding.spec):
-            return sharding.mesh
+        aval = jax.typeof(value)
+        if isinstance(aval, jax.core.ShapedArray) and any(entry is not None for entry in aval.sharding.spec):
+            return aval.sharding.mesh
     return None
 
 

@@ -86,7 +86,7 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
         # JAX's newer checkpoint cannot be transposed, and these are linear.
         with jax_adapter.without_remat3():
             is_apart = barrier_strategy() == "call"
-            policy = jax_adapter.recompute_apart if is_apart else None
+            policy = jax_adapter.policy_of_recomputation() if is_apart else None
             recomputed = jax_checkpoint(run, prevent_cse=prevent_cse, policy=policy)
             results: Sequence[Any] = recomputed(*operands)
         return results

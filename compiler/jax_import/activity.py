@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import Literal
 
 from rematc.lowering import jax_adapter
 
@@ -31,7 +32,7 @@ def useful_variables(jaxpr: Any, results: Iterable[Any]) -> frozenset[Any]:
     """
     useful = set(_varying(results))
     for eqn in reversed(jaxpr.eqns):
-        if eqn.primitive.name == _STOPS:
+        if jax_adapter.own_name(eqn.primitive) == _STOPS:
             continue
         if any(jax_adapter.is_reference(atom.aval) for atom in eqn.invars):
             useful.update(_varying(eqn.invars))  # what is written is read elsewhere
@@ -48,12 +49,12 @@ def is_inexact(aval: Any) -> bool:
 
 def _varying(atoms: Iterable[Any]) -> Iterator[Any]:
     """Those that are variables, and may vary."""
-    return (atom for atom in atoms if not hasattr(atom, "val") and is_inexact(atom.aval))
+    return (atom for atom in atoms if not isinstance(atom, Literal) and is_inexact(atom.aval))
 
 
 def _useful_inputs(eqn: Any, useful: Container[Any]) -> Iterable[Any]:
     """The inputs of an equation on which its useful outputs may depend."""
-    if eqn.primitive.name not in _CALLS:
+    if jax_adapter.own_name(eqn.primitive) not in _CALLS:
         return list(eqn.invars)
     inner = eqn.params["jaxpr"].jaxpr
     results = [atom for atom, outer in zip(inner.outvars, eqn.outvars, strict=True) if outer in useful]

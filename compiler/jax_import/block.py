@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from jax.extend.core import Literal
 
 from rematc.compiler.jax_import.activity import useful_variables
+from rematc.compiler.jax_import.parameters import recorded, unread
 from rematc.compiler.jax_import.policies import AskedPolicy, marked
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph, Value
@@ -36,6 +38,8 @@ ANY = "*"
 OVER_WORDS = "**"
 _R = TypeVar("_R", bound=Rule)
 
+#: Metadata by which a function is kept apart, as rematc's own are: no more than a hint, wherever it stands.
+NOT_INLINED = {"inlineable": "false"}
 #: What to do about references of others'.
 REFERENCES = "pass an array and return the new one, or make the reference inside of the function"
 #: Captured arrays of at most this many elements are written into the graph; larger ones become parameters.
@@ -185,7 +189,7 @@ class Block:
 
     def value(self, atom: Any) -> Value:
         """The value of a variable or literal."""
-        found = self._env.get(atom) if not hasattr(atom, "val") else None
+        found = self._env.get(atom) if not isinstance(atom, Literal) else None
         return found if found is not None else self._literal(atom)
 
     def operands(self, eqn: Any) -> list[Value]:
@@ -339,7 +343,7 @@ class Block:
     # -- the equations -------------------------------------------------------------------------------------------
 
     def _literal(self, atom: Any) -> Value:
-        if not hasattr(atom, "val"):
+        if not isinstance(atom, Literal):
             raise InternalError(f"the jaxpr reads {atom} before it is defined")
         type = type_of(atom.aval)
         if type.size == 1 and not type.dtype.is_complex and not type.shape:
@@ -347,7 +351,7 @@ class Block:
         return self.b.constant(np.asarray(atom.val).astype(type.dtype.numpy).reshape(type.shape))
 
     def _equation(self, eqn: Any) -> None:
-        rule = RULES.get(eqn.primitive.name)
+        rule = RULES.get(jax_adapter.own_name(eqn.primitive))
         self.b.loc = loc = self.location(eqn)
         self._current = self.scopes + jax_adapter.scopes_of(eqn)
         try:
@@ -369,13 +373,26 @@ class Block:
                 )
             self._env[variable] = value
 
+    def _check_context(self, eqn: Any) -> None:
+        """Raise CompileError for what a block of the user's says of an equation, and no op can."""
+        compute_type, metadata = eqn.ctx.compute_type, eqn.ctx.xla_metadata
+        if compute_type is not None:
+            self.fail(eqn, f"is computed on '{compute_type}' (compute_on), which has no op; take it out of the block")
+        if metadata and dict(metadata) != NOT_INLINED:
+            self.fail(eqn, f"has metadata for XLA ({metadata}), which has no op; take it out of the block")
+
     def _applied(self, rule: Rule | None, eqn: Any) -> Sequence[Value]:
         if rule is None:
             return self.fallback(eqn)
+        self._check_context(eqn)
         if eqn.primitive.name not in TAKES_KEYS and _has_keys(eqn):
             return RULES[OVER_WORDS](self, eqn)
         # A rule makes shapes of them; what has none, as a call of a library, may need the types of its integers.
-        return rule(self, jax_adapter.with_plain_integers(eqn))
+        given = recorded(jax_adapter.with_plain_integers(eqn))
+        results = rule(self, given)
+        if given.params is not eqn.params and (name := next(unread(eqn), None)) is not None:
+            self.fail(eqn, f"has {name} = {eqn.params[name]}, which has no op; leave it out")
+        return results
 
     def fallback(self, eqn: Any) -> Sequence[Value]:
         """Import an equation as one opaque op: what the rule entered for `ANY` does. Rules may call it, too."""

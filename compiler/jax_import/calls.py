@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.compiler.jax_import.block import Block, imports
+from rematc.compiler.jax_import.block import NOT_INLINED, Block, imports
 from rematc.compiler.jax_import.placements import constrained
 from rematc.ir.core import Value
 from rematc.lowering import graph_call, jax_adapter
@@ -35,10 +35,17 @@ def call(block: Block, eqn: Any) -> Sequence[Value]:
     return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn), call=eqn)
 
 
-@imports("composite", "compute_on", "xla_metadata_call", keys=True)
+@imports("composite", "xla_metadata_call", keys=True)
 def composite(block: Block, eqn: Any) -> Sequence[Value]:
-    """The equations of what it is made of: where it is computed, and what XLA is told of it, changes no value."""
-    jaxpr = eqn.params["jaxpr"]
+    """The equations of what it is made of."""
+    jaxpr = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]  # a composite's, since jax 0.12
+    if eqn.primitive.name == "xla_metadata_call":
+        told = dict(eqn.params.items())
+        del told["jaxpr"]
+        # Since jax 0.12 it stands in a parameter, beside what derivatives are told: the same.
+        told = dict(told["xla_metadata"]) if told.pop("ad_metadata", None) == "same" else told
+        if told != NOT_INLINED:
+            block.fail(eqn, f"tells XLA {told}, which has no op; leave it out")
     return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn), call=eqn)
 
 

@@ -22,7 +22,7 @@ from rematc.lowering import jax_adapter
 def checkpoint(block: Block, eqn: Any) -> Sequence[Value]:
     """`checkpoint` of the region. A policy of the user's is asked about each equation in it, as JAX would."""
     params = eqn.params
-    is_differentiated = bool(params.get("differentiated", False))
+    is_differentiated = bool(params["differentiated"])
     return _region(block, eqn, params["jaxpr"], params["policy"], params["prevent_cse"], is_differentiated)
 
 

@@ -52,7 +52,7 @@ def axis_index(block: Block, eqn: Any) -> Sequence[Value]:
 
 
 def _check_whole(block: Block, eqn: Any) -> None:
-    if eqn.params.get("axis_index_groups") is not None:
+    if eqn.params["axis_index_groups"] is not None:
         block.fail(eqn, "is over groups of an axis (axis_index_groups), which has no op; use an axis for each group")
 
 

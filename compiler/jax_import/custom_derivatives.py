@@ -127,7 +127,7 @@ def _split(rule: Graph, operands: int, results: int) -> tuple[Graph, Graph]:
 @imports("custom_lin", keys=True)
 def custom_lin(block: Block, eqn: Any) -> Sequence[Value]:
     """`custom_linear`: the tangents of a function with a backward rule. Those of integers are zeros."""
-    name = getattr(eqn.params["bwd"].debug_info, "func_name", "function")
+    name = jax_adapter.function_name(eqn.params["bwd"])
     found = block.region(backward_of(eqn), name)
     operands = block.operands(eqn)
     residuals, tangents = operands[: eqn.params["num_res"]], operands[eqn.params["num_res"] :]

@@ -42,11 +42,16 @@ _REFUSED = {
     "check": "is a runtime check of checkify; transform the function by checkify.checkify, which returns the errors",
     "assert": "is a runtime check; transform the function by checkify.checkify, which returns the errors",
     "xla_pmap": "is one program for each device; apply rematc inside of the function that is mapped",
+    "compute_on": "says where its function is computed, which has no op; call the function by itself",
 }
 
 _WAY_OUT = (
     "say its derivative with jax.custom_jvp or jax.custom_vjp around the call, or hide the operands with "
     "jax.lax.stop_gradient"
+)
+_EFFECTS = (
+    "has effects ({effects}), which are not in what it is lowered to, and cannot be kept; keep it outside of what "
+    "rematc compiles, or use jax.debug.callback or jax.experimental.io_callback"
 )
 #: Of which JAX computes values and tangents by one loop that writes into memory: it has no transpose.
 _FORWARD_ONLY = ("pallas_call",)
@@ -66,7 +71,10 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     The rule is found where a derivative is to come. Where JAX has none it is an error to take the derivative. In the
     rule of another function a primitive of tangents is linear in them, and its adjoint is JAX's transpose.
     """
-    return transposable(block, eqn, _meaning(block, eqn), eqn.primitive.name)
+    body = _meaning(block, eqn)
+    if eqn.effects and not body.graph.effect and not jax_adapter.has_only_local_references(eqn):
+        block.fail(eqn, _EFFECTS.format(effects=", ".join(sorted(map(str, eqn.effects)))))
+    return transposable(block, eqn, body, eqn.primitive.name)
 
 
 def transposable(block: Block, eqn: Any, body: Region, name: str) -> Sequence[Value]:
@@ -186,7 +194,7 @@ def _called(block: Block, eqn: Any) -> Any | None:
     Primitives of JAX's are called through their lowering.
     """
     implementation = eqn.primitive.impl
-    is_lowering = getattr(getattr(implementation, "func", None), "__name__", "") == "apply_primitive"
+    is_lowering = jax_adapter.is_lowered_when_called(eqn.primitive)
     avals, outputs = [atom.aval for atom in eqn.invars], [variable.aval for variable in eqn.outvars]
     if is_lowering or eqn.primitive in block.shared.called or any(map(_is_key, [*avals, *outputs])):
         return None

@@ -36,7 +36,7 @@ def random(block: Block, eqn: Any) -> Sequence[Value]:
 def over_words(block: Block, eqn: Any) -> Sequence[Value]:
     """A primitive that moves elements, applied to each word of the keys; keys are equal if all their words are."""
     is_key = [jax_adapter.is_key(atom.aval.dtype) for atom in eqn.invars]
-    compared = {"eq": jax.numpy.all, "ne": jax.numpy.any}.get(eqn.primitive.name)
+    compared = {"eq": jax.numpy.all, "ne": jax.numpy.any}.get(jax_adapter.own_name(eqn.primitive))
     if compared is None and not all(jax_adapter.is_key(variable.aval.dtype) for variable in eqn.outvars):
         block.fail(eqn, "cannot take typed keys; take them apart with jax.random.key_data")
 

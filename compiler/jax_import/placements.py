@@ -17,7 +17,10 @@ from rematc.ir.core import Value
 from rematc.ir.ops.placement import OPEN, Placement
 from rematc.lowering import jax_adapter
 
-_partition: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
+# JAX leaves all three without annotations.
+_partition: Any = jax.sharding.PartitionSpec
+_constrain: Any = jax.lax.with_sharding_constraint
+_reshard: Any = jax.reshard
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,9 @@ class OfType:
     def _placed(self, x: Any) -> Any:
         mesh = jax.typeof(x).sharding.mesh
         if mesh.explicit_axes:
-            return jax.reshard(x, jax.sharding.NamedSharding(mesh, self.spec))
+            return _reshard(x, jax.sharding.NamedSharding(mesh, self.spec))
         mesh = mesh if not mesh.empty else jax_adapter.with_auto_axes(self.mesh)
-        return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, self.spec))
+        return _constrain(x, jax.sharding.NamedSharding(mesh, self.spec))
 
     def batched(self) -> OfType:
         return replace(self, batches=self.batches + 1)
@@ -117,7 +120,7 @@ class Constrained:
         return _meshes(self.sharding)
 
     def __call__(self, x: Any) -> Any:
-        function: Any = lambda one: jax.lax.with_sharding_constraint(one, self.sharding)  # noqa: E731
+        function: Any = lambda one: _constrain(one, self.sharding)  # noqa: E731
         for _ in range(self.batches):
             function = jax.vmap(function)
         return function(x)
@@ -148,9 +151,8 @@ def constraint(block: Block, eqn: Any) -> Sequence[Value]:
     sharding = eqn.params.get("sharding")
     (x,) = block.operands(eqn)
     _check_no_keys(block, eqn)
-    mesh, dimensions = "", ()
-    if sharding is not None and eqn.params["layout"] is None:
-        mesh, dimensions = _text(sharding, x.type.rank)
+    is_plain = sharding is not None and eqn.params["layout"] is None
+    mesh, dimensions = _text(sharding, x.type.rank) if is_plain else ("", ())
     source = Bound(eqn.primitive, _sorted(eqn.params), eqn.invars[0].aval, _meshes(sharding))
     return block.b.emit(Placement(eqn.primitive.name, mesh, dimensions, source), x)
 

@@ -25,7 +25,7 @@ from rematc.ir.core import Op, Types, Value
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
-from rematc.lowering import caches
+from rematc.lowering import caches, jax_adapter
 from rematc.passes import policies
 from rematc.passes.policy_functions import PrimitivePolicy, source_of
 
@@ -270,7 +270,7 @@ caches.table(_exported.cache_clear)
 
 def marked(asked: Sequence[AskedPolicy], b: Any, eqn: Any, results: Sequence[Value]) -> list[Value]:
     """The results of an equation under the labels that say what each policy around decided."""
-    if eqn.primitive.name in CONTAINERS:
+    if jax_adapter.own_name(eqn.primitive) in CONTAINERS:
         return list(results)
     values = list(results)
     for policy in asked:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import Literal
 
 from rematc.ir.collecting import users_code
 from rematc.lowering import jax_adapter
@@ -41,7 +42,7 @@ def structs(avals: Sequence[Any]) -> list[Any]:
         struct(
             aval.shape,
             aval.dtype,
-            weak_type=getattr(aval, "weak_type", False),
+            weak_type=jax_adapter.is_weak(aval),
             sharding=aval.sharding if jax_adapter.has_explicit_sharding(aval) else None,
         )
         for aval in avals
@@ -103,7 +104,7 @@ def backward_of(eqn: Any) -> Any:
     is_zero = eqn.params["in_zeros"]
     inputs = [atom.aval for atom in eqn.invars]
     # What the forward rule keeps as a Python value, its backward rule may branch on.
-    fixed = [getattr(atom, "val", None) for atom in eqn.invars[:count]]
+    fixed = [atom.val if isinstance(atom, Literal) else None for atom in eqn.invars[:count]]
 
     def backward(*arrays: Any) -> list[Any]:
         given = iter(arrays[count:])

@@ -71,7 +71,8 @@ def _listed(function: Any, name: str) -> list[Any]:
 
 def _of_function(block: Block, function: Any, found: Any, value: Value, what: str) -> Value:
     """An argument or result with its attributes. Raises CompileError for those that the IR does not have."""
-    for attribute in ir.DictAttr(found):
+    attributes: Any = ir.DictAttr(found)
+    for attribute in attributes:
         name = attribute.name
         match name:
             case "sdy.sharding":
