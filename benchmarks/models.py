@@ -116,7 +116,8 @@ def measure(loss: Loss, policies: Sequence[str], rounds: int, is_double: bool, w
         arguments = in_type(np.float64 if is_double and not loss.is_single else np.float32, arguments)
     if row.errors:
         return row
-    width = max(jax.numpy.finfo(leaf.dtype).bits // 8 for leaf in jax.tree_util.tree_leaves(arguments[0]))
+    finfo: Any = jax.numpy.finfo
+    width = max(finfo(leaf.dtype).bits // 8 for leaf in jax.tree_util.tree_leaves(arguments[0]))
     row.dtype, row.tolerance = f"float{8 * width}", loss.tolerance or TOLERANCES[width]
     compare(row, function, arguments, policies, rounds, NOISE[width])
     if ways and not row.errors:
@@ -477,7 +478,7 @@ def names_in(package: str) -> list[str]:
     tree = ast.parse(source_of(package))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Loss"]
     calls.sort(key=lambda call: call.lineno)
-    return [argument.value for call in calls if isinstance(argument := call.args[0], ast.Constant)]
+    return [str(argument.value) for call in calls if isinstance(argument := call.args[0], ast.Constant)]
 
 
 def source_of(package: str) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,9 @@ def products(
 
         return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(jax.jit(compute)(params, *rest))]
 
+    def of_way(way: Way) -> list[Any]:
+        return leaves(way.product, way.gradient(loss))
+
     known: dict[Product, Any] = {}
     for way in ways:
         if way.in_jax not in known:
@@ -95,4 +99,4 @@ def products(
             except Exception:  # whatever others' code raises under JAX's own differentiation
                 known[way.in_jax] = None
         if known[way.in_jax] is not None:
-            yield way.name, lambda way=way: leaves(way.product, way.gradient(loss)), known[way.in_jax]
+            yield way.name, functools.partial(of_way, way), known[way.in_jax]

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rematc.ir.core import Op as Op
     from rematc.ir.core import Value as Value
     from rematc.ir.locations import Location as Location
-    from rematc.ir.parser import parse_graph as parse  # noqa: F401  # for type checkers
-    from rematc.ir.printer import print_graph as print  # noqa: F401  # as above
+    from rematc.ir.parser import parse_graph
+    from rematc.ir.printer import print_graph
+
+    parse, print = parse_graph, print_graph
     from rematc.ir.types import TensorType as TensorType
 
 # Where each public name lives, imported on first use: errors and locations are needed where nothing else is.

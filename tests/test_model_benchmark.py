@@ -104,7 +104,7 @@ def test_the_names_of_losses_are_read_off_their_files() -> None:
 
 
 def test_complex_arrays_are_as_wide_as_real_ones() -> None:
-    tree = {"real": np.ones(2, np.float32), "complex": np.ones(2, np.complex64), "index": np.arange(2)}
+    tree: dict[str, Any] = {"real": np.ones(2, np.float32), "complex": np.ones(2, np.complex64), "index": np.arange(2)}
     wide = in_type(np.float64, tree)
     assert [wide[name].dtype for name in tree] == [np.float64, np.complex128, tree["index"].dtype]
 

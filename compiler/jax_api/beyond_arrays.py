@@ -155,8 +155,8 @@ def _either(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[.
     """What one of both saves; what one offloads and none saves is offloaded."""
 
     def decide(primitive: Any, *avals: Any, **params: Any) -> Any:
-        answers = [decision_of(ask(primitive, *avals, **params)) for ask in (first, second)]
-        return _answer((strongest(*answers),))
+        one, other = [decision_of(ask(primitive, *avals, **params)) or RECOMPUTE for ask in (first, second)]
+        return _answer((strongest(one, other),))
 
     return decide
 

@@ -132,7 +132,9 @@ def trace_jax(
 def _output_count(tree: jax.tree_util.PyTreeDef) -> int:
     """How many leaves the outputs have, before the auxiliary data."""
     children = tree.children()
-    return children[0].num_leaves if len(children) == 2 and tree.node_data()[0] is tuple else tree.num_leaves
+    has_aux = len(children) == 2 and tree.node_data()[0] is tuple
+    count: int = (children[0] if has_aux else tree).num_leaves
+    return count
 
 
 def _struct(array: Any) -> jax.ShapeDtypeStruct:

@@ -27,6 +27,7 @@ from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.lowering import caches, jax_adapter
 from rematc.passes import policies
+from rematc.passes.policy_base import BuiltinPolicy
 from rematc.passes.policy_functions import PrimitivePolicy, source_of
 
 JaxPolicy = Callable[..., Any]
@@ -55,7 +56,7 @@ def policy_of(policy: JaxPolicy | None, around: Sequence[AskedPolicy] = ()) -> P
     """
     if policy is None:
         return None
-    if isinstance(policy, policies.BuiltinPolicy):
+    if isinstance(policy, BuiltinPolicy):
         return labelled(adopted(policy), around)  # one of ours that was given to jax.checkpoint
     known = _builtin(policy)
     return known if known is not None else labelled(_asked(policy, source_of(policy)), around)
@@ -159,7 +160,7 @@ def _made(policy: JaxPolicy) -> Policy | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPolicy(policies.BuiltinPolicy):
+class AskedPolicy(BuiltinPolicy):
     """A callable that decides by JAX's primitives.
 
     Attributes:

@@ -142,7 +142,7 @@ class ValueAndGrad:
 
     def __call__(self, *args: object, **kwargs: object) -> tuple[object, object]:
         if current_trace() is None:
-            return self._jitted(*args, **kwargs)  # type: ignore[return-value]  # what _record returns
+            return cast("tuple[object, object]", self._jitted(*args, **kwargs))
         return self._record(*args, **kwargs)
 
     @collection_paused()

@@ -86,7 +86,10 @@ def test_what_is_donated_is_gone(module: Any, entry: str) -> None:
 
 
 def test_a_program_compiled_ahead_takes_over_what_is_donated() -> None:
-    lowered: Any = rematc.jit(lambda x, y: x + y, donate_argnums=0)
+    def added(x: Any, y: Any) -> Any:
+        return x + y
+
+    lowered: Any = rematc.jit(added, donate_argnums=0)
     for compiled in (lowered.lower(X, X).compile(), rematc.compile(lowered, X, X)):
         assert compiled.memory().alias_bytes == X.nbytes
         x, y = jnp.asarray(X), jnp.array(X)
@@ -191,12 +194,13 @@ def test_graphs_stand_in_the_place_of_functions() -> None:
         rematc.from_stablehlo(rematc.lower(cube, X).stablehlo()),
         rematc.parse(rematc.ir.print(traced)),
     ]
+    entries: Any = rematc
     for graph in graphs:
-        assert float(rematc.jit(graph)(X)) == pytest.approx(float(cube(X)))
-        np.testing.assert_allclose(rematc.grad(graph)(X), 3 * X * X, rtol=1e-6)
-        np.testing.assert_allclose(rematc.value_and_grad(graph, policy="nothing")(X)[1], 3 * X * X, rtol=1e-6)
-        np.testing.assert_allclose(rematc.vjp(graph, X)[1](np.float32(1))[0], 3 * X * X, rtol=1e-6)  # type: ignore[operator]  # a function
-        assert float(rematc.compile(graph, X)(X)) == pytest.approx(float(cube(X)))  # type: ignore[arg-type]  # an array
+        assert float(entries.jit(graph)(X)) == pytest.approx(float(cube(X)))
+        np.testing.assert_allclose(entries.grad(graph)(X), 3 * X * X, rtol=1e-6)
+        np.testing.assert_allclose(entries.value_and_grad(graph, policy="nothing")(X)[1], 3 * X * X, rtol=1e-6)
+        np.testing.assert_allclose(entries.vjp(graph, X)[1](np.float32(1))[0], 3 * X * X, rtol=1e-6)
+        assert float(entries.compile(graph, X)(X)) == pytest.approx(float(cube(X)))
         assert "multiply" in rematc.lower(graph, X).stablehlo()
     with pytest.raises(rematc.CompileError, match=r"the graph 'cube' takes f32\[4\] as x, got f32\[2\]"):
         rematc.jit(traced)(X[:2])  # type: ignore[arg-type]  # a graph

@@ -25,7 +25,7 @@ from rematc.ir.errors import CompileError
 from rematc.lowering import jax_adapter
 
 from_jax: Any = rematc.from_jax
-X = np.float32([[0.5, 0.25], [-1.5, 2.0]])
+X: Any = np.asarray([[0.5, 0.25], [-1.5, 2.0]], np.float32)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "elementwise": jnp.tanh,
@@ -96,7 +96,8 @@ def test_a_primitive_of_somebody_elses_is_not_one_of_jaxs_of_the_same_name() -> 
     def loss(x: Any) -> Any:
         return jnp.sum(empty.bind(x))
 
-    for slope in (rematc.grad(from_jax(loss)), rematc.jax.grad(loss), jax.grad(rematc.jax.checkpoint(loss))):
+    slopes: list[Any] = [rematc.grad(from_jax(loss)), rematc.jax.grad(loss), jax.grad(rematc.jax.checkpoint(loss))]
+    for slope in slopes:
         np.testing.assert_allclose(slope(X), np.full_like(X, 3))
 
 
