@@ -771,15 +771,16 @@ def is_without_sharding(sharding: Any) -> bool:
     return sharding.mesh.empty or (bool(abstract_mesh(sharding).manual_axes) and not any(sharding.spec))
 
 
-#: The primitives of JAX's own, and how many modules there were when they were looked for.
+#: The primitives of JAX's own and ours, and how many modules there were when they were looked for.
 _own: dict[Any, str] = {}
 _searched = 0
+_OWNERS = ("jax", "rematc")
 
 
 def own_name(primitive: Any) -> str:
-    """The name of a primitive of JAX's own; "" for one of somebody else's, who may call it what he likes.
+    """The name of a primitive of JAX's own, or of ours; "" for one of somebody else's, who may call it what he likes.
 
-    JAX's are the ones that its modules hold.
+    JAX's are the ones that its modules hold, and ours are those of this package's.
     """
     found = _own.get(primitive)
     if found is not None:
@@ -790,12 +791,12 @@ def own_name(primitive: Any) -> str:
 
 
 def _search() -> bool:
-    """Look for JAX's primitives where modules of it were loaded since the last time; whether there were any."""
+    """Look for such primitives where modules were loaded since the last time; whether there were any."""
     global _searched  # noqa: PLW0603  # a count beside the table that it belongs to
     if len(sys.modules) == _searched:
         return False
     _searched = len(sys.modules)
-    for module in [one for name, one in list(sys.modules.items()) if name == "jax" or name.startswith("jax.")]:
+    for module in [one for name, one in list(sys.modules.items()) if name.partition(".")[0] in _OWNERS]:
         _own.update({one: one.name for one in list(vars(module).values()) if isinstance(one, Primitive)})
     return True
 
