@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rematc.lowering import jax_adapter
+from rematc.lowering import graph_call, jax_adapter
 
 #: Of each primitive, what the types of its inputs and outputs say as well, or its other parameters, or its name.
 _SAID = {
@@ -60,6 +60,8 @@ _OWN_WAY = {
     "top_k": ("is_stable", "operand"),
     # What a composite is made of says what it is.
     "composite": ("attributes", "name", "version"),
+    # The graph's own derivatives and batches are those of the passes.
+    graph_call.NAME: ("rules",),
     # What JAX does for each key's generator takes them all.
     **dict.fromkeys(("random_bits", "random_seed", "random_split", "random_fold_in"), ("bit_width", "shape", "impl")),
     "random_wrap": ("impl",),
