@@ -75,8 +75,13 @@ class DerivativeReport:
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes of the residuals; arguments are no copies and do not count."""
-        return sum(row.bytes for row in self.residuals)
+        """Bytes of the residuals on the device; arguments are no copies and do not count."""
+        return sum(row.bytes for row in self.residuals if not row.on_host)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the residuals that wait in the host's memory."""
+        return sum(row.bytes for row in self.residuals if row.on_host)
 
     @property
     def by_policy(self) -> tuple[SavedResidual, ...]:
@@ -94,6 +99,7 @@ class DerivativeReport:
             "function": self.function,
             "policy": self.policy,
             "saved_bytes": self.saved_bytes,
+            "host_bytes": self.host_bytes,
             "crossing_bytes": sum(row.bytes for row in self.crossing),
             "residuals": [_residual_as_dict(row) for row in self.residuals],
             "arguments": [_residual_as_dict(row) for row in self.arguments],

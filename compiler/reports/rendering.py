@@ -8,7 +8,7 @@ from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.derivative import DerivativeReport, RepeatedValue
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
-from rematc.compiler.reports.residuals import SavedResidual, format_bytes
+from rematc.compiler.reports.residuals import SavedResidual, format_bytes, size_of
 from rematc.compiler.reports.tables import Table
 from rematc.compiler.reports.units import counted, format_flops, format_ratio, format_seconds
 from rematc.ir.locations import relative
@@ -41,7 +41,7 @@ def _saved_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:
 
 
 def _saved_table(what: str, rows: Sequence[SavedResidual], is_complete: bool) -> Table:
-    title = f"{what}: {counted(len(rows), 'value')}, {format_bytes(sum(row.bytes for row in rows))}"
+    title = f"{what}: {counted(len(rows), 'value')}, {size_of(rows)}"
     shown = rows if is_complete else rows[:SHOWN]
     rest = rows[len(shown) :]
     note = f"and {len(rest)} more, {format_bytes(sum(row.bytes for row in rest))}; -v shows all" if rest else ""

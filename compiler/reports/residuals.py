@@ -47,6 +47,11 @@ class SavedResidual:
         """Size in bytes; an argument counts too, though it is no copy."""
         return self.type.bytes
 
+    @property
+    def on_host(self) -> bool:
+        """Whether it waits in the host's memory, and takes none of the device's."""
+        return self.type.on_host
+
     def __str__(self) -> str:
         reason = ", crosses from one segment to the next" if self.crosses else ""
         return f"{self.type} {self.provenance}{reason}"
@@ -110,7 +115,13 @@ def print_saved_residuals(fun: Function, *args: object, **kwargs: object) -> Non
         print(f"{row.type!s:{width}}  {format_bytes(row.bytes):>10}  {row.provenance}")
     computed = [row for row in rows if not row.is_argument]
     values, arguments = _counted(len(computed), "value"), _counted(len(rows) - len(computed), "argument")
-    print(f"{values} saved, {format_bytes(sum(row.bytes for row in computed))}; {arguments} kept")
+    print(f"{values} saved, {size_of(computed)}; {arguments} kept")
+
+
+def size_of(rows: Sequence[SavedResidual]) -> str:
+    """What values take together on the device, and beside it what is on the host."""
+    device, host = [sum(row.bytes for row in rows if row.on_host is is_set) for is_set in (False, True)]
+    return format_bytes(device) + (f" and {format_bytes(host)} in the host's memory" if host else "")
 
 
 def _counted(count: int, noun: str) -> str:

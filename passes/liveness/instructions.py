@@ -171,6 +171,8 @@ class Program:
     ) -> Instruction:
         if size is None:
             size = type.bytes if kind is Kind.SOURCE else _bytes_computed_in(type)
+        if type.on_host:
+            size = 0  # of the device's memory
         added = Instruction(len(self.instructions), kind, name, operands, type, size)
         added.is_elementwise = kind is Kind.BITCAST
         self.instructions.append(added)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.structural import Name
-from rematc.ir.policy import Policy, Recompute
+from rematc.ir.policy import RECOMPUTE, Decision, Offload, Policy, Recompute
 from rematc.passes.aliases import Aliases, find_aliases
 
 #: Bytes that staging must save to be worth it.
@@ -30,7 +30,7 @@ class Footprint:
         last_use: for each value the index of the last equation that uses it.
         crossing: for each value that is not repeated, the bytes it costs to be saved between two segments: none where
             the policy saves it, or where it is another one's alias.
-        saved: bytes of the values that the policy saves.
+        saved: bytes of the values that the policy saves on the device.
         working: for each equation the bytes of those of its results that are computed again in the backward pass of
             its segment, and written to memory there.
     """
@@ -60,13 +60,14 @@ def footprint(graph: Graph, policy: Policy) -> Footprint:
     saved = 0
     for eqn in equations:
         size = 0
-        for value, is_saved in zip(eqn.results, _saved(eqn, policy, aliases), strict=True):
+        for value, decision in zip(eqn.results, _decided(eqn, policy, aliases), strict=True):
             if value in repeated:
                 continue
             is_alias = aliases.root(value) is not value
+            is_saved = not isinstance(decision, Recompute)
             crossing[value] = 0 if is_saved or is_alias else value.type.bytes
             if is_saved and not is_alias:
-                saved += value.type.bytes
+                saved += 0 if isinstance(decision, Offload) else value.type.bytes
             elif value in stored and not is_alias:
                 size += value.type.bytes
         working.append(size)
@@ -105,13 +106,12 @@ def _stored(equations: Sequence[Equation], repeated: frozenset[Value]) -> set[Va
     return stored
 
 
-def _saved(eqn: Equation, policy: Policy, aliases: Aliases) -> tuple[bool, ...]:
-    """For each result, whether the policy saves it wherever the backward pass needs it."""
+def _decided(eqn: Equation, policy: Policy, aliases: Aliases) -> list[Decision]:
+    """For each result, what the policy does with it wherever the backward pass needs it."""
     if eqn.op.regions() or isinstance(eqn.op, Name):
-        return (False,) * len(eqn.results)
-    flags = []
+        return [RECOMPUTE] * len(eqn.results)
+    found: list[Decision] = []
     for index, value in enumerate(eqn.results):
         answers = policy.decide(eqn.op, eqn.operand_types, aliases.labels(aliases.root(value)))
-        answer = answers[index] if len(answers) == len(eqn.results) else answers[0]
-        flags.append(not isinstance(answer, Recompute))
-    return tuple(flags)
+        found.append(answers[index] if len(answers) == len(eqn.results) else answers[0])
+    return found
