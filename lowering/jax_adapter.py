@@ -768,7 +768,7 @@ def is_without_sharding(sharding: Any) -> bool:
         return True
     if not isinstance(sharding, jax.sharding.NamedSharding):
         return False
-    return sharding.mesh.empty or (bool(abstract_mesh(sharding).manual_axes) and not any(sharding.spec))
+    return sharding.mesh.empty or not (abstract_mesh(sharding).explicit_axes or any(sharding.spec))
 
 
 #: The primitives of JAX's own and ours, and how many modules there were when they were looked for.

@@ -32,6 +32,7 @@ _UNKNOWN = (
     "does not exist: what a library computes is not in the graph; say its derivative with custom_jvp or custom_vjp "
     "around the call, or hide the operands with stop_gradient"
 )
+_PARTITIONED = "sdy.sharding_rule"
 #: By this a call says that it is one for each element of its first dimensions, and of how many of them.
 _BATCH_DIMS = re.compile(r'\bnum_batch_dims = "(\d+)"')
 _FRONTEND = "mhlo.frontend_attributes"
@@ -135,6 +136,8 @@ class CustomCall(Op):
             return each_element(self, b, size, operands, is_batched)
         more = f'num_batch_dims = "{int(found[1]) + 1}"'
         attributes[_FRONTEND] = _BATCH_DIMS.sub(more, attributes[_FRONTEND])
+        # How dimensions are partitioned, of an element. Without it nothing is, which is right for a batch, too.
+        attributes.pop(_PARTITIONED, None)
         op = replace(
             self,
             types=tuple([type.with_shape((size, *type.shape)) for type in self.types]),

@@ -106,6 +106,7 @@ EXEMPT = {
     "debug_callback": "shows itself outside of the graph: tests/compiler/debugging",
     "debug_print": "shows itself outside of the graph: tests/compiler/debugging",
     "pure_callback": "calls Python, which StableHLO alone cannot: tests/compiler/debugging",
+    "placement": "it says where devices hold parts of an array: tests/compiler/test_placements.py",
     "to_memory": "its operand or result lies in the host's memory, which CPUs do not have: tests/passes",
 }
 
