@@ -80,8 +80,10 @@ def test_every_equation_has_one_part_unless_it_follows_from_constants(graph: Gra
 @settings(max_examples=40, deadline=None)
 @given(smooth_graphs(regions=0))
 def test_without_a_policy_nothing_but_broadcasts_is_repeated(graph: Graph) -> None:
+    """But for `stop_gradient`, which computes nothing: it stands again before a residual that is read behind one."""
     repeated = split(vjp(graph, is_float(graph))).recomputed
-    assert {eqn.op.name for eqn in repeated} <= {"broadcast_in_dim"}
+    assert {eqn.op.name for eqn in repeated} <= {"broadcast_in_dim", "stop_gradient"}
+    assert total_work([eqn for eqn in repeated if eqn.op.name == "stop_gradient"]).flops == 0
 
 
 # -- loops, branches, calls ----------------------------------------------------------------------------------------
