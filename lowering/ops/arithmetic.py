@@ -5,9 +5,9 @@ from __future__ import annotations
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops import arithmetic
-from rematc.ir.ops.logical import And, ShiftRightLogical
+from rematc.ir.ops.logical import And, Or, ShiftRightLogical
 from rematc.ir.ops.while_loop import While
-from rematc.ir.types import Kind, TensorType
+from rematc.ir.types import BOOL, Kind, TensorType
 from rematc.lowering.ops import elementwise
 from rematc.lowering.writer import Writer, lowers
 
@@ -72,10 +72,26 @@ def _power_of_integers(type: TensorType) -> Graph:
 
 @lowers(arithmetic.Clamp)
 def clamp(w: Writer, eqn: Equation) -> None:
-    """`%r = stablehlo.clamp %low, %x, %high : tensor<...>`; scalar bounds need the whole signature."""
+    """`%r = stablehlo.clamp %low, %x, %high : tensor<...>`; scalar bounds need the whole signature.
+
+    Of truth values, which XLA compiles in some places alone, a function of `or` and `and`.
+    """
     types = set(eqn.operand_types)
+    if eqn.results[0].type.dtype is BOOL:
+        callee = w.function(_clamp_of_booleans(*eqn.operand_types))
+        call = f"func.call @{callee}({w.names(eqn.operands)}) : ({w.types(eqn.operands)}) -> "
+        w.line(f"{w.define(eqn.results[0])} = {call}{w.type(eqn.results[0].type)}", eqn.loc)
+        return
     form = elementwise.one_type if len(types) == 1 else elementwise.signature
     form(w, eqn)
+
+
+def _clamp_of_booleans(low: TensorType, type: TensorType, high: TensorType) -> Graph:
+    """The lesser of `high` and the greater of x and `low`."""
+    b = Builder("clamp")
+    least, x, most = b.parameter(low), b.parameter(type), b.parameter(high)
+    least, most = [b.broadcast_in_dim(one, type.shape, ()) for one in (least, most)]
+    return b.build(b.emit1(And(), b.emit1(Or(), x, least), most))
 
 
 @lowers(arithmetic.IntegerPower)
