@@ -59,8 +59,7 @@ class Threefry2x32(Op):
         key, high, low = operands
         missing = high.ndim - key.ndim + 1
         first, second = (np.expand_dims(key[..., word], tuple(range(-missing, 0))) for word in (0, 1))
-        with np.errstate(over="ignore"):
-            x0, x1 = _hash(first, second, high, low)
+        x0, x1 = threefry((first, second, high, low))
         return np.asarray(x0, np.uint32), np.asarray(x1, np.uint32)
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
@@ -71,14 +70,18 @@ class Threefry2x32(Op):
         return b.emit(self, *all_repeated(b, size, operands, is_batched))
 
 
-def _hash(first: Any, second: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
-    """Words of the key and of the counters to words of the hash."""
-    keys = (first, second, first ^ second ^ np.uint32(PARITY))
-    x0, x1 = x0 + keys[0], x1 + keys[1]
-    for group in range(GROUPS):
-        for distance in ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = x0 ^ (x1 << np.uint32(distance) | x1 >> np.uint32(32 - distance))
-        x0 = x0 + keys[(group + 1) % 3]
-        x1 = x1 + keys[(group + 2) % 3] + np.uint32(group + 1)
+def threefry(words: Sequence[Array]) -> tuple[Array, Array]:
+    """Two words of the key and two of each counter, all u32, to the two words of the hash."""
+    first, second, high, low = words
+    keys: tuple[Any, ...] = (first, second, first ^ second ^ np.uint32(PARITY))
+    x0: Any = high
+    x1: Any = low
+    with np.errstate(over="ignore"):
+        x0, x1 = x0 + keys[0], x1 + keys[1]
+        for group in range(GROUPS):
+            for distance in ROTATIONS[group % 2]:
+                x0 = x0 + x1
+                x1 = x0 ^ (x1 << np.uint32(distance) | x1 >> np.uint32(32 - distance))
+            x0 = x0 + keys[(group + 1) % 3]
+            x1 = x1 + keys[(group + 2) % 3] + np.uint32(group + 1)
     return x0, x1

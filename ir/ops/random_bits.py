@@ -16,6 +16,7 @@ from rematc.ir.core import Array, Emitter, Equation, Graph, Op, Primals, Types, 
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.random import threefry
 from rematc.ir.types import U64, TensorType
 
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
@@ -92,23 +93,10 @@ def _joined(low: Words, high: Words) -> Words:
 
 # -- Threefry ----------------------------------------------------------------------------------------------------------
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint64(0x1BD11BDA)
-
-
 def _threefry(key: Words, x: tuple[Words, Words]) -> tuple[Words, Words]:
     """Two words of random bits for each counter of two words."""
-    keys = [*_words(key)]
-    keys.append(keys[0] ^ keys[1] ^ _PARITY)
-    first, second = (x[0] + keys[0]) & _MASK, (x[1] + keys[1]) & _MASK
-    for group in range(5):
-        for rotation in _ROTATIONS[group % 2]:
-            first = (first + second) & _MASK
-            turned = (second << np.uint64(rotation)) | (second >> np.uint64(32 - rotation))
-            second = first ^ (turned & _MASK)
-        first = (first + keys[(group + 1) % 3]) & _MASK
-        second = (second + keys[(group + 2) % 3] + np.uint64(group + 1)) & _MASK
-    return first, second
+    low, high = threefry([np.asarray(word, np.uint32) for word in (*_words(key), *x)])
+    return low.astype(np.uint64), high.astype(np.uint64)
 
 
 def _threefry_bits(state: Array, type: TensorType) -> tuple[Words, Array]:
