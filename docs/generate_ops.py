@@ -25,7 +25,8 @@ from rematc.lowering.writer import RULES
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from tests.support.samples import families, graph_of  # noqa: E402  # it is not installed
+from tests.support.document_tables import family_of  # noqa: E402  # it is not installed
+from tests.support.samples import families, graph_of  # noqa: E402  # as above
 
 PAGE = ROOT / "docs/ops.md"
 HEAD = """\
@@ -63,7 +64,7 @@ def ops_by_family() -> dict[str, list[type[Op]]]:
     found: dict[str, list[type[Op]]] = {}
     for cls in OPS.values():
         if cls.__module__.startswith("rematc."):
-            found.setdefault(cls.__module__.rpartition(".")[2], []).append(cls)
+            found.setdefault(family_of(cls), []).append(cls)
     return dict(sorted(found.items()))
 
 
@@ -127,7 +128,7 @@ def stablehlo_cell(cls: type[Op], names: dict[str, list[str]]) -> str:
 
 def family_section(family: str, ops: Sequence[type[Op]], names: dict[str, list[str]]) -> str:
     """Heading, table and reasons of a family."""
-    module = importlib.import_module(f"rematc.ir.ops.{family}")
+    module = importlib.import_module(ops[0].__module__)
     summary = (inspect.getdoc(module) or "").split("\n\n")[0].replace("\n", " ")
     rows = [
         f"| `{cls.name}` | {_fields(cls)} | {stablehlo_cell(cls, names)} | "
@@ -140,7 +141,8 @@ def family_section(family: str, ops: Sequence[type[Op]], names: dict[str, list[s
     )
     reasons = "\n".join(_reasons(ops))
     heading = f"## {family.replace('_', ' ').capitalize()}"
-    file = f"([ir/ops/{family}.py](../ir/ops/{family}.py))"
+    path = f"{ops[0].__module__.removeprefix('rematc.').replace('.', '/')}.py"
+    file = f"([{path}](../{path}))"
     return f"\n{heading}\n\n{summary}\n{file}\n\n{table}\n" + (f"\n{reasons}\n" if reasons else "")
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_derivatives import CustomDerivative
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
-from rematc.ir.ops.while_loop import While, known_integers
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While, known_integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,12 @@ from typing import ClassVar
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.complex_parts import Real
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.logical import Or
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, I32
 from rematc.passes.dce import DeadCode

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Value
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import is_alias
 
 

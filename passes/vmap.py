@@ -20,8 +20,8 @@ from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph, Op, Primals, Value
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.collective import Collective
-from rematc.ir.ops.loops import each_element
 from rematc.ir.ops.regions import Region
+from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
 from rematc.passes.locating import located
 

@@ -19,8 +19,8 @@ from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.transforms.differentiation import value_and_grad
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
 from rematc.passes.barriers import Barriers
 from rematc.passes.policies import nothing_saveable

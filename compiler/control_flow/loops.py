@@ -20,7 +20,7 @@ from rematc.compiler.transforms.batching import vmap
 from rematc.ir.core import Array, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import Iota
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, I64, TensorType
 
 T = TypeVar("T")

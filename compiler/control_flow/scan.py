@@ -18,7 +18,7 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.compiler.transforms.checkpointing import checkpoint
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.types import TensorType
 
 

@@ -24,12 +24,12 @@ from rematc.compiler.jax_export.evaluating import (
 )
 from rematc.compiler.jax_export.opaque import opaque
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call, Checkpoint
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
 from rematc.lowering import jax_adapter
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rematc.compiler.jax_import.block import Block, imports
 from rematc.ir.core import Value
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.types import I32
 from rematc.lowering import jax_adapter
 

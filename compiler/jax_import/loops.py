@@ -8,9 +8,9 @@ from typing import Any
 from rematc.compiler.jax_import.block import Block, Region, imports
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.reduction import ReduceOr
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 from rematc.lowering import jax_adapter
 
 

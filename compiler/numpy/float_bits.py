@@ -28,7 +28,7 @@ from rematc.ir.core import Graph, Value
 from rematc.ir.ops import logical, rounding
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.reduction import ReduceOr
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, I32, U8, DType, TensorType, dtype_named
 
 # -- floats ------------------------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from rematc.compiler.stablehlo.block import Block, attributes, imports
 from rematc.ir.core import Graph, Value
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.bodies import live_equations
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.logical import Compare
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import I32
 
 

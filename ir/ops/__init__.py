@@ -1,9 +1,11 @@
-"""The ops, a file a family. Importing the package registers all of them, so that text can be parsed."""
+"""The ops, a file or a folder a family. Importing the package registers all of them, so that text can be parsed."""
 
+import rematc.ir.ops.case.op
+import rematc.ir.ops.scan.op
+import rematc.ir.ops.while_.op  # noqa: F401  # as below
 from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     arithmetic,
     bessel,
-    branches,
     collective,
     complex_parts,
     conversion,
@@ -22,7 +24,6 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     indexing,
     inverse,
     logical,
-    loops,
     placement,
     random,
     random_bits,
@@ -37,6 +38,5 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     structural,
     transcendental,
     triangular,
-    while_loop,
     window,
 )

@@ -25,7 +25,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import all_repeated, shifted
-from rematc.ir.ops.loops import each_element
+from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
 
 _UNKNOWN = (

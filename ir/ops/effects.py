@@ -17,7 +17,7 @@ from rematc.ir.core import Array, Effect, Emitter, Op, Primals, Types, Value, re
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import CallbackError, HostFunction
 from rematc.ir.ops.batching import all_repeated
-from rematc.ir.ops.loops import each_element
+from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
 
 WITHOUT_RESULTS = "does not exist: the op has no results"

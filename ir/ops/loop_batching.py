@@ -19,9 +19,9 @@ from rematc.ir.ops.regions import Call, VmapOfGraph
 from rematc.ir.ops.shape import BroadcastInDim
 
 if TYPE_CHECKING:
-    from rematc.ir.ops.branches import Case
-    from rematc.ir.ops.loops import Scan
-    from rematc.ir.ops.while_loop import While
+    from rematc.ir.ops.case.op import Case
+    from rematc.ir.ops.scan.op import Scan
+    from rematc.ir.ops.while_.op import While
 
 
 def vmap_scan(

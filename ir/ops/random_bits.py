@@ -15,8 +15,8 @@ import numpy as np
 from rematc.ir.core import Array, Emitter, Equation, Graph, Op, Primals, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.random import threefry
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.types import U64, TensorType
 
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
@@ -92,6 +92,7 @@ def _joined(low: Words, high: Words) -> Words:
 
 
 # -- Threefry ----------------------------------------------------------------------------------------------------------
+
 
 def _threefry(key: Words, x: tuple[Words, Words]) -> tuple[Words, Words]:
     """Two words of random bits for each counter of two words."""

@@ -6,7 +6,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops import arithmetic
 from rematc.ir.ops.logical import And, Or, ShiftRightLogical
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, Kind, TensorType
 from rematc.lowering.ops import elementwise
 from rematc.lowering.writer import Writer, lowers

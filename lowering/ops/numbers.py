@@ -15,7 +15,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Op, Value
 from rematc.ir.ops import special, transcendental
 from rematc.ir.ops.rounding import Floor
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, C128, F64, TensorType
 from rematc.lowering.writer import Writer
 from rematc.passes.jvp import jvp

@@ -31,8 +31,8 @@ from rematc.ir.ops.cumulative import Cumulative, LinearRecurrence
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import Elementwise
 from rematc.ir.ops.indexing import Gather
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.reduction import Reduction
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Concatenate, Reshape, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier, is_alias
 from rematc.ir.types import BOOL, F32, TensorType

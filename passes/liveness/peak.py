@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Call
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.passes.liveness.buffers import peak
 from rematc.passes.liveness.fusion import fuse

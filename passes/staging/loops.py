@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Value
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
 from rematc.passes.linearize import under_policy
 from rematc.passes.policies import Auto, auto

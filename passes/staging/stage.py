@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph, Value
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.linearize import under_policy

@@ -14,7 +14,7 @@ import rematc
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 
 RANDOM = np.random.default_rng(0)
 W, X = RANDOM.normal(size=(4, 4)), np.arange(4.0) / 3 + 0.1

@@ -11,7 +11,7 @@ import pytest
 import rematc
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 
 X = np.linspace(0.1, 0.7, 4)
 

@@ -17,7 +17,7 @@ import rematc
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 from rematc.passes.accounting import flat_equations
 
 RANDOM = np.random.default_rng(0)

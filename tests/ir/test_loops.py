@@ -8,7 +8,7 @@ import pytest
 from rematc.compiler.text import parse
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.printer import print_graph
 from rematc.ir.verifier import verify
 from rematc.lowering.module import stablehlo_text

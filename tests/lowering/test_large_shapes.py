@@ -12,7 +12,7 @@ import pytest
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
 from rematc.ir.ops.indexing import Gather, Scatter
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.sorting import Sort
 from rematc.ir.ops.structural import Iota
 from rematc.ir.ops.window import ReduceWindowMax

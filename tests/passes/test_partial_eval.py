@@ -17,8 +17,8 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Op, Types, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import Constant, Iota, ToMemory
 from rematc.ir.policy import Policy, Recompute
 from rematc.ir.verifier import verify

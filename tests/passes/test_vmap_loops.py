@@ -11,9 +11,9 @@ import pytest
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Op
-from rematc.ir.ops.branches import Case
-from rematc.ir.ops.loops import Scan
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import F64, I32, TensorType
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp

@@ -19,12 +19,17 @@ def ops_table() -> str:
     """A table for each family of ops: name, parameters, what it computes."""
     families: dict[str, list[type[Op]]] = {}
     for op in OPS.values():
-        families.setdefault(op.__module__.rpartition(".")[2], []).append(op)
+        families.setdefault(family_of(op), []).append(op)
     parts = []
     for family, ops in sorted(families.items()):
         rows = [(f"`{op.name}`", _parameters(op), _summary(op)) for op in ops]
         parts.append(f"### {family}\n\n{_table(('op', 'parameters', 'result'), rows)}")
     return "\n" + "\n".join(parts) + "\n"
+
+
+def family_of(op: type[Op]) -> str:
+    """The file in `ir/ops/` that an op stands in, or the folder there."""
+    return op.__module__.removeprefix("rematc.ir.ops.").partition(".")[0].rstrip("_")
 
 
 def types_table() -> str:

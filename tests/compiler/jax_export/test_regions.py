@@ -14,7 +14,7 @@ from rematc.compiler.jax_export.exporting import jax_function
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.types import F32, I32, TensorType
 
 #: Any: what is called with tracers for arrays.

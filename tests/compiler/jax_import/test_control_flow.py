@@ -13,8 +13,8 @@ from jax import lax
 
 import rematc
 from rematc.ir.core import Graph
-from rematc.ir.ops.branches import Case
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.scan.op import Scan
 from tests.support.jax_programs import assert_like_jax, assert_same_values
 
 # Results are trees, which tests know and types do not.

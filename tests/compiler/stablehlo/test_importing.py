@@ -22,8 +22,8 @@ from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_call import CustomCall
-from rematc.ir.ops.loops import Scan
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 from rematc.passes.linearize import vjp
 from tests.support.samples import in_double
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import rematc
 from rematc.ir.core import Graph
-from rematc.ir.ops.loops import Scan
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
 from rematc.ir.verifier import verify
 from rematc.passes.linearize import under_policy, vjp

@@ -14,7 +14,6 @@ from jax import numpy as jnp
 from rematc.ir.core import Graph, Op, Value
 from rematc.ir.ops import (
     arithmetic,
-    branches,
     conversion,
     convolution,
     dot,
@@ -22,7 +21,6 @@ from rematc.ir.ops import (
     indexing,
     inverse,
     logical,
-    loops,
     reduction,
     regions,
     rounding,
@@ -30,9 +28,11 @@ from rematc.ir.ops import (
     special,
     structural,
     transcendental,
-    while_loop,
     window,
 )
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 from tests.support.op_samples.indexing import gathered_by_jax, scattered_by_jax
 
 Function = Callable[..., Any]
@@ -120,7 +120,7 @@ _PLAIN: dict[type[Op], Function] = {
 #: Ops whose fields are among the function's arguments.
 _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
     arithmetic.IntegerPower: lambda op: lambda x: lax.integer_pow(x, op.exponent),
-    branches.Case: lambda op: lambda index, *xs: _branched(op, index, xs),
+    Case: lambda op: lambda index, *xs: _branched(op, index, xs),
     conversion.Convert: lambda op: lambda x: _converted(x, op.dtype.numpy),
     conversion.BitcastConvert: lambda op: lambda x: lax.bitcast_convert_type(x, op.dtype.numpy),
     conversion.ReducePrecision: lambda op: lambda x: lax.reduce_precision(x, op.exponent_bits, op.mantissa_bits),
@@ -141,8 +141,8 @@ _WITH_FIELDS: dict[type[Op], Callable[[Any], Function]] = {
         scattered_by_jax,
     ),
     logical.Compare: lambda op: getattr(lax, op.direction.lower()),
-    loops.Scan: lambda op: lambda *xs: _scanned(op, xs),
-    while_loop.While: lambda op: lambda *xs: _repeated(op, xs),
+    Scan: lambda op: lambda *xs: _scanned(op, xs),
+    While: lambda op: lambda *xs: _repeated(op, xs),
     reduction.ReduceSum: lambda op: lambda x: lax.reduce_sum(x, op.dimensions),
     reduction.ReduceProd: lambda op: lambda x: lax.reduce_prod(x, op.dimensions),
     reduction.ReduceMax: lambda op: lambda x: lax.reduce_max(x, op.dimensions),
@@ -205,7 +205,7 @@ def evaluate(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
     return [env[value] for value in graph.results]
 
 
-def _branched(op: branches.Case, index: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
+def _branched(op: Case, index: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
     last = len(op.branches) - 1
     functions = [lambda *xs, graph=graph: tuple(evaluate(graph, xs)) for graph in op.branches]
     inside = jnp.where((index < 0) | (index > last), last, index)
@@ -213,7 +213,7 @@ def _branched(op: branches.Case, index: Any, operands: Sequence[Any]) -> tuple[A
     return found
 
 
-def _scanned(op: loops.Scan, operands: Sequence[Any]) -> tuple[Any, ...]:
+def _scanned(op: Scan, operands: Sequence[Any]) -> tuple[Any, ...]:
     consts, carry, xs = op.parts(operands)
 
     def step(carried: tuple[Any, ...], slices: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -224,7 +224,7 @@ def _scanned(op: loops.Scan, operands: Sequence[Any]) -> tuple[Any, ...]:
     return (*last, *stacks)
 
 
-def _repeated(op: while_loop.While, operands: Sequence[Any]) -> tuple[Any, ...]:
+def _repeated(op: While, operands: Sequence[Any]) -> tuple[Any, ...]:
     cond_consts, consts, carry = op.parts(operands)
     found: tuple[Any, ...] = lax.while_loop(
         lambda carried: evaluate(op.cond, [*cond_consts, *carried])[0],

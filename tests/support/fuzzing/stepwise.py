@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rematc.ir.core import Array, Graph, Op
-from rematc.ir.ops.branches import Case
-from rematc.ir.ops.loops import Scan
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 
 Evaluate = Callable[[Graph, Sequence[Array]], list[Array]]
 

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.logical import And
-from rematc.ir.ops.loops import Scan
 from rematc.ir.ops.reduction import ReduceOr
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
 from rematc.ir.types import I32, TensorType
 from tests.support.drawing import Drawing, Row
 

@@ -17,7 +17,7 @@ from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from rematc.ir.ops.branches import Case
+    from rematc.ir.ops.case.op import Case
 
 
 def split_case(

@@ -21,7 +21,7 @@ from rematc.ir.ops.regions import Crossing, PartialEvalOfGraph, SplitGraph, Spli
 from rematc.ir.policy import Policy
 
 if TYPE_CHECKING:
-    from rematc.ir.ops.loops import Scan
+    from rematc.ir.ops.scan.op import Scan
 
 
 def split_scan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.while_loop import While
+from rematc.ir.ops.while_.op import While
 from rematc.lowering.writer import Writer, lowers
 
 

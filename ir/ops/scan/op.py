@@ -38,8 +38,8 @@ from rematc.ir.ops.regions import (
     VmapOfGraph,
     graph_of,
 )
-from rematc.ir.ops.revolve import Reversal
-from rematc.ir.ops.scan_split import split_scan, split_with_snapshots
+from rematc.ir.ops.scan.reverse import Reversal
+from rematc.ir.ops.scan.split import split_scan, split_with_snapshots
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType

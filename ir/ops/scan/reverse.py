@@ -20,14 +20,14 @@ import numpy as np
 
 from rematc.ir.core import Derivatives, Emitter, Graph, Operands, Tangents, Value
 from rematc.ir.ops.bodies import Equations, chosen, live_equations, others, spread
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.structural import Constant
 from rematc.ir.types import I32, TensorType
 
 if TYPE_CHECKING:
-    from rematc.ir.ops.loops import Scan
+    from rematc.ir.ops.scan.op import Scan
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rematc.ir.core import Equation
-from rematc.ir.ops.branches import Case
+from rematc.ir.ops.case.op import Case
 from rematc.lowering.writer import Writer, lowers
 
 

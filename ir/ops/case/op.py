@@ -22,7 +22,7 @@ from rematc.ir.core import (
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import Equations, chosen, live_equations, spread, types_text
-from rematc.ir.ops.case_split import split_case
+from rematc.ir.ops.case.split import split_case
 from rematc.ir.ops.loop_batching import vmap_case
 from rematc.ir.ops.regions import (
     OF_REGION,

@@ -1,0 +1,1 @@
+"""Branches: `case` applies one of several graphs, chosen by an index."""

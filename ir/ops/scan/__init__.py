@@ -1,0 +1,1 @@
+"""Loops of a fixed number of steps over slices of arrays: `scan`."""
