@@ -5,6 +5,9 @@ So do a few random functions, through our entries to second derivatives, beside 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import jax
 import pytest
 
@@ -72,3 +75,25 @@ def test_a_function_is_judged(text: str) -> None:
         wanted = expected(right, kind, Point.of(0))
         error = judging.broken(wrong, entry, kind, 0, wanted)
     assert isinstance(error, judging.WrongDerivativeError) is ("stop" in text)
+
+
+def test_what_jax_refuses_of_its_own_is_no_find() -> None:
+    """`jax.hessian` of a `custom_vjp` in a branch that a batch turns into a selection."""
+    text = """def f(x, w, i):
+    def body(a, b):
+        return (b,)
+    def branch(a):
+        return (L.with_vjp(body, body, 'zeros')(a, x),)
+    def other(a):
+        return (x,)
+    y, = L.switch(L.np.argmax(x), [branch, other, other], x)
+    return L.np.sum(L.np.sin(y))
+"""
+    function, kind, seed = Written(text), "jvp of grad", 100814
+    entry = next(one for one in ENTRIES if one.name == "hessian")
+    with jax.enable_x64(True):
+        with pytest.raises(TypeError, match="forward-mode"):
+            entry.of(function, kind, Point.of(seed), Random(seed))
+        wanted = expected(function, kind, Point.of(seed))
+        assert judging.broken(function, entry, kind, seed, wanted) is None
+        assert isinstance(judging.broken(function, replace(entry, in_jax=None), kind, seed, wanted), TypeError)
