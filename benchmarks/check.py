@@ -20,8 +20,8 @@ import rematc
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 
 from benchmarks.architectures import MODELS, REMATC, unwrapped
-from rematc.compiler.execution.programs import default_pipeline
 from rematc.compiler.reports.check import KEPT, NOTHING, Check
+from rematc.lowering.pipeline import default_pipeline
 
 
 def check(name: str, policy: str, strategy: str) -> Check:

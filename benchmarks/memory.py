@@ -42,10 +42,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 
 from benchmarks.architectures import JAX, MODELS, ON_REQUEST, REMATC, Model, unwrapped
 from benchmarks.naive import cut_into_runs
-from rematc.compiler.execution.programs import default_pipeline
 from rematc.ir.errors import CompileError
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import executed_products
+from rematc.lowering.pipeline import default_pipeline
 from rematc.passes.policies import parse_policy
 
 POLICIES = ("nothing", "dots", "dots-no-batch", "names", "auto")

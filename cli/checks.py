@@ -12,8 +12,8 @@ from rematc.cli.arguments import parse_type
 from rematc.cli.comparison import split_policies
 from rematc.cli.options import Options
 from rematc.cli.output import is_standard_output
-from rematc.compiler.execution.programs import default_pipeline
 from rematc.ir.errors import CompileError
+from rematc.lowering.pipeline import default_pipeline
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.policies import parse_policy
 

@@ -13,8 +13,8 @@ from types import ModuleType
 import jax
 
 from rematc.cli.model import Entry, users_code
-from rematc.compiler.jax_import.frontend import from_jax
-from rematc.compiler.jax_import.retracing import FAILURES
+from rematc.compiler.api.from_jax import from_jax
+from rematc.compiler.frontends.jax.retracing import FAILURES
 
 _OURS = ("jax", "jaxlib")
 #: What NumPy models import, too, or what says nothing.

@@ -14,19 +14,19 @@ from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.compiler import driver
+from rematc.compiler.api.transforms.differentiation import value_and_grad
 from rematc.compiler.driver import Compiled, Lowered
-from rematc.compiler.execution.calls import trace_call
-from rematc.compiler.execution.programs import default_pipeline
+from rematc.compiler.functions.calls import trace_call
+from rematc.compiler.functions.policies import strict_names
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.tables import Table, plain_text
 from rematc.compiler.reports.units import format_seconds
 from rematc.compiler.tracing.arguments import CallArguments
-from rematc.compiler.transforms.differentiation import value_and_grad
-from rematc.compiler.transforms.policies import strict_names
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
 from rematc.ir.printer import print_graph
+from rematc.lowering.pipeline import default_pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.tree_util
 
-from rematc.compiler.execution.calls import TracedFunction, trace_call
-from rematc.compiler.execution.graphs import as_function
-from rematc.compiler.execution.programs import make_program, run_passes, runs_depth_first
+from rematc.compiler.functions.calls import TracedFunction, trace_call
+from rematc.compiler.functions.graphs import as_function
+from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.derivative import DerivativeReport, report_derivatives
 from rematc.compiler.reports.fallbacks import foreign_primitives
@@ -27,13 +27,13 @@ from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, 
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.options import NO_OPTIONS, CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import by_default, whole_policy
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
+from rematc.lowering.pipeline import make_program, run_passes, runs_depth_first
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
 from rematc.passes.liveness.peak import Prediction, predict

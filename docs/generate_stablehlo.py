@@ -11,8 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from rematc.compiler.stablehlo import importing
-from rematc.compiler.stablehlo.block import REASONS, RULES
+from rematc.compiler.frontends.stablehlo import importing
+from rematc.compiler.frontends.stablehlo.block import REASONS, RULES
 
 PAGE = Path(__file__).parents[1] / "docs/stablehlo.md"
 BEGIN, END = "<!-- operations: written by docs/generate_stablehlo.py -->", "<!-- end of operations -->"

@@ -66,7 +66,7 @@ class PrimitivePolicy(BuiltinPolicy):
     """A function `(primitive, *avals, **params)` as `jax.checkpoint` takes it, not yet made one of the IR.
 
     The IR knows no primitives: whoever takes policies from users and knows JAX makes it one that can be asked
-    (`rematc.compiler.jax_import.policies.adopted`).
+    (`rematc.compiler.frontends.jax.policies.adopted`).
     """
 
     function: PolicyFunction

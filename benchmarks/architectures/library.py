@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rematc
-from rematc.compiler.execution.calls import emit_op1
+from rematc.compiler.functions.calls import emit_op1
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 
 # Any: arrays of either library, tracers of either library.

@@ -12,12 +12,12 @@ import ml_dtypes
 import numpy as np
 from jax._src.internal_test_util import test_harnesses
 
-from rematc.compiler.execution.programs import make_program, run_passes
-from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
+from rematc.compiler.frontends.jax.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
 from rematc.lowering import jax_adapter
+from rematc.lowering.pipeline import make_program, run_passes
 from rematc.passes.linearize import vjp
 
 #: What an outcome says where everything agrees, and where there is nothing to compare.

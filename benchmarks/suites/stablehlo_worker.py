@@ -16,9 +16,9 @@ from jaxlib.mlir.dialects import stablehlo
 from stablehlo_cases import PATIENCE, Case, Program, difference, program_of, selected
 
 import rematc
-from rematc.compiler.execution.jit import run_graph
-from rematc.compiler.stablehlo.literals import array_of, elements
-from rematc.compiler.stablehlo.reading import tensor_type
+from rematc.compiler.api.jit import run_graph
+from rematc.compiler.frontends.stablehlo.literals import array_of, elements
+from rematc.compiler.frontends.stablehlo.reading import tensor_type
 from rematc.ir.interpreter import evaluate
 from rematc.lowering.validation import mlir_context
 

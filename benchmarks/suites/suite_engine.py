@@ -14,7 +14,7 @@ import jax.tree_util
 import numpy as np
 
 import rematc
-from rematc.compiler.execution.calls import trace_call
+from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.ir.interpreter import evaluate
 

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from rematc.compiler.jax_import.block import NOT_INLINED
-from rematc.compiler.jax_import.importing import graph_of_jaxpr
-from rematc.compiler.jax_import.policies import AskedPolicy, decision_of
+from rematc.compiler.frontends.jax.block import NOT_INLINED
+from rematc.compiler.frontends.jax.importing import graph_of_jaxpr
+from rematc.compiler.frontends.jax.policies import AskedPolicy, decision_of
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError

@@ -20,6 +20,8 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put ours in its place
 from jax.extend.core import jaxpr_as_fun
 
+from rematc.compiler.frontends.jax.policies import AskedPolicy, asking
+from rematc.compiler.functions.policies import check_names, policy_argument
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
 from rematc.compiler.jax_api.beyond_arrays import (
     as_jax_policy,
@@ -29,19 +31,17 @@ from rematc.compiler.jax_api.beyond_arrays import (
 )
 from rematc.compiler.jax_api.concretizing import ConcretizedError
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
-from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of, varied
-from rematc.compiler.jax_export.exporting import apply_graph
-from rematc.compiler.jax_import.policies import AskedPolicy, asking
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import check_names, policy_argument
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
 from rematc.lowering import caches, jax_adapter
+from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
+from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.remembering import Remembered
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize

@@ -15,26 +15,26 @@ from typing import Any, SupportsIndex
 import jax
 import jax.tree_util
 
-from rematc.compiler.execution.programs import default_pipeline, run_passes, runs_depth_first
+from rematc.compiler.api.transforms.differentiation import check_not_static, check_scalar_result, require_inexact
+from rematc.compiler.frontends.jax.policies import asking
+from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
-from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, summed, trace_jax
-from rematc.compiler.jax_export.evaluating import differentiable_call, tangents_of
-from rematc.compiler.jax_export.exporting import apply_graph
-from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import argument_positions, chosen, function_name
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.differentiation import check_not_static, check_scalar_result, require_inexact
-from rematc.compiler.transforms.policies import check_whole_names, default_policy, whole_policy
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
+from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermost
+from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
+from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.pipeline import default_pipeline, run_passes, runs_depth_first
 from rematc.lowering.remembering import Remembered
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph

@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.jax_api.compiling import compiled, is_outermost
+from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.tracing.options import Options
-from rematc.compiler.transforms.policies import by_default, whole_policy
+from rematc.lowering.jax_compiling import compiled, is_outermost
 
 _ARGUMENTS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 

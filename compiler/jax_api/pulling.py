@@ -9,22 +9,22 @@ import jax
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.execution.programs import default_pipeline, run_passes
+from rematc.compiler.frontends.jax.policies import asking
+from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
-from rematc.compiler.jax_api.compiling import barrier_strategy, compiled, is_outermost
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.traced import explicit_mesh, like, summed, trace_jax, words
-from rematc.compiler.jax_export.evaluating import varied
-from rematc.compiler.jax_export.exporting import apply_graph
-from rematc.compiler.jax_import.policies import asking
 from rematc.compiler.tracing.arguments import function_name
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
-from rematc.compiler.transforms.policies import check_whole_names
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering import jax_adapter
+from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermost
+from rematc.lowering.jax_export.evaluating import varied
+from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.pipeline import default_pipeline, run_passes
 from rematc.passes.linearize import vjp
 from rematc.passes.staging.stage import staged
 

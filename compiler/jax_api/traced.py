@@ -11,13 +11,13 @@ import jax
 import jax.tree_util
 import numpy as np
 
+from rematc.compiler.frontends.jax.importing import Imported, graph_of_jaxpr
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import naming_arguments
-from rematc.compiler.jax_export.evaluating import lax, varied, varying_axes
-from rematc.compiler.jax_import.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.collecting import users_code
 from rematc.lowering import jax_adapter
+from rematc.lowering.jax_export.evaluating import lax, varied, varying_axes
 
 _ARRAYS = inspect.Signature([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
 

@@ -1,1 +1,1 @@
-"""What rematc shows: residuals, reports, forward and backward side by side."""
+"""What rematc shows: residuals, reports, whether XLA kept what was planned."""

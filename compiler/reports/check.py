@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from rematc.compiler.check.comparison import Comparison, compare_modules
+from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.compiler.reports.saving import SAVES, Saving

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.compiler.execution.calls import trace_call
-from rematc.compiler.reports.crossing import Crossings
+from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.tracing import trace
 from rematc.compiler.tracing.arguments import CallArguments, Function
 from rematc.compiler.tracing.derivative_order import differentiated
@@ -16,6 +15,7 @@ from rematc.ir.locations import Location, relative
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
+from rematc.passes.crossing import Crossings
 from rematc.passes.linearize import linearize
 from rematc.passes.saving import Residual
 

@@ -4,7 +4,7 @@
 alone, and what a checkpoint recomputes does not print again.
 """
 
-from rematc.compiler.debugging.calling import callback
-from rematc.compiler.debugging.printing import print
+from rematc.compiler.api.debugging.calling import callback
+from rematc.compiler.api.debugging.printing import print
 
 __all__ = ["callback", "print"]

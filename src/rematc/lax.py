@@ -1,11 +1,11 @@
 """Loops, branches and collectives on traced values, under the names of `jax.lax` and with its meanings."""
 
-from rematc.compiler.control_flow.branching import cond, switch
-from rematc.compiler.control_flow.loops import associative_scan, bounded_while_loop, fori_loop, map, while_loop
-from rematc.compiler.control_flow.scan import scan
-from rematc.compiler.transforms.batching import all_gather, axis_index, pmax, pmean, pmin, psum
-from rematc.compiler.transforms.differentiation import stop_gradient
-from rematc.compiler.transforms.implicit import custom_linear_solve, custom_root
+from rematc.compiler.api.control_flow.branching import cond, switch
+from rematc.compiler.api.control_flow.loops import associative_scan, bounded_while_loop, fori_loop, map, while_loop
+from rematc.compiler.api.control_flow.scan import scan
+from rematc.compiler.api.transforms.batching import all_gather, axis_index, pmax, pmean, pmin, psum
+from rematc.compiler.api.transforms.differentiation import stop_gradient
+from rematc.compiler.api.transforms.implicit import custom_linear_solve, custom_root
 
 __all__ = [
     "all_gather",

@@ -8,13 +8,13 @@ once, as NumPy does. `supported()` lists what can be traced.
 
 from typing import TYPE_CHECKING
 
-from rematc.compiler.numpy.namespace import NAMESPACE as _NAMESPACE
-from rematc.compiler.numpy.vectorize import vectorize
+from rematc.compiler.api.vectorize import vectorize
+from rematc.compiler.frontends.numpy.namespace import NAMESPACE as _NAMESPACE
 
 if TYPE_CHECKING:
-    from rematc.compiler.numpy.namespace import supported
-    from rematc.compiler.numpy.sized import argwhere, flatnonzero, nonzero, unique
-    from rematc.compiler.numpy.sized_sets import (
+    from rematc.compiler.frontends.numpy.namespace import supported
+    from rematc.compiler.frontends.numpy.sized import argwhere, flatnonzero, nonzero, unique
+    from rematc.compiler.frontends.numpy.sized_sets import (
         compress,
         extract,
         fill_diagonal,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         union1d,
         where,
     )
-    from rematc.compiler.numpy.standard import argsort, clip, finfo, iinfo, sort
-    from rematc.compiler.numpy.updates import at_add, at_max, at_min, at_multiply, at_set
+    from rematc.compiler.frontends.numpy.standard import argsort, clip, finfo, iinfo, sort
+    from rematc.compiler.frontends.numpy.updates import at_add, at_max, at_min, at_multiply, at_set
 
     # isort: split
     # For type checkers the rest of NumPy, which has the same functions; at run time what can be traced.

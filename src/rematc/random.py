@@ -9,8 +9,8 @@ forward pass and when a checkpoint computes them again. `split` and `fold_in` ma
     y = random.dropout(mask_key, x, rate=0.1) + random.normal(noise_key, x.shape)
 """
 
-from rematc.compiler.random.continuous import exponential, gumbel, laplace, normal, truncated_normal, uniform
-from rematc.compiler.random.discrete import (
+from rematc.compiler.api.random.continuous import exponential, gumbel, laplace, normal, truncated_normal, uniform
+from rematc.compiler.api.random.discrete import (
     bernoulli,
     bits,
     categorical,
@@ -19,7 +19,7 @@ from rematc.compiler.random.discrete import (
     permutation,
     randint,
 )
-from rematc.compiler.random.keys import fold_in, key, split
+from rematc.compiler.api.random.keys import fold_in, key, split
 
 __all__ = [
     "bernoulli",

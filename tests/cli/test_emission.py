@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rematc.cli.options import EMITTED
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.lowering.validation import validate
 from tests.support.command import Command, WriteModel

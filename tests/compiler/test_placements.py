@@ -24,7 +24,7 @@ import json
 import jax, jax.numpy as jnp, numpy as np, rematc, rematc.jax as rjax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from jax.experimental.layout import Layout, with_layout_constraint
-from rematc.compiler.jax_export.exporting import jax_function, opaque_function
+from rematc.lowering.jax_export.exporting import jax_function, opaque_function
 from rematc.ir.ops.placement import placements_of
 
 mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Auto,))

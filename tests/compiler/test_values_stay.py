@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import rematc
+from rematc.compiler.api.text import parse
 from rematc.compiler.driver import Lowered
-from rematc.compiler.execution.programs import default_pipeline
 from rematc.compiler.reports.check import KEPT
-from rematc.compiler.text import parse
 from rematc.ir.core import Array, Graph
 from rematc.ir.types import DTYPES, TensorType
 from rematc.lowering.module import stablehlo_text
+from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
 from rematc.passes.barriers import Barriers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.scan.op import Scan

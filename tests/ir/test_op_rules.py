@@ -62,16 +62,17 @@ WITHOUT_ROWS = {
     "axis_sum": "has a meaning inside vmap alone: tests/passes",
     "call": "owns a graph: tests/passes",
     "checkpoint": "owns a graph: tests/passes",
-    "case": "owns graphs: tests/compiler/test_branches.py",
-    "custom_jvp": "owns graphs: tests/compiler/test_custom_derivatives.py",
-    "custom_linear": "has a transpose alone: tests/compiler/test_custom_derivatives.py",
-    "custom_vjp": "owns graphs: tests/compiler/test_custom_derivatives.py",
-    "scan": "owns a graph: tests/ir/test_loops.py, tests/compiler/test_scan.py",
-    "while": "owns graphs: tests/compiler/test_branches.py",
+    "case": "owns graphs: tests/compiler/api/control_flow/test_branches.py",
+    "custom_jvp": "owns graphs: tests/compiler/api/transforms/test_custom_derivatives.py",
+    "custom_linear": "has a transpose alone: tests/compiler/api/transforms/test_custom_derivatives.py",
+    "custom_vjp": "owns graphs: tests/compiler/api/transforms/test_custom_derivatives.py",
+    "scan": "owns a graph: tests/ir/test_loops.py, tests/compiler/api/control_flow/test_scan.py",
+    "while": "owns graphs: tests/compiler/api/control_flow/test_branches.py",
     "to_memory": "its operand or result lies in the host's memory: tests/passes",
 }
 
-#: Ops that no jvp applies to tangents, but users do in rules of their own: tests/compiler/test_custom_derivatives.py.
+#: Ops that no jvp applies to tangents, but users do in rules of their own:
+#: tests/compiler/api/transforms/test_custom_derivatives.py.
 LINEAR_IN_RULES_OF_USERS = {"linear_solve", "name"}
 
 

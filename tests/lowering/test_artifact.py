@@ -94,7 +94,7 @@ def test_trees_survive(example: object, tmp_path: Path) -> None:
     assert load_artifact(tmp_path / "a").in_tree == tree(example)
 
 
-# Programs that call Python are refused: tests/compiler/debugging.
+# Programs that call Python are refused: tests/compiler/api/debugging.
 @pytest.mark.parametrize("family", sorted(families().keys() - {"effects"}))
 def test_every_op_can_be_saved(family: str, tmp_path: Path) -> None:
     rows = {sample.op.name: sample for sample in families()[family]}

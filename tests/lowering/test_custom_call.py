@@ -15,7 +15,7 @@ import pytest
 from jaxlib import lapack
 
 import rematc
-from rematc.compiler.execution.jit import run_graph
+from rematc.compiler.api.jit import run_graph
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from rematc.compiler.execution.jit import run_graph
+from rematc.compiler.api.jit import run_graph
 from rematc.ir.core import Array, Op
 from rematc.ir.ops.bessel import BesselI, BesselIe, BesselJ, BesselK, BesselKe, BesselY
 from rematc.ir.ops.elementwise import Numeric

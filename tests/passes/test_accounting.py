@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rematc
+from rematc.compiler.api.text import parse
 from rematc.compiler.reports.differentiation import Differentiation
-from rematc.compiler.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.policy import Policy
 from rematc.passes.accounting import BackwardWork, Work, flat_equations, split_backward, total_work, work_by_op

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError

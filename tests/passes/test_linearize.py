@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError, MissingRuleError

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rematc
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Op, Types, Value
 from rematc.ir.errors import CompileError

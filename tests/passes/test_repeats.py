@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.passes.repeats import repeats_in_segments
 
 SEGMENT = "{{body=graph @g(%a: f64[3], %ct: f64[3]) -> (f64[3]) {{\n{0}\n}}, is_differentiated=true}}"

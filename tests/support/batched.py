@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from rematc.compiler.execution.programs import make_program
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array
+from rematc.lowering.pipeline import make_program
 from rematc.lowering.runtime import compile_program
 from tests.support.samples import Sample, families
 from tests.support.xla import run_stablehlo

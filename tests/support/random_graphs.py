@@ -101,11 +101,12 @@ EXEMPT = {
     "axis_sum": "has a meaning inside vmap alone: tests/passes",
     **dict.fromkeys(
         ("custom_jvp", "custom_linear", "custom_vjp"),
-        "their rules are graphs, which random ones would contradict: tests/compiler/test_custom_derivatives.py",
+        "their rules are graphs, which random ones would contradict: "
+        "tests/compiler/api/transforms/test_custom_derivatives.py",
     ),
-    "debug_callback": "shows itself outside of the graph: tests/compiler/debugging",
-    "debug_print": "shows itself outside of the graph: tests/compiler/debugging",
-    "pure_callback": "calls Python, which StableHLO alone cannot: tests/compiler/debugging",
+    "debug_callback": "shows itself outside of the graph: tests/compiler/api/debugging",
+    "debug_print": "shows itself outside of the graph: tests/compiler/api/debugging",
+    "pure_callback": "calls Python, which StableHLO alone cannot: tests/compiler/api/debugging",
     "placement": "it says where devices hold parts of an array: tests/compiler/test_placements.py",
     "to_memory": "its operand or result lies in the host's memory, which CPUs do not have: tests/passes",
 }

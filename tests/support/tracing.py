@@ -8,7 +8,7 @@ from typing import Any
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.execution.calls import TracedFunction, trace_function
+from rematc.compiler.functions.calls import TracedFunction, trace_function
 from rematc.ir.interpreter import evaluate
 from rematc.ir.types import TensorType, dtype_of_numpy
 

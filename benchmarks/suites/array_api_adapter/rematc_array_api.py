@@ -18,7 +18,7 @@ from suite_engine import traced_call
 
 import rematc
 import rematc.numpy as rnp
-from rematc.compiler.numpy.namespace import NAMESPACE
+from rematc.compiler.frontends.numpy.namespace import NAMESPACE
 
 #: Functions whose results are no arrays, and those whose results have shapes that depend on data.
 _DIRECT = {

@@ -11,8 +11,8 @@ import pytest
 
 import rematc
 from benchmarks.architectures import MODELS, REMATC, unwrapped
-from rematc.compiler.execution.programs import make_program
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
+from rematc.lowering.pipeline import make_program
 from rematc.lowering.runtime import compile_program
 from rematc.passes.liveness.peak import predict, predicted_peak
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.passes.liveness.fusion import fuse
 from rematc.passes.liveness.instructions import Program

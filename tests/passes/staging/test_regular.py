@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.compiler.execution.programs import default_pipeline
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.printer import print_graph
+from rematc.lowering.pipeline import default_pipeline
 from rematc.passes.policies import parse_policy
 from rematc.passes.staging.footprint import footprint
 from rematc.passes.staging.problem import least_bound, problem_at

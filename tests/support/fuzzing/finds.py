@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
 from tests.support.fuzzing.judges import JUDGES, verdicts

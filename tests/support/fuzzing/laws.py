@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.compiler.text import parse
+from rematc.compiler.api.text import parse
 from rematc.ir.core import Array, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import Numeric

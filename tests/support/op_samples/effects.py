@@ -1,4 +1,4 @@
-"""Rows for ir/ops/effects.py. What is printed and called is judged in tests/compiler/debugging."""
+"""Rows for ir/ops/effects.py. What is printed and called is judged in tests/compiler/api/debugging."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What users call: `jit`, derivatives, `vmap`, checkpoints, control flow, random numbers, effects."""

@@ -1,1 +1,0 @@
-"""From Python functions to graphs and running programs: calls, the pipeline, jit."""

@@ -1,0 +1,1 @@
+"""What users write, as graphs: functions of NumPy, functions of JAX, StableHLO text."""

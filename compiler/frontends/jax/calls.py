@@ -1,0 +1,79 @@
+"""Import of calls, copied where they are, and of the choice of a platform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rematc.compiler.frontends.jax.block import NOT_INLINED, Block, imports
+from rematc.compiler.frontends.jax.placements import constrained
+from rematc.ir.core import Value
+from rematc.lowering import graph_call, jax_adapter
+
+
+@imports("jit", "pjit", keys=True)
+def jit(block: Block, eqn: Any) -> Sequence[Value]:
+    """The function's equations.
+
+    JAX traces a function of its own once and remembers it, so the lines in it are those of its first caller. What is
+    called from the user's code has the line of this call.
+    """
+    params = eqn.params
+    jaxpr = params["jaxpr"]
+    if any(layout is not None for layout in (*params["in_layouts"], *params["out_layouts"])):
+        block.fail(eqn, "says the layouts of arguments or results, which has no op; leave them to jax.jit around all")
+    loc = block.location(eqn) if jax_adapter.is_library_function(jaxpr.jaxpr) else None
+    operands = constrained(block, params["in_shardings"], block.operands(eqn))
+    return constrained(block, params["out_shardings"], block.inline(jaxpr, operands, loc, call=eqn))
+
+
+@imports("closed_call", "core_call", "call", "core_closed_call", "eval_jaxpr", keys=True)
+def call(block: Block, eqn: Any) -> Sequence[Value]:
+    """The function's equations."""
+    return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn), call=eqn)
+
+
+@imports("composite", "xla_metadata_call", keys=True)
+def composite(block: Block, eqn: Any) -> Sequence[Value]:
+    """The equations of what it is made of."""
+    jaxpr = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]  # a composite's, since jax 0.12
+    if eqn.primitive.name == "xla_metadata_call":
+        told = dict(eqn.params.items())
+        del told["jaxpr"]
+        # Since jax 0.12 it stands in a parameter, beside what derivatives are told: the same.
+        told = dict(told["xla_metadata"]) if told.pop("ad_metadata", None) == "same" else told
+        if told != NOT_INLINED:
+            block.fail(eqn, f"tells XLA {told}, which has no op; leave it out")
+    return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn), call=eqn)
+
+
+@imports("custom_vmap_call", "custom_partitioning", keys=True)
+def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
+    """The function's equations: its rules for batches, or for parts on several devices, say the same in another way."""
+    return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn), call=eqn)
+
+
+@imports(graph_call.NAME)
+def rematc_graph(block: Block, eqn: Any) -> Sequence[Value]:
+    """The equations of our own graph: a part of a function that came out of rematc and comes in again.
+
+    It may have equations that are differentiated, and have no value: the tangents of a `custom_vjp`.
+    """
+    return block.b.inline(eqn.params["graph"], block.operands(eqn))
+
+
+@imports("platform_index")
+def platform_index(block: Block, eqn: Any) -> Sequence[Value]:
+    """A constant: which entry lists the platform where JAX runs, or else has no list."""
+    platforms = eqn.params["platforms"]
+    own = jax_adapter.default_platform()
+    default = None
+    for index, listed in enumerate(platforms):
+        if listed is not None and own in listed:
+            return [block.b.constant(np.asarray(index, np.int32))]
+        default = index if listed is None else default
+    if default is None:
+        block.fail(eqn, f"has no branch for platform '{own}', and no default: it has {platforms}")
+    return [block.b.constant(np.asarray(default, np.int32))]

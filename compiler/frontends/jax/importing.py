@@ -1,0 +1,103 @@
+"""Jaxprs to graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rematc.compiler.frontends.jax import (
+    branches,
+    calls,
+    checkpoints,
+    collectives,
+    custom_derivatives,
+    effects,
+    elementwise,
+    fallback,
+    indexing,
+    keys,
+    linear_algebra,
+    loops,
+    placements,
+    products,
+    reductions,
+    shaping,
+    solving,
+)
+from rematc.compiler.frontends.jax.block import Block, Shared, type_of
+from rematc.compiler.frontends.jax.policies import asked_around
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.builder import Builder
+from rematc.ir.collecting import collection_paused
+from rematc.ir.core import Graph
+from rematc.ir.locations import Location
+from rematc.lowering import jax_adapter
+
+#: Importing a family enters its rules in `rematc.compiler.frontends.jax.block.RULES`.
+FAMILIES = (
+    branches,
+    calls,
+    checkpoints,
+    collectives,
+    custom_derivatives,
+    effects,
+    elementwise,
+    fallback,
+    indexing,
+    keys,
+    linear_algebra,
+    loops,
+    placements,
+    products,
+    reductions,
+    shaping,
+    solving,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A jaxpr as a graph.
+
+    Attributes:
+        graph: parameters are the jaxpr's inputs, then one for each large constant.
+        constants: the arrays to pass for the last parameters, as JAX holds them.
+        weak: one per result: whether JAX gives it a weak type.
+        fallbacks: the primitives that have no import rule, and the line where each was met first.
+        counts: of each of these, how many equations there are.
+    """
+
+    graph: Graph
+    constants: tuple[Any, ...]
+    weak: tuple[bool, ...]
+    fallbacks: dict[str, Location | None]
+    counts: dict[str, int]
+
+
+@collection_paused()
+def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] | None = None) -> Imported:
+    """Import a closed jaxpr.
+
+    Args:
+        jaxpr: JAX's `ClosedJaxpr`, as `jax.make_jaxpr` returns it.
+        name: name of the graph.
+        names: of its parameters, one per input.
+
+    Raises:
+        CompileError: at the user's line, for what cannot be imported.
+    """
+    shared = Shared(policies=list(asked_around()), typed_placement=placements.typed_placement(jaxpr.jaxpr))
+    builder = Builder(name)
+    builder.loc = user_location()  # of equations that no line of the user's stands behind
+    block = Block(builder, shared)
+    inputs = jaxpr.jaxpr.invars
+    operands = [
+        block.b.parameter(type_of(variable.aval), label)
+        for variable, label in zip(inputs, names or [None] * len(inputs), strict=True)
+    ]
+    results = block.run(jaxpr, operands)
+    large = block.large_constants()
+    graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
+    weak = tuple([jax_adapter.is_weak(aval) for aval in jaxpr.out_avals])
+    return Imported(graph, tuple([shared.constants[key] for key in large]), weak, shared.fallbacks, shared.counts)

@@ -1,0 +1,258 @@
+"""Import of what says where arrays lie: constraints on shardings and layouts, `device_put`, types with shardings.
+
+Each becomes a `placement`, which keeps JAX's own primitive: what goes back into JAX is that primitive again. One by a
+`NamedSharding` has Shardy's text, too, for programs of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from rematc.compiler.frontends.jax.block import Block, imports
+from rematc.ir.core import Value
+from rematc.ir.ops.placement import OPEN, Placement
+from rematc.lowering import jax_adapter
+
+# JAX leaves all three without annotations.
+_partition: Any = jax.sharding.PartitionSpec
+_constrain: Any = jax.lax.with_sharding_constraint
+_reshard: Any = jax.reshard
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A primitive of one operand that places it, with its parameters.
+
+    Attributes:
+        primitive: JAX's.
+        params: its parameters, by name in the names' order.
+        aval: the abstract value of its operand in the user's program.
+        meshes: of devices that the parameters name.
+        batches: how many batch dimensions are in front.
+        is_adjoint: whether it is the primitive's transpose.
+    """
+
+    primitive: Any
+    params: tuple[tuple[str, Any], ...]
+    aval: Any
+    meshes: tuple[Any, ...] = ()
+    batches: int = 0
+    is_adjoint: bool = False
+
+    def __call__(self, x: Any) -> Any:
+        function = self._transposed if self.is_adjoint else self._bound
+        for _ in range(self.batches):
+            function = jax.vmap(function)
+        return function(x)
+
+    def _bound(self, x: Any) -> Any:
+        return jax_adapter.bind(self.primitive, [x], dict(self.params))[0]
+
+    def _transposed(self, ct: Any) -> Any:
+        aval = self.aval.update(shape=ct.shape, dtype=ct.dtype, weak_type=False)
+        transposed: Any = jax.linear_transpose(self._bound, aval)
+        (found,) = transposed(ct)
+        return found
+
+    def batched(self) -> Bound:
+        return replace(self, batches=self.batches + 1)
+
+    def adjoint(self) -> Bound:
+        return replace(self, is_adjoint=not self.is_adjoint)
+
+
+@dataclass(frozen=True, slots=True)
+class OfType:
+    """The sharding that a type says (axes of type Explicit), where types say it and where XLA chooses.
+
+    Attributes:
+        mesh: JAX's abstract mesh, as in the type.
+        spec: how each dimension is spread over it.
+        batches: how many batch dimensions are in front.
+    """
+
+    mesh: Any
+    spec: Any
+    batches: int = 0
+
+    @property
+    def meshes(self) -> tuple[Any, ...]:
+        return ()
+
+    def __call__(self, x: Any) -> Any:
+        function = self._placed
+        for _ in range(self.batches):
+            function = jax.vmap(function)
+        return function(x)
+
+    def _placed(self, x: Any) -> Any:
+        mesh = jax.typeof(x).sharding.mesh
+        if mesh.explicit_axes:
+            return _reshard(x, jax.sharding.NamedSharding(mesh, self.spec))
+        mesh = mesh if not mesh.empty else jax_adapter.with_auto_axes(self.mesh)
+        return _constrain(x, jax.sharding.NamedSharding(mesh, self.spec))
+
+    def batched(self) -> OfType:
+        return replace(self, batches=self.batches + 1)
+
+    def adjoint(self) -> OfType:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Constrained:
+    """A sharding that a call of `jax.jit` gives to an argument or result.
+
+    Attributes:
+        sharding: JAX's.
+        batches: how many batch dimensions are in front.
+    """
+
+    sharding: Any
+    batches: int = 0
+
+    @property
+    def meshes(self) -> tuple[Any, ...]:
+        return _meshes(self.sharding)
+
+    def __call__(self, x: Any) -> Any:
+        function: Any = lambda one: _constrain(one, self.sharding)  # noqa: E731
+        for _ in range(self.batches):
+            function = jax.vmap(function)
+        return function(x)
+
+    def batched(self) -> Constrained:
+        return replace(self, batches=self.batches + 1)
+
+    def adjoint(self) -> Constrained:
+        return self
+
+
+def constrained(block: Block, shardings: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+    """Arguments or results of a call, those placed of which it says a sharding."""
+    return [
+        value if jax_adapter.is_unspecified(sharding) else _constrained(block, sharding, value)
+        for sharding, value in zip(shardings, values, strict=True)
+    ]
+
+
+def _constrained(block: Block, sharding: Any, value: Value) -> Value:
+    op = Placement("a sharding of jax.jit", *_text(sharding, value.type.rank), Constrained(sharding))
+    return block.b.emit1(op, value)
+
+
+@imports("sharding_constraint", "layout_constraint", "relayout", keys=True)
+def constraint(block: Block, eqn: Any) -> Sequence[Value]:
+    """`placement`, of the primitive itself."""
+    sharding = eqn.params.get("sharding")
+    (x,) = block.operands(eqn)
+    _check_no_keys(block, eqn)
+    is_plain = sharding is not None and eqn.params["layout"] is None
+    mesh, dimensions = _text(sharding, x.type.rank) if is_plain else ("", ())
+    source = Bound(eqn.primitive, _sorted(eqn.params), eqn.invars[0].aval, _meshes(sharding))
+    return block.b.emit(Placement(eqn.primitive.name, mesh, dimensions, source), x)
+
+
+@imports("reshard", keys=True)
+def reshard(block: Block, eqn: Any) -> Sequence[Value]:
+    """`placement` by the type of the result."""
+    _check_no_keys(block, eqn)
+    (x,) = block.operands(eqn)
+    return [_by_type(block, eqn.outvars[0].aval, x, "reshard")]
+
+
+@imports("device_put", keys=True)
+def device_put(block: Block, eqn: Any) -> Sequence[Value]:
+    """A `placement` for each operand that is to go anywhere."""
+    params = eqn.params
+    results = []
+    rows = zip(
+        eqn.invars, block.operands(eqn), params["devices"], params["srcs"], params["copy_semantics"], strict=True
+    )
+    for atom, x, device, source, copy in rows:
+        if device is None and source is None:
+            results.append(x)  # a copy, which is no part of a program
+            continue
+        _check_no_keys(block, eqn)
+        own = (("copy_semantics", (copy,)), ("devices", (device,)), ("srcs", (source,)))
+        results.append(
+            block.b.emit1(Placement("device_put", "", (), Bound(eqn.primitive, own, atom.aval, _meshes(device))), x)
+        )
+    return results
+
+
+def _check_no_keys(block: Block, eqn: Any) -> None:
+    if any(jax_adapter.is_key(atom.aval.dtype) for atom in eqn.invars):
+        block.fail(eqn, "of typed keys cannot be kept; place their words (jax.random.key_data)")
+
+
+def _sorted(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(params.items()))
+
+
+def _meshes(sharding: Any) -> tuple[Any, ...]:
+    """The meshes of devices that a sharding names: not those that have none."""
+    mesh = sharding.mesh if isinstance(sharding, jax.sharding.NamedSharding) else None
+    return (mesh,) if isinstance(mesh, jax.sharding.Mesh) else ()
+
+
+def _text(sharding: Any, rank: int) -> tuple[str, tuple[str, ...]]:
+    """A sharding in Shardy's words: (mesh, dimensions). Empty where it has more to it than these can say."""
+    if not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
+        return "", ()
+    spec, mesh = sharding.spec, jax_adapter.abstract_mesh(sharding)
+    if spec.unreduced or spec.reduced or mesh.manual_axes or sharding.memory_kind not in (None, "device"):
+        return "", ()
+    axes = ", ".join([f'"{name}"={size}' for name, size in mesh.shape.items()])
+    entries = (*spec, *(None,) * (rank - len(spec)))
+    return f"<[{axes}]>", tuple(map(_dimension, entries))
+
+
+def _dimension(entry: Any) -> str:
+    if entry is _partition.UNCONSTRAINED:
+        return OPEN
+    names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
+    return "{" + ", ".join([f'"{name}"' for name in names]) + "}"
+
+
+# -- types that say where values lie ----------------------------------------------------------------------------------
+
+
+def _by_type(block: Block, aval: Any, value: Value, what: str) -> Value:
+    sharding = aval.sharding
+    spec = _partition(*sharding.spec, *(None,) * (value.type.rank - len(sharding.spec)))
+    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, spec), value.type.rank)
+    return block.b.emit1(Placement(what, mesh, dimensions, OfType(sharding.mesh, spec)), value)
+
+
+def where_types_say(block: Block, aval: Any, value: Value) -> Value:
+    """The value where its type says, on a mesh with axes of type Explicit; the value itself for other types."""
+    is_placed = jax_adapter.has_explicit_sharding(aval) and aval.ndim > 0 and not jax_adapter.is_key(aval.dtype)
+    return _by_type(block, aval, value, "the type's sharding") if is_placed else value
+
+
+def where_types_spread(block: Block, aval: Any, value: Value) -> Value:
+    """The same for types that spread a dimension alone."""
+    return where_types_say(block, aval, value) if is_spread(aval) else value
+
+
+def typed_placement(jaxpr: Any) -> Callable[[Block, Any, Value], Value] | None:
+    """How values of a jaxpr are placed by their types; None where no type says it.
+
+    Where inputs are spread, all types on the mesh say it. Else, as where the types of arguments are not known, those do
+    that spread something.
+    """
+    inputs = [variable.aval for variable in (*jaxpr.invars, *jaxpr.constvars)]
+    outputs = [variable.aval for eqn in jaxpr.eqns for variable in eqn.outvars]
+    if not any(map(jax_adapter.has_explicit_sharding, (*inputs, *outputs))):
+        return None
+    return where_types_say if any(map(is_spread, inputs)) else where_types_spread
+
+
+def is_spread(aval: Any) -> bool:
+    """Whether a type spreads a dimension over a mesh with axes of type Explicit."""
+    return jax_adapter.has_explicit_sharding(aval) and any(entry is not None for entry in aval.sharding.spec)

@@ -1,0 +1,195 @@
+"""Import of calls, branches, loops, and what keeps values apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
+from rematc.ir.core import Graph, Value
+from rematc.ir.ops.arithmetic import Add
+from rematc.ir.ops.bodies import live_equations
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.logical import Compare
+from rematc.ir.ops.regions import Call
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.structural import Constant, OptimizationBarrier
+from rematc.ir.ops.while_.op import While
+from rematc.ir.types import I32
+
+
+@imports("func.call")
+def call(block: Block, operation: Any) -> Sequence[Value]:
+    """`call` of the function's graph."""
+    graph = block.module.function(attributes(operation).symbol("callee"), block.location(operation))
+    return block.b.emit(Call(graph), *block.flat(operation))
+
+
+@imports("stablehlo.composite")
+def composite(block: Block, operation: Any) -> Sequence[Value]:
+    """`call` of the function that the composite stands for."""
+    graph = block.module.function(attributes(operation).symbol("decomposition"), block.location(operation))
+    return block.b.emit(Call(graph), *block.operands(operation))
+
+
+@imports("stablehlo.tuple")
+def tuple_(block: Block, operation: Any) -> Sequence[Value]:
+    """No equation: the arrays in a tuple, and in tuples inside it, are known by their places."""
+    return block.flat(operation)
+
+
+@imports("stablehlo.get_tuple_element")
+def get_tuple_element(block: Block, operation: Any) -> Sequence[Value]:
+    """No equation: as many arrays as the element has, behind those of the elements before."""
+    found = block.flat(operation)
+    kinds = ir.TupleType(operation.operands[0].type)
+    counts = [_arrays_in(kinds.get_type(place)) for place in range(kinds.num_types)]
+    index = attributes(operation).integer("index")
+    first = sum(counts[:index])
+    return found[first : first + counts[index]]
+
+
+def _arrays_in(type: Any) -> int:
+    """How many arrays a value of a type holds."""
+    count, rest = 0, [type]
+    while rest:
+        current = rest.pop()
+        if isinstance(current, ir.TupleType):
+            rest += [current.get_type(place) for place in range(current.num_types)]
+        else:
+            count += 1
+    return count
+
+
+@imports("stablehlo.optimization_barrier")
+def optimization_barrier(block: Block, operation: Any) -> Sequence[Value]:
+    operands = block.operands(operation)
+    return block.b.emit(OptimizationBarrier(), *operands) if operands else ()
+
+
+@imports("stablehlo.if")
+def if_(block: Block, operation: Any) -> Sequence[Value]:
+    """`case` of the predicate as a number: false comes first."""
+    predicate = block.operands(operation)[0]
+    return _case(block, operation, block.b.convert(predicate, I32), (1, 0))
+
+
+@imports("stablehlo.case")
+def case(block: Block, operation: Any) -> Sequence[Value]:
+    return _case(block, operation, block.operands(operation)[0], range(len(operation.regions)))
+
+
+def _case(block: Block, operation: Any, index: Value, order: Sequence[int]) -> Sequence[Value]:
+    """The branches as graphs of all that any of them reads."""
+    captured = block.shared_captures(operation)
+    branches = [block.region(operation, number, f"branch{number}", captured).graph for number in order]
+    return block.b.emit(Case(tuple(branches)), index, *[block.value(value, operation) for value in captured])
+
+
+@imports("stablehlo.while")
+def while_(block: Block, operation: Any) -> Sequence[Value]:
+    """`scan` where a counter runs between constants, so that the loop can be differentiated backwards; else `while`."""
+    first = block.operands(operation)
+    cond, body = block.region(operation, 0, "cond"), block.region(operation, 1, "body")
+    counter = _counter(block, first, cond.graph, len(cond.captured), body.graph, len(body.captured))
+    if counter is not None:
+        return _scan(block, body.graph, body.captured, first, *counter)
+    op = While(cond.graph, body.graph, len(cond.captured), len(body.captured))
+    return block.b.emit(op, *cond.captured, *body.captured, *first)
+
+
+def _counter(
+    block: Block, first: Sequence[Value], cond: Graph, cond_consts: int, body: Graph, body_consts: int
+) -> tuple[int, int] | None:
+    """Which carry counts the steps, and how many there are, if that is known.
+
+    The condition is `counter < limit` and nothing else, a step adds a constant to the counter, and both start and
+    limit are constants.
+    """
+    if not cond.results or len(body.results) != len(first):
+        return None
+    needed = live_equations(cond, set(cond.results))
+    if not needed or not isinstance(needed[-1].op, Compare) or len(needed) > 2 or cond_consts:
+        return None
+    constants = _constants(cond)
+    left, right = needed[-1].operands
+    direction = needed[-1].op.direction
+    if left in constants:
+        left, right, direction = right, left, {"GT": "LT", "GE": "LE"}.get(direction, "")
+    if direction not in ("LT", "LE") or left not in cond.params or right not in constants:
+        return None
+    place = cond.params.index(left)
+    start = block.constants.get(first[place])
+    stride = _stride(body, body.params[body_consts + place], body.results[place])
+    if start is None or start.dtype.kind != "i" or not stride or stride < 1:
+        return None
+    limit = int(constants[right]) + (direction == "LE")
+    steps = max(-((int(start) - limit) // stride), 0)
+    # A counter that overflows would go on counting from below.
+    fits = int(start) + steps * stride < 2 ** (8 * start.dtype.itemsize - 1)
+    return (place, steps) if fits else None
+
+
+def _constants(graph: Graph) -> dict[Value, np.ndarray[Any, Any]]:
+    """The scalar constants of a graph."""
+    return {
+        eqn.results[0]: eqn.op.array
+        for eqn in graph.equations
+        if isinstance(eqn.op, Constant) and not eqn.op.type.shape
+    }
+
+
+def _stride(body: Graph, counter: Value, result: Value) -> int | None:
+    constants = _constants(body)
+    for eqn in body.equations:
+        if result in eqn.results and isinstance(eqn.op, Add) and counter in eqn.operands:
+            other = eqn.operands[1] if eqn.operands[0] is counter else eqn.operands[0]
+            return int(constants[other]) if other in constants else None
+    return None
+
+
+def _scan(
+    block: Block, body: Graph, captured: Sequence[Value], first: Sequence[Value], place: int, steps: int
+) -> Sequence[Value]:
+    """The loop as a scan without slices. A counter that only counts is left out of it."""
+    consts = len(captured)
+    counter = body.params[consts + place]
+    others = [value for index, value in enumerate(body.results) if index != place]
+    used = set(others)
+    kept = live_equations(body, used)
+    if counter in used:
+        return block.b.emit(Scan(body, steps, consts, len(first)), *captured, *first)
+    params = tuple([value for value in body.params if value is not counter])
+    without = Graph(body.name, params, kept, tuple(others))
+    carries = [value for index, value in enumerate(first) if index != place]
+    results = list(block.b.emit(Scan(without, steps, consts, len(carries)), *captured, *carries))
+    stride = _stride(body, counter, body.results[place])
+    assert stride is not None, "a counter has a stride"
+    start = block.constants[first[place]]
+    results.insert(place, block.literal(np.asarray(int(start) + steps * stride, start.dtype)))
+    return results
+
+
+@imports("chlo.scan")
+def scan(block: Block, operation: Any) -> Sequence[Value]:
+    """`scan` along the first dimension: slices go in as (slices, carries), and come out as (slices, carries)."""
+    found, b = attributes(operation), block.b
+    xs_count, carry_count = found.integers("operandSegmentSizes")
+    dimension, is_reversed = found.integer("dimension"), found.boolean("is_reverse")
+    operands = block.operands(operation)
+    inner = block.region(operation, 0, "scan")
+    consts, graph = len(inner.captured), inner.graph
+    outputs = len(graph.results) - carry_count
+    params = (*graph.params[:consts], *graph.params[consts + xs_count :], *graph.params[consts : consts + xs_count])
+    body = Graph(graph.name, params, graph.equations, (*graph.results[outputs:], *graph.results[:outputs]))
+    order = [dimension, *[d for d in range(operands[0].type.rank) if d != dimension]]
+    xs = [b.transpose(x, order) for x in operands[:xs_count]]
+    length = operands[0].type.shape[dimension]
+    op = Scan(body, length, consts, carry_count, is_reversed)
+    results = b.emit(op, *inner.captured, *operands[xs_count:], *xs)
+    back = [*range(1, dimension + 1), 0]
+    stacks = [b.transpose(y, [*back, *range(dimension + 1, y.type.rank)]) for y in results[carry_count:]]
+    return [*stacks, *results[:carry_count]]

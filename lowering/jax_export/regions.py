@@ -1,0 +1,209 @@
+"""Export of ops that own graphs: calls, checkpoints, loops, branches, custom derivatives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
+from jax.experimental.xla_metadata import set_xla_metadata
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
+from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
+from rematc.ir.types import TensorType
+from rematc.lowering import jax_adapter
+from rematc.lowering.jax_compiling import barrier_strategy
+from rematc.lowering.jax_export.evaluating import (
+    evaluate,
+    exports,
+    forward_differentiated,
+    graph_of,
+    lax,
+    linearized,
+    no_tangent,
+    varied,
+    varying_axes,
+)
+from rematc.lowering.jax_export.opaque import opaque
+
+
+@exports(Call)
+def call(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`jax.jit` of the function: a body that is called often is traced once."""
+    assert isinstance(eqn.op, Call)
+    function = _jitted(eqn.op.body)
+    if eqn.op.is_inlineable:
+        results: Sequence[Any] = function(*operands)
+        return results
+    # The attribute is what XLA's pass call-inliner reads. JAX leaves the function without annotations.
+    with set_xla_metadata(inlineable="false"):  # type: ignore[no-untyped-call]
+        kept: Sequence[Any] = function(*operands)
+    return kept
+
+
+@functools.lru_cache(maxsize=512)
+def _jitted(body: Graph) -> Callable[..., Any]:
+    def run(*operands: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(body, operands))
+
+    run.__name__ = run.__qualname__ = body.name
+    return jax.jit(run)
+
+
+@exports(Checkpoint)
+def checkpoint(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """A function whose derivative saves what the region's policy lets it; of its backward side, `jax.checkpoint`."""
+    op = eqn.op
+    assert isinstance(op, Checkpoint)
+    if op.is_differentiated:
+        return _recomputing(op)(*operands)
+    return _checkpointed(op, eqn.operand_types)(*operands)
+
+
+@functools.lru_cache(maxsize=512)
+def _checkpointed(op: Checkpoint, types: tuple[TensorType, ...]) -> Callable[..., Sequence[Any]]:
+    return linearized(graph_of(op, types), lambda *operands: tuple(evaluate(op.body, operands)))
+
+
+@functools.lru_cache(maxsize=512)
+def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
+    """What computes again from its operands: JAX must save nothing of it, and keep it behind its barrier."""
+
+    def run(*operands: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(op.body, operands))
+
+    run.__name__ = run.__qualname__ = op.body.name
+    prevent_cse = op.prevent_cse is not False if not isinstance(op.prevent_cse, tuple) else op.prevent_cse
+
+    def recompute(*operands: Any) -> Sequence[Any]:
+        # JAX's newer checkpoint cannot be transposed, and these are linear.
+        with jax_adapter.without_remat3():
+            is_apart = barrier_strategy() == "call"
+            policy = jax_adapter.policy_of_recomputation() if is_apart else None
+            recomputed = jax_checkpoint(run, prevent_cse=prevent_cse, policy=policy)
+            results: Sequence[Any] = recomputed(*operands)
+        return results
+
+    return recompute
+
+
+@exports(Scan)
+def scan(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`lax.scan`."""
+    op = eqn.op
+    assert isinstance(op, Scan)
+    axes = varying_axes(operands)
+    consts, carry, xs = op.parts(varied(operands, axes))
+
+    def step(state: Any, slices: Any) -> Any:
+        results = varied(evaluate(op.body, (*consts, *state, *slices)), axes)
+        return tuple(results[: op.carry]), tuple(results[op.carry :])
+
+    last, stacks = lax.scan(step, tuple(carry), tuple(xs), op.length, op.is_reversed, op.unroll)
+    return (*last, *stacks)
+
+
+@exports(While)
+def while_(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`lax.while_loop`."""
+    op = eqn.op
+    assert isinstance(op, While)
+    axes = varying_axes(operands)
+    cond_consts, body_consts, carry = op.parts(varied(operands, axes))
+    found: Sequence[Any] = lax.while_loop(
+        lambda state: evaluate(op.cond, (*cond_consts, *state))[0],
+        lambda state: tuple(varied(evaluate(op.body, (*body_consts, *state)), axes)),
+        tuple(carry),
+    )
+    return found
+
+
+@exports(Case)
+def case(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`lax.switch`, which takes the first branch for an index below 0 and not the last."""
+    op = eqn.op
+    assert isinstance(op, Case)
+    index, *rest = operands
+    last = len(op.branches) - 1
+    if not last:
+        return evaluate(op.branches[0], rest)
+    is_inside = lax.ge(index, lax.full_like(index, 0))
+    chosen = lax.select(is_inside, index, lax.full_like(index, last))
+    axes = varying_axes(operands)
+    branches = [functools.partial(_branch, branch, axes) for branch in op.branches]
+    found: Sequence[Any] = lax.switch(chosen, branches, *varied(rest, axes))
+    return found
+
+
+def _branch(graph: Graph, axes: frozenset[str], *operands: Any) -> tuple[Any, ...]:
+    return tuple(varied(evaluate(graph, operands), axes))
+
+
+# -- derivatives that the user gives ----------------------------------------------------------------------------------
+
+
+@exports(CustomJvp)
+def custom_jvp(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """What it was in JAX, which knows all derivatives; else `jax.custom_jvp` of the rule.
+
+    An adjoint that stands beside the rule is applied by our own transposition.
+    """
+    op = eqn.op
+    assert isinstance(op, CustomJvp)
+    if op.source is not None:
+        return list(op.source(*operands))
+    if op.adjoint is not None:
+        return opaque(eqn, operands)
+    return _with_rule(op, eqn.operand_types)(*operands)
+
+
+@functools.lru_cache(maxsize=512)
+def _with_rule(op: CustomJvp, types: tuple[TensorType, ...]) -> Callable[..., Sequence[Any]]:
+    return forward_differentiated(graph_of(op, types), lambda *operands: tuple(evaluate(op.body, operands)))
+
+
+@exports(CustomVjp)
+def custom_vjp(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`jax.custom_vjp`."""
+    op = eqn.op
+    assert isinstance(op, CustomVjp)
+    if op.source is not None:
+        return list(op.source(*operands))
+    if op.forward is None or op.backward is None:
+        return evaluate(op.body, operands)
+    return _with_backward(op)(*operands)
+
+
+@functools.lru_cache(maxsize=512)
+def _with_backward(op: CustomVjp) -> Callable[..., Sequence[Any]]:
+    forward, backward = op.forward, op.backward
+    assert forward is not None and backward is not None
+    count = len(op.body.results)
+
+    def run(*operands: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(op.body, operands))
+
+    def run_forward(*operands: Any) -> tuple[Any, Any]:
+        results = evaluate(forward, operands)
+        return tuple(results[:count]), (tuple(results[count:]), operands)
+
+    def run_backward(saved: Any, cts: Any) -> tuple[Any, ...]:
+        residuals, operands = saved
+        present = [ct for ct, is_set in zip(cts, op.of, strict=True) if is_set]
+        given = iter(evaluate(backward, (*residuals, *present)))
+        return tuple([next(given) if is_set else no_tangent(x) for is_set, x in zip(op.wrt, operands, strict=True)])
+
+    wrapped: Any = jax.custom_vjp(run)
+    wrapped.defvjp(run_forward, run_backward)
+    found: Callable[..., Sequence[Any]] = wrapped
+    return found
+
+
+exports(CustomLinear)(opaque)
