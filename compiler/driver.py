@@ -102,7 +102,7 @@ class Lowered:
 
         Raises CompileError where it decomposes matrices and the platform has no kernel for it.
         """
-        if platform is None or self.program.platform in (None, platform):
+        if platform is None or self.program.module.platform in (None, platform):
             return self.program
         return make_program(self.graph, self.traced.constants, platform)
 

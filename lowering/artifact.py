@@ -30,7 +30,8 @@ from jaxlib.mlir.dialects import stablehlo
 from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DTYPES, TensorType
-from rematc.lowering.program import Program
+from rematc.lowering.program import Module, Program
+from rematc.lowering.reading import module_of
 from rematc.lowering.validation import mlir_context, parse
 from rematc.lowering.writer import tensor
 
@@ -98,15 +99,15 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
 
 def _write(artifact: Artifact, file: Path | IO[bytes]) -> None:
     program = artifact.program
-    if program.callbacks:
+    if program.module.callbacks:
         raise CompileError(
             f"'{program.name}' calls Python functions (debug.print, debug.callback, pure_callback), which a file "
             "cannot hold; compile it without them to save or pickle it"
         )
-    if program.partitions:
+    if program.module.partitions:
         raise CompileError(
             f"'{program.name}' has sharding constraints, which a file cannot hold; compile it without them to save it",
-            program.constrained_at,
+            program.module.constrained_at,
         )
     meta = {
         "format": FORMAT,
@@ -154,7 +155,7 @@ def _read(file: str | os.PathLike[str] | IO[bytes], name: str) -> Artifact:
         result_types = tuple([_type_from_json(type) for type in meta["result_types"]])
         hidden = param_types[len(param_types) - len(data) :]
         program = Program(
-            text=_deserialize(module, param_types, result_types),
+            _deserialize(module, param_types, result_types),
             param_types=param_types,
             result_types=result_types,
             name=meta["name"],
@@ -237,8 +238,8 @@ def _serialize(text: str) -> bytes:
     raise CompileError(f"StableHLO {versions[-1]} cannot serialize this program; save its text instead")
 
 
-def _deserialize(data: bytes, param_types: Sequence[TensorType], result_types: Sequence[TensorType]) -> str:
-    """The module's text. Raises ValueError where this is no module whose `main` has these types."""
+def _deserialize(data: bytes, param_types: Sequence[TensorType], result_types: Sequence[TensorType]) -> Module:
+    """The module. Raises ValueError where this is no module whose `main` has these types."""
     expected = [tensor(type) for type in (*param_types, *result_types)]
     with mlir_context() as context:
         context.attach_diagnostic_handler(lambda diagnostic: True)
@@ -255,7 +256,7 @@ def _deserialize(data: bytes, param_types: Sequence[TensorType], result_types: S
         signature = main.type
         if [str(type) for type in (*signature.inputs, *signature.results)] != expected:
             raise ValueError(f"'main' is {signature}")
-        return str(module.operation.get_asm(enable_debug_info=True))
+        return module_of(module)
 
 
 # -- types, arrays, trees ----------------------------------------------------------------------------------------------

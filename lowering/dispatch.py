@@ -362,10 +362,10 @@ class Dispatcher:
 
     def _needs(self, program: Program) -> _Needs:
         ours: tuple[tuple[str, str | bool | int], ...] = ()
-        if program.has_barriers or program.is_depth_first:
+        if program.module.barriers or program.is_depth_first:
             options = program_options(program, jax.default_backend(), self._options)
             ours = tuple(sorted(options.items() - self._options.items()))
-        return _Needs(ours, bool(program.callbacks))
+        return _Needs(ours, bool(program.module.callbacks))
 
     # -- tracing -------------------------------------------------------------------------------------------------
 
@@ -469,7 +469,7 @@ def explain_xla(error: Exception, name: str, programs: Iterable[Program] = ()) -
         raise CompileError(
             f"'{name}' calls '{missing[1]}', a function that no library has registered in this process; before it is "
             "called import the package that does, or register it with jax.ffi.register_ffi_target",
-            next((loc for program in programs if (loc := program.location_of_call(missing[1])) is not None), None),
+            next((loc for program in programs if (loc := program.module.calls.get(missing[1])) is not None), None),
         ) from error
     if "No such compile option" in first:
         message = first.partition(": ")[2]

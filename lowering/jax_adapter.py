@@ -93,7 +93,7 @@ _call_p.multiple_results = True
 
 def call(program: Program, operands: Sequence[Any]) -> list[Any]:
     """Apply a program to JAX values, one for each of its parameters: inside a trace one equation, outside it runs."""
-    results: list[Any] = _call_p.bind(*operands, program=program, **on_meshes(program.meshes))
+    results: list[Any] = _call_p.bind(*operands, program=program, **on_meshes(program.module.meshes))
     return results
 
 
@@ -194,7 +194,7 @@ def _jitted(program: Program) -> Any:
 def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program, placed: Any = None) -> Sequence[Any]:
     """Move the program's functions into the module that JAX is lowering, and call what was `main`."""
     _check_devices(ctx, program)
-    if program.uses_host_memory and "cpu" in ctx.module_context.platforms:
+    if program.module.uses_host_memory and "cpu" in ctx.module_context.platforms:
         raise host_memory_error(program, "cpu")
     _prepare_kernels(program, ctx.module_context.platforms)
     source = parse(program.text)
@@ -217,27 +217,27 @@ def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program, 
 
 def _check_devices(ctx: mlir.LoweringRuleContext, program: Program) -> None:
     """Raise CompileError where constraints of the program could not hold: they must not be dropped."""
-    if not program.partitions:
+    if not program.module.partitions:
         return
     if not config.use_shardy_partitioner.value:
         raise CompileError(
             f"'{program.name}' has sharding constraints, which rematc writes for Shardy; leave "
             "jax_use_shardy_partitioner on, or use rematc.jax.value_and_grad, which hands constraints back to JAX",
-            program.constrained_at,
+            program.module.constrained_at,
         )
     context = ctx.module_context.axis_context
     found = context.mesh.size if isinstance(context, SPMDAxisContext) else context.num_devices
-    if found != program.partitions:
+    if found != program.module.partitions:
         raise CompileError(
-            f"'{program.name}' has sharding constraints over a mesh of {program.partitions} devices, and is compiled "
-            f"for {found}; pass arrays, or jax.ShapeDtypeStructs, that lie on the devices of the mesh",
-            program.constrained_at,
+            f"'{program.name}' has sharding constraints over a mesh of {program.module.partitions} devices, and is "
+            f"compiled for {found}; pass arrays, or jax.ShapeDtypeStructs, that lie on the devices of the mesh",
+            program.module.constrained_at,
         )
 
 
 def _emit_callbacks(ctx: mlir.LoweringRuleContext, module: ir.Module, program: Program) -> None:
     """Put the platform's own calls of Python in the place of the module's."""
-    if not program.callbacks:
+    if not program.module.callbacks:
         return
     found: list[Any] = []
 
@@ -251,7 +251,7 @@ def _emit_callbacks(ctx: mlir.LoweringRuleContext, module: ir.Module, program: P
     module.operation.walk(collect)
     for operation in found:
         number = ir.StringAttr(operation.attributes["backend_config"]).value
-        _emit_callback(ctx, operation, program.callbacks[int(number)])
+        _emit_callback(ctx, operation, program.module.callbacks[int(number)])
         operation.erase()
 
 
@@ -331,7 +331,7 @@ def settle(results: Any) -> None:
 
 
 def _prepare_kernels(program: Program, platforms: Sequence[str]) -> None:
-    needed = program.kernel_platform
+    needed = program.module.kernel_platform
     if needed is None:
         return
     for platform in platforms:

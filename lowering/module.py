@@ -15,12 +15,7 @@ under aliases, so that a line is as long as its op.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Any
-
 from rematc.ir.core import Effect, Graph, Value
-from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
@@ -63,7 +58,8 @@ from rematc.lowering.ops import (
     while_,
     window,
 )
-from rematc.lowering.writer import TOKEN, UNKNOWN, Callback, Writer, quoted
+from rematc.lowering.program import Module
+from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
@@ -108,29 +104,6 @@ FAMILIES = (
     window,
 )
 
-_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    """A StableHLO module.
-
-    Attributes:
-        text: the module.
-        callbacks: the Python functions that it calls, by number.
-        is_tuned: whether it is written for speed on its platform, where another text would do better on others.
-        meshes: the frontend's meshes of devices that its constraints name.
-        partitions: over how many devices they spread it; 0 where there are none.
-        constrained_at: the user's line of one of them.
-    """
-
-    text: str
-    callbacks: tuple[Callback, ...]
-    is_tuned: bool = False
-    meshes: tuple[Any, ...] = ()
-    partitions: int = 0
-    constrained_at: Location | None = None
-
 
 def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> str:
     """The text of `stablehlo_module`."""
@@ -153,12 +126,21 @@ def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: 
     """
     writer = Writer("cuda" if platform == "gpu" else platform)
     _function(writer, graph, "public @main")
-    for symbol, body in writer.pending_functions():
-        _function(writer, body, f"private @{symbol}")
-    head = f"module @{_symbol(module_name or graph.name)} {{"
+    for callee, body in writer.pending_functions():
+        _function(writer, body, f"private @{callee}")
+    head = f"module @{symbol(module_name or graph.name)} {{"
     text = "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
-    constraints = (tuple(writer.meshes), writer.partitions, writer.constrained_at)
-    return Module(text, tuple(writer.callbacks), writer.is_tuned, *constraints)
+    return Module(
+        text,
+        callbacks=tuple(writer.callbacks),
+        barriers=writer.barriers,
+        memories=frozenset(writer.memories),
+        calls=writer.calls,
+        tuned_for=writer.platform if writer.is_tuned else None,
+        meshes=tuple(writer.meshes),
+        partitions=writer.partitions,
+        constrained_at=writer.constrained_at,
+    )
 
 
 def _function(writer: Writer, graph: Graph, signature: str) -> None:
@@ -170,9 +152,11 @@ def _function(writer: Writer, graph: Graph, signature: str) -> None:
         params = [f"%token: {TOKEN} {UNKNOWN}"] if has_tokens else []
         for index, value in enumerate(graph.params):
             writer.bind(value, f"%arg{index}")
-            params.append(f"%arg{index}: {writer.type(value.type)}{_memory(value.type, is_entry)} {_param_loc(value)}")
+            params.append(
+                f"%arg{index}: {writer.type(value.type)}{_memory(writer, value.type, is_entry)} {_param_loc(value)}"
+            )
         results = [TOKEN] if has_tokens else []
-        results += [f"{writer.type(value.type)}{_memory(value.type, is_entry)}" for value in graph.results]
+        results += [f"{writer.type(value.type)}{_memory(writer, value.type, is_entry)}" for value in graph.results]
         writer.lines.append(f"  func.func {signature}({', '.join(params)}) -> ({', '.join(results)}) {{")
         writer.body(graph)
         writer.returned(
@@ -183,14 +167,13 @@ def _function(writer: Writer, graph: Graph, signature: str) -> None:
         writer.lines.append(f"  }} {UNKNOWN}")
 
 
-def _memory(type: TensorType, is_entry: bool) -> str:
+def _memory(writer: Writer, type: TensorType, is_entry: bool) -> str:
     """The attribute that tells XLA where an argument or result of the program lies."""
-    return ' {mhlo.memory_kind = "pinned_host"}' if is_entry and type.on_host else ""
+    if not is_entry or not type.on_host:
+        return ""
+    writer.memories.add("pinned_host")
+    return ' {mhlo.memory_kind = "pinned_host"}'
 
 
 def _param_loc(value: Value) -> str:
     return f"loc({quoted(value.name)})" if value.name else UNKNOWN
-
-
-def _symbol(name: str) -> str:
-    return name if _SYMBOL.fullmatch(name) else quoted(name)

@@ -54,27 +54,21 @@ def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | Non
     JAX is asked only for a program whose text differs from platform to platform.
     """
     program = _printed(graph, constants, platform or "cpu")
-    if platform is None and program.platform is not None:
+    if platform is None and program.module.platform is not None:
         default = jax_adapter.default_platform()
-        if default != program.platform:
+        if default != program.module.platform:
             return _printed(graph, constants, default)
     return program
 
 
 def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Program:
-    module = stablehlo_module(graph, platform=platform)
     return Program(
-        text=module.text,
+        stablehlo_module(graph, platform=platform),
         param_types=graph.param_types,
         result_types=graph.result_types,
         name=graph.name,
         constants=constants,
-        callbacks=module.callbacks,
         effect=graph.effect,
-        tuned_for=platform if module.is_tuned else None,
-        meshes=module.meshes,
-        partitions=module.partitions,
-        constrained_at=module.constrained_at,
     )
 
 

@@ -31,7 +31,7 @@ def program_options(
     (`rematc.passes.liveness`) is compiled with XLA:CPU's other scheduler: the usual one runs first what is ready first.
     What the user chose, in `options` or in the environment's `XLA_FLAGS`, stays.
     """
-    if program.has_barriers:
+    if program.module.barriers:
         return barrier_options(platform, options)
     return depth_first_options(platform, options) if program.is_depth_first else dict(options or {})
 

@@ -92,7 +92,7 @@ class Executable:
         previous = jax_adapter.swap_x64(True)
         try:
             results: list[jax.Array] = self._compiled(*leaves, *self._constants)
-            if self.program.callbacks:
+            if self.program.module.callbacks:
                 jax_adapter.settle(results)
         except jax.errors.JaxRuntimeError as error:
             explain_xla(error, self.program.name, [self.program])
@@ -189,9 +189,9 @@ def compile_program(
             another one, or XLA runs out of memory.
     """
     spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
-    spread = spread or [jax_adapter.replicated(mesh) for mesh in program.meshes if mesh.size > 1]
+    spread = spread or [jax_adapter.replicated(mesh) for mesh in program.module.meshes if mesh.size > 1]
     device = _device(platform) if not spread else _device_of(spread, platform)
-    if program.uses_host_memory and not _has_host_memory(device):
+    if program.module.uses_host_memory and not _has_host_memory(device):
         raise jax_adapter.host_memory_error(program, device.platform)
 
     def run(*operands: Any) -> list[Any]:

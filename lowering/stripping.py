@@ -8,6 +8,7 @@ from jaxlib.mlir import ir
 
 from rematc.ir.types import DTYPES, DType, TensorType
 from rematc.lowering.program import Program
+from rematc.lowering.reading import module_of
 from rematc.lowering.validation import mlir_context, parse
 
 _BARRIER = "stablehlo.optimization_barrier"
@@ -37,7 +38,7 @@ def without_barriers(text: str, name: str) -> Program | None:
                 result.replace_all_uses_with(operand)
             barrier.operation.erase()
         params, results = signature
-        return Program(str(module), params, results, name)
+        return Program(module_of(module), params, results, name)
 
 
 def _signature(module: ir.Module) -> tuple[tuple[TensorType, ...], tuple[TensorType, ...]] | None:

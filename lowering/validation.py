@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext  # the one place: the dialect `func` has no registration of its own
@@ -13,13 +13,8 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from rematc.ir.errors import InternalError
 from rematc.ir.locations import Location
 
-# As MLIR prints them: `"loss"("model.py":12:8)` with the function's name, `"model.py":12:8` without.
-_STRING = r'"((?:[^"\\]|\\.)*)"'
-_PLACE = re.compile(rf"{_STRING}:(\d+):(\d+)")
-_NAMED_PLACE = re.compile(rf"{_STRING}\({_STRING}:(\d+):(\d+)\)")
-_ESCAPE = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))")
-#: The parser's name for text that comes from no file.
-_THE_TEXT = "-"
+#: MLIR's name for text that comes from no file.
+THE_TEXT = "-"
 
 
 def validate(text: str) -> None:
@@ -63,39 +58,45 @@ def _explain(text: str, error: ir.MLIRError) -> str:
     if not error.error_diagnostics:
         return f"invalid StableHLO was emitted: {error}"
     first = error.error_diagnostics[0]
-    printed = str(first.location)
-    emitted = ""
-    place = _PLACE.search(printed)
-    if place and place[1] == _THE_TEXT:
-        line, column = int(place[2]), int(place[3])
-        emitted = text.splitlines()[line - 1] if line <= text.count("\n") + 1 else ""
-        printed = _location_at_end(text, emitted)
-        emitted = f"\n  line {line} column {column} of the module: {emitted.strip()}"
-    loc = read_location(printed)
+    loc, emitted = location_of(first.location), ""
+    if loc and loc.file == THE_TEXT:
+        line = text.splitlines()[loc.line - 1] if loc.line <= text.count("\n") + 1 else ""
+        emitted = f"\n  line {loc.line} column {loc.column} of the module: {line.strip()}"
+        loc = _location_at_end(text, line)
     notes = "".join([f"\n  {note.message}" for note in first.notes])
     where = f"{loc}: error: " if loc else ""
     return f"{where}invalid StableHLO was emitted: {first.message}{notes}{emitted}"
 
 
-def _location_at_end(text: str, line: str) -> str:
-    """The spelled-out location of a line that ends in `loc(#loc12)`; "" where it has none."""
-    alias = re.search(r"loc\((#loc\d+)\)$", line)
-    if alias is None:
-        return ""
-    defined = re.search(rf"^{alias[1]} = (.*)$", text, re.MULTILINE)
-    return defined[1] if defined else ""
+def _location_at_end(text: str, line: str) -> Location | None:
+    """The place of a line that ends in `loc(#loc12)`, whatever else is wrong with the text; None where it has none."""
+    _, is_there, alias = line.rpartition("loc(#")
+    definitions = [other for other in text.splitlines() if other.startswith("#")]
+    if not is_there:
+        return None
+    try:
+        module = ir.Module.parse("\n".join([f"module {{}} loc(#{alias}", *definitions]))
+    except ir.MLIRError:
+        return None
+    return location_of(module.operation.location)
 
 
-def read_location(printed: str) -> Location | None:
-    """The first place in a source file that a printed location names."""
-    if named := _NAMED_PLACE.search(printed):
-        return Location(_unescape(named[2]), int(named[3]), int(named[4]), _unescape(named[1]))
-    if place := _PLACE.search(printed):
-        return Location(_unescape(place[1]), int(place[2]), int(place[3]))
+def location_of(loc: ir.Location) -> Location | None:
+    """The first place in a file that an MLIR location names, with the innermost name around it."""
+    function, rest = "", [loc]
+    while rest:
+        # What diagnostics carry has the class of no kind.
+        one: Any = rest.pop()
+        one = ir.Location.from_attr(one.attr, one.context) if type(one) is ir.Location else one
+        match type(one).__name__:
+            case "FileLineColLoc":
+                file = str(getattr(one.filename, "value", one.filename))  # an attribute, or text, by jaxlib's version
+                return Location(file, one.start_line, one.start_col, function)
+            case "NameLoc":
+                function = one.name_str
+                rest.append(one.child_loc)
+            case "CallSiteLoc":
+                rest += [one.caller, one.callee]
+            case "FusedLoc":
+                rest += one.locations[::-1]
     return None
-
-
-def _unescape(text: str) -> str:
-    """The text of an MLIR string literal."""
-    raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
-    return raw.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -46,6 +46,7 @@ UNKNOWN = "loc(unknown)"
 TOKEN = "!stablehlo.token"
 #: The name under which modules call Python functions, until they are compiled for a platform.
 CALLBACK = "rematc_callback"
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 
 
 def lowers(*ops: type[Op]) -> Callable[[_R], _R]:
@@ -88,6 +89,11 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
+def symbol(name: str) -> str:
+    """A symbol, or the name of an attribute, as MLIR spells it: as it is where it can be."""
+    return name if _BARE.fullmatch(name) else quoted(name)
+
+
 class Writer:
     """Appends the lines of one module.
 
@@ -99,6 +105,9 @@ class Writer:
         lines: the module's lines so far, without its head and foot.
         token: what the last op with an ordered effect gave, for the next one to wait for; None where there is none.
         callbacks: the Python functions that the module calls.
+        barriers: how many optimization barriers stand in it.
+        memories: in which kinds of memory it places values, besides the device's own.
+        calls: the functions of libraries that it calls by name, and the user's line of the first call of each.
         meshes: the frontend's meshes of devices that the module's constraints name.
         partitions: over how many devices they spread it at most; 0 where there are none.
         constrained_at: the user's line of one of them.
@@ -113,6 +122,9 @@ class Writer:
         self.loc_aliases: list[str] = []
         self.token: str | None = None
         self.callbacks: list[Callback] = []
+        self.barriers = 0
+        self.memories: set[str] = set()
+        self.calls: dict[str, Location | None] = {}
         self.meshes: dict[Any, None] = {}
         self.partitions = 0
         self.constrained_at: Location | None = None

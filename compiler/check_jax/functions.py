@@ -15,7 +15,7 @@ from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering import jax_adapter
-from rematc.lowering.program import count_barriers
+from rematc.lowering.reading import module_of
 from rematc.lowering.runtime import CompilerOptions, barrier_options, compile_program
 from rematc.lowering.stripping import without_barriers
 
@@ -106,10 +106,10 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     compiled = lowered.compile()
     before = lowered.as_text(dialect="hlo", debug_info=True)
     comparison = compare_modules(before, compiled.as_text() or "")
-    text: str = lowered.as_text()
-    barriers = count_barriers(text)
+    module = module_of(lowered.compiler_ir("stablehlo"))
+    barriers = module.barriers
     is_flat = comparison.recomputed > comparison.looped or not comparison.recomputed
-    without = _without(text) if comparison.barriers and is_flat else None
+    without = _without(module.text) if comparison.barriers and is_flat else None
     options = barrier_options(jax_adapter.default_platform()) if barriers else {}
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)

@@ -9,7 +9,6 @@ from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.compiler.reports.saving import SAVES, Saving
-from rematc.lowering.program import count_barriers
 from rematc.lowering.runtime import Executable
 from rematc.passes.accounting import Repeated, split_backward
 from rematc.passes.cse import CommonSubexpressions
@@ -115,7 +114,7 @@ def check_executable(
         saving: what the policy saves, where that was measured.
     """
     comparison = compare_modules(executable.hlo_with_lines(), executable.hlo_optimized())
-    barriers = count_barriers(executable.program.text)
+    barriers = executable.program.module.barriers
     flat, looped = _products_to_recompute(records)
     verdict, message, way_out = judge(comparison, 0 if comparison.barriers else flat, looped)
     temp = executable.memory().temp_bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,10 +12,8 @@ from rematc.ir.core import Array, Equation, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.custom_call import CustomCall, evaluates
 from rematc.ir.types import TensorType, dtype_of_numpy
-from rematc.lowering.program import Program
-from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers, quoted
-
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
+from rematc.lowering.program import Module, Program
+from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers, symbol
 
 
 @lowers(CustomCall)
@@ -24,7 +21,8 @@ def custom_call(w: Writer, eqn: Equation) -> None:
     """`%r:2 = stablehlo.custom_call @f(%x) {backend_config = "..."} : (tensor<...>) -> (tensor<...>, tensor<...>)`."""
     op = eqn.op
     assert isinstance(op, CustomCall)
-    found = {name if _BARE.fullmatch(name) else quoted(name): value for name, value in op.attributes}
+    w.calls.setdefault(op.target, eqn.loc)
+    found = {symbol(name): value for name, value in op.attributes}
     if op.called:
         found["called_computations"] = f"[{', '.join([f'@{w.function(graph)}' for graph in op.called])}]"
     if op.has_side_effect:
@@ -35,13 +33,9 @@ def custom_call(w: Writer, eqn: Equation) -> None:
     if op.aliases:
         found["output_operand_aliases"] = f"[{', '.join([_alias(op, *pair) for pair in op.aliases])}]"
     attributes = ", ".join([f"{name} = {value}" for name, value in found.items()])
-    call = f"stablehlo.custom_call @{_symbol(op.target)}({w.names(eqn.operands)}) {{{attributes}}}"
+    call = f"stablehlo.custom_call @{symbol(op.target)}({w.names(eqn.operands)}) {{{attributes}}}"
     signature = f"({w.types(eqn.operands)}) -> ({w.types(eqn.results)})"
     w.line(f"{w.define_all(eqn.results)}{call} : {signature}", eqn.loc)
-
-
-def _symbol(target: str) -> str:
-    return target if _BARE.fullmatch(target) else quoted(target)
 
 
 def _layout(order: Sequence[int]) -> str:
@@ -84,10 +78,10 @@ def _compiled(op: CustomCall, types: tuple[TensorType, ...]) -> Any:
     from rematc.lowering.runtime import compile_program  # noqa: PLC0415  # jax is imported where it is used
 
     program = Program(_module(op, types), types, op.types, op.name)
-    return compile_program(program, platform=program.kernel_platform)
+    return compile_program(program, platform=program.module.kernel_platform)
 
 
-def _module(op: CustomCall, types: Sequence[TensorType]) -> str:
+def _module(op: CustomCall, types: Sequence[TensorType]) -> Module:
     """The module of which the call is all."""
     w = Writer()
     params, results = [Value(type) for type in types], tuple([Value(type) for type in op.types])
@@ -99,4 +93,5 @@ def _module(op: CustomCall, types: Sequence[TensorType]) -> str:
     w.equation(Equation(op, tuple(params), results))
     w.returned("func.return", [w.name(value) for value in results], [w.type(value.type) for value in results])
     w.raw("}")
-    return "\n".join([f"module @{op.name} {{", *w.lines, f"}} {UNKNOWN}", ""])
+    text = "\n".join([f"module @{op.name} {{", *w.lines, f"}} {UNKNOWN}", ""])
+    return Module(text, calls=w.calls)

@@ -54,6 +54,7 @@ def call_kernel(
         f"api_version = 4 : i32, backend_config = {{{config}}}, operand_layouts = [{layouts[0]}], "
         f"{alias if kernel.overwrites else ''}result_layouts = [{layouts[1]}]"
     )
+    w.calls.setdefault(kernel.target, eqn.loc)
     name = w.fresh()
     defined = name if len(results) == 1 else f"{name}:{len(results)}"
     given, types = ", ".join(name for name, _ in operands), ", ".join(w.type(type) for _, type in operands)

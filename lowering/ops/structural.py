@@ -39,6 +39,7 @@ def optimization_barrier(w: Writer, eqn: Equation) -> None:
         return
     operands = w.names(eqn.operands)
     types = w.types(eqn.operands)
+    w.barriers += 1
     w.line(f"{w.define_all(eqn.results)}stablehlo.optimization_barrier {operands} : {types}", eqn.loc)
 
 
@@ -47,7 +48,10 @@ def to_memory(w: Writer, eqn: Equation) -> None:
     """The custom call by which XLA places a value in the host's or the device's memory."""
     assert isinstance(eqn.op, structural.ToMemory)
     (operand,), (result,) = eqn.operands, eqn.results
-    memory = "pinned_host" if eqn.op.on_host else "device"
+    memory = "device"
+    if eqn.op.on_host:
+        memory = "pinned_host"
+        w.memories.add(memory)
     call = f"stablehlo.custom_call @annotate_device_placement({w.name(operand)})"
     attributes = f'{{has_side_effect = true, mhlo.frontend_attributes = {{_xla_buffer_placement = "{memory}"}}}}'
     signature = f"({w.type(operand.type)}) -> {w.type(result.type)}"

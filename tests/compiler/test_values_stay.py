@@ -16,7 +16,7 @@ from rematc.compiler.driver import Lowered
 from rematc.compiler.reports.check import KEPT
 from rematc.ir.core import Array, Graph
 from rematc.ir.types import DTYPES, TensorType
-from rematc.lowering.module import stablehlo_text
+from rematc.lowering.module import stablehlo_module, stablehlo_text
 from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
@@ -169,7 +169,7 @@ def test_every_bit_goes_through(strategy: str, size: int) -> None:
 
 
 def _ran(graph: Graph, given: list[Array]) -> list[bytes]:
-    program = Program(stablehlo_text(graph), graph.param_types, graph.result_types, graph.name)
+    program = Program(stablehlo_module(graph), graph.param_types, graph.result_types, graph.name)
     return [np.asarray(one).tobytes() for one in compile_program(program)(*given)]
 
 

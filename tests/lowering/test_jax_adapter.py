@@ -14,7 +14,7 @@ from rematc.ir.ops.structural import ToMemory
 from rematc.ir.types import DTYPES, F32, TensorType
 from rematc.lowering import jax_adapter
 from rematc.lowering.program import Program
-from tests.support.programs import program
+from tests.support.programs import program, read_module
 
 VECTOR = TensorType(F32, (3,))
 X = np.arange(3, dtype=np.float32)
@@ -81,7 +81,7 @@ def test_a_name_that_is_no_identifier() -> None:
 
 def test_the_users_lines_reach_the_hlo() -> None:
     text = negation().text.replace("loc(unknown)", 'loc("model.py":12:8)')
-    located = Program(text, (VECTOR,), (VECTOR,), "negation")
+    located = Program(read_module(text), (VECTOR,), (VECTOR,), "negation")
     hlo = jax.jit(lambda x: jax_adapter.call(located, [x])).lower(X).as_text(debug_info=True)
     assert '"model.py":12:8' in hlo
 
@@ -118,7 +118,7 @@ def test_every_element_type_goes_in_and_out(name: str) -> None:
 
 def test_constants_must_fit_the_last_parameters() -> None:
     with pytest.raises(InternalError, match="constants do not fit"):
-        Program(negation().text, (VECTOR,), (VECTOR,), "f", (np.zeros(3),))
+        Program(negation().module, (VECTOR,), (VECTOR,), "f", (np.zeros(3),))
 
 
 def test_an_equation_has_the_users_line_and_scopes() -> None:

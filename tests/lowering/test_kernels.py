@@ -13,6 +13,7 @@ from rematc.ir.types import F64, I32, TensorType
 from rematc.lowering import jax_adapter
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
+from tests.support.programs import read_module
 
 MATRIX = TensorType(F64, (2, 2))
 TEXT = """module @lu {
@@ -33,7 +34,7 @@ print(compile_program(lu(TEXT))(np.array([[1.0, 2.0], [4.0, 4.0]]))[1])
 
 
 def lu(text: str) -> Program:
-    return Program(text, (MATRIX,), (MATRIX, TensorType(I32, (2,))), "lu")
+    return Program(read_module(text), (MATRIX,), (MATRIX, TensorType(I32, (2,))), "lu")
 
 
 def test_a_program_runs_where_nothing_else_loaded_the_kernels() -> None:
@@ -55,7 +56,7 @@ def test_a_program_runs_where_nothing_else_loaded_the_kernels() -> None:
     ],
 )
 def test_a_program_knows_the_platform_of_its_kernels(target: str, platform: str | None) -> None:
-    assert lu(TEXT.replace("lapack_dgetrf_ffi", target)).kernel_platform == platform
+    assert lu(TEXT.replace("lapack_dgetrf_ffi", target)).module.kernel_platform == platform
 
 
 def test_a_program_for_another_platform_is_refused() -> None:

@@ -153,7 +153,7 @@ def test_a_function_that_is_kept_apart_is_one_on_the_cpu() -> None:
     module = stablehlo_module(kept_apart(), platform="cpu")
     assert 'call @part(%arg0, %arg1) {mhlo.frontend_attributes = {inlineable = "false"}}' in module.text
     assert "optimization_barrier" not in module.text
-    assert module.is_tuned
+    assert module.tuned_for == "cpu"
     validate(module.text)
 
 
@@ -165,7 +165,7 @@ def test_elsewhere_its_body_stands_behind_a_barrier_over_what_it_waits_for(platf
         "%0 = stablehlo.optimization_barrier %arg1 : tensor<4xf32>",
         "%1 = stablehlo.add %arg0, %0 : tensor<4xf32>",
     ]
-    assert "@part" not in module.text and module.is_tuned
+    assert "@part" not in module.text and module.tuned_for == platform
     validate(module.text)
 
 

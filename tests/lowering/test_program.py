@@ -9,13 +9,15 @@ import pytest
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Negate
+from rematc.ir.ops.factorization import Lu
 from rematc.ir.ops.structural import OptimizationBarrier, ToMemory
-from rematc.ir.types import F32, TensorType
-from rematc.lowering.module import stablehlo_text
-from rematc.lowering.program import Program, count_barriers
-from rematc.lowering.validation import mlir_context, parse
+from rematc.ir.types import F32, I32, TensorType
+from rematc.lowering.module import stablehlo_module
+from rematc.lowering.program import Module
+from tests.support.programs import read_module
 
 TYPE = TensorType(F32, (4,))
+PAIR = TensorType(I32, (2,))
 NAMES = (
     "pinned_host",
     'mhlo.memory_kind = "pinned_host"',
@@ -30,27 +32,19 @@ NAMES = (
 )
 
 
-def negation(name: str) -> Program:
+def negation(name: str) -> Module:
     """-x at a place that has this name for its file, its function and its argument."""
     x, y = Value(TYPE, name), Value(TYPE)
-    graph = Graph(name, (x,), (Equation(Negate(), (x,), (y,), Location(name, 1, 1, name)),), (y,))
-    return Program(stablehlo_text(graph), (TYPE,), (TYPE,), name)
-
-
-def printed_by_mlir(program: Program) -> Program:
-    """The same program as it comes out of a file."""
-    with mlir_context():
-        return dataclasses.replace(program, text=str(parse(program.text).operation.get_asm(enable_debug_info=True)))
+    return stablehlo_module(Graph(name, (x,), (Equation(Negate(), (x,), (y,), Location(name, 1, 1, name)),), (y,)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_users_names_are_no_ops(name: str) -> None:
-    for program in (negation(name), printed_by_mlir(negation(name))):
-        found = (program.uses_host_memory, program.has_barriers, count_barriers(program.text), program.kernel_platform)
-        assert found == (False, False, 0, None)
+    for module in (negation(name), read_module(negation(name).text)):
+        assert (module.uses_host_memory, module.barriers, module.kernel_platform) == (False, 0, None)
 
 
-def test_ops_are_found() -> None:
+def test_what_is_written_is_what_mlir_reads() -> None:
     x, held, there, back = Value(TYPE), Value(TYPE), Value(dataclasses.replace(TYPE, on_host=True)), Value(TYPE)
     equations = (
         Equation(OptimizationBarrier(), (x,), (held,)),
@@ -58,10 +52,18 @@ def test_ops_are_found() -> None:
         Equation(ToMemory(False), (there,), (back,)),
     )
     for results in ((back,), (there,)):
-        graph = Graph("f", (x,), equations, results)
-        program = Program(stablehlo_text(graph), (TYPE,), tuple(value.type for value in results), "f")
-        for one in (program, printed_by_mlir(program)):
-            assert one.uses_host_memory and one.has_barriers and count_barriers(one.text) == 1
+        module = stablehlo_module(Graph("f", (x,), equations, results))
+        for one in (module, read_module(module.text)):
+            assert (one.uses_host_memory, one.barriers) == (True, 1)
+    through = stablehlo_module(Graph("f", (there,), (), (there,)))
+    assert through.uses_host_memory and read_module(through.text).uses_host_memory
+
+
+def test_calls_are_written_with_the_users_line() -> None:
+    matrix, line = TensorType(F32, (2, 2)), Location("müll.py", 3, 7, 'för "x"')
+    x, packed, pivots, permutation = Value(matrix), Value(matrix), Value(PAIR), Value(PAIR)
+    module = stablehlo_module(Graph("f", (x,), (Equation(Lu(), (x,), (packed, pivots, permutation), line),), (packed,)))
+    assert module.calls == {"lapack_sgetrf_ffi": line} == read_module(module.text).calls
 
 
 KERNEL = """module @f {
@@ -75,6 +77,6 @@ KERNEL = """module @f {
 
 
 def test_a_kernel_is_found_with_the_users_line() -> None:
-    program = Program(KERNEL, (TensorType(F32, (2,)),) * 1, (TensorType(F32, (2,)),), "f")
-    assert program.kernel_platform == "cpu"
-    assert program.location_of_call("lapack_f") == Location("müll.py", 3, 7, 'för "x"')
+    module = read_module(KERNEL)
+    assert module.kernel_platform == "cpu"
+    assert module.calls["lapack_f"] == Location("müll.py", 3, 7, 'för "x"')

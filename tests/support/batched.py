@@ -24,7 +24,7 @@ def xla_results(family: str) -> list[list[Array]]:
     groups = [b.emit(sample.op, *[b.parameter(type) for type in sample.types]) for sample in families()[family]]
     arguments = [array for sample in families()[family] for array in sample.arrays()]
     program = make_program(b.build(*[value for group in groups for value in group]), ())
-    if program.callbacks:
+    if program.module.callbacks:
         # Nothing but the runtime of rematc puts Python functions into what XLA runs.
         results = iter([np.asarray(result) for result in compile_program(program)(*arguments)])
     else:

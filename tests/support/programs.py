@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Value
 from rematc.ir.types import TensorType
-from rematc.lowering.module import stablehlo_text
-from rematc.lowering.program import Program
+from rematc.lowering.module import stablehlo_module
+from rematc.lowering.program import Module, Program
+from rematc.lowering.reading import module_of
+from rematc.lowering.validation import mlir_context, parse
 
 
 def program(
@@ -22,4 +24,10 @@ def program(
     b = Builder(name)
     params = [b.parameter(type, f"x{index}") for index, type in enumerate(types)]
     graph = b.build(*body(b, *params))
-    return Program(stablehlo_text(graph), graph.param_types, graph.result_types, name, tuple(constants))
+    return Program(stablehlo_module(graph), graph.param_types, graph.result_types, name, tuple(constants))
+
+
+def read_module(text: str) -> Module:
+    """The module of a text that somebody else wrote."""
+    with mlir_context():
+        return module_of(parse(text))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -13,12 +12,7 @@ from jaxlib.mlir import ir
 from rematc.ir.errors import CompileError, ParseError
 from rematc.ir.locations import Location
 from rematc.ir.types import DTYPES, DType, TensorType
-from rematc.lowering.validation import mlir_context
-
-#: MLIR's name for text that comes from no file.
-_THE_TEXT = "-"
-_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
-_ESCAPED = re.compile(r"\\(.)")
+from rematc.lowering.validation import THE_TEXT, location_of, mlir_context
 
 #: Element types by their spelling in MLIR.
 DTYPE_OF: dict[str, DType] = {dtype.mlir: dtype for dtype in DTYPES.values()}
@@ -66,24 +60,8 @@ class Source:
 
     def location(self, loc: Any) -> Location | None:
         """The first place in a file that an MLIR location names, with the innermost name around it."""
-        function, rest = "", [loc]
-        while rest:
-            kind = type(loc := rest.pop()).__name__
-            if kind == "FileLineColLoc":
-                file = str(getattr(loc.filename, "value", loc.filename))  # an attribute, or text, by jaxlib's version
-                return Location(self.file if file == _THE_TEXT else file, loc.start_line, loc.start_col, function)
-            if kind == "NameLoc":
-                function = loc.name_str
-                rest.append(loc.child_loc)
-            elif kind == "CallSiteLoc":
-                rest += [loc.caller, loc.callee]
-            elif kind == "FusedLoc":
-                rest += loc.locations[::-1]
-            elif kind == "Location" and (printed := _PLACE.search(str(loc))):
-                # What diagnostics carry has no kind.
-                file = _ESCAPED.sub(r"\1", printed[1])
-                return Location(self.file if file == _THE_TEXT else file, int(printed[2]), int(printed[3]), function)
-        return None
+        found = location_of(loc)
+        return replace(found, file=self.file) if found and found.file == THE_TEXT else found
 
     def place_of(self, word: str) -> Location:
         """Where a word first stands in the text: for operations whose location is unknown. The start if nowhere."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Graph
-from rematc.lowering.module import stablehlo_text
+from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
 from rematc.passes.barriers import Barriers
@@ -100,7 +100,7 @@ def by_xla(joints: Sequence[Joint], options: Options) -> list[list[Array] | None
     params = [[b.parameter(value.type) for value in joint.graph.params] for joint in joints]
     groups = [b.inline(Barriers().run(joint.graph), values) for joint, values in zip(joints, params, strict=True)]
     graph = b.build(*[value for group in groups for value in group])
-    program = Program(stablehlo_text(graph), graph.param_types, graph.result_types, "batch")
+    program = Program(stablehlo_module(graph), graph.param_types, graph.result_types, "batch")
     arguments = [array for joint in joints for array in joint.arguments]
     results = iter(compile_program(program, platform="cpu", compiler_options=options)(*arguments))
     return [[np.asarray(next(results)) for _ in group] for group in groups]
