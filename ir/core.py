@@ -127,21 +127,57 @@ class Effect(enum.IntEnum):
     ORDERED = 2
 
 
+class Storage(enum.Enum):
+    """Where the results of an op are while the program runs, as far as the op says."""
+
+    #: In the operand's memory: the same value under another name.
+    ALIAS = enum.auto()
+    #: In the operand's memory: its bytes in another shape.
+    BITCAST = enum.auto()
+    #: Nowhere: what reads an element computes it.
+    FUSED = enum.auto()
+    #: Nowhere, if it is read in one place; else in memory, since its code branches and is not wanted twice.
+    FUSED_ONCE = enum.auto()
+    #: In memory.
+    WRITTEN = enum.auto()
+
+
+class Weight(enum.IntEnum):
+    """How much work an element of a result is."""
+
+    #: An instruction or a few, which round in one way only: less than to write the element and to read it again.
+    LIGHT = 0
+    #: More than that.
+    MODERATE = 1
+    #: So much that it is not done twice to save memory: a quotient, a root, a transcendental function, a sum.
+    HEAVY = 2
+
+
 class Op:
     """A primitive with its parameters: a frozen dataclass whose fields are the parameters and whose methods are
     its rules, in the order infer, reference, jvp, transpose, vmap, flops.
 
     Rules take and return tuples, one entry per operand or result. None stands for a symbolic zero.
+
+    Beside the rules stand facts, which passes, policies and memory models read and state nowhere else. An op says those
+    in which it differs from its family, and a family those in which it differs from this class: what says nothing is
+    written to memory, takes time, and is merged and repeated as passes like.
     """
 
     __slots__ = ()
     name: ClassVar[str]
     #: A matrix product or convolution in the sense of the `dots` policies.
     is_product: ClassVar[bool] = False
-    #: XLA computes it as a part of what uses it: it costs little time, and needs no memory of its own.
-    is_fusible: ClassVar[bool] = False
-    #: Fusible, and less work than to write the result and to read it again.
-    is_light: ClassVar[bool] = False
+    storage: ClassVar[Storage] = Storage.WRITTEN
+    weight: ClassVar[Weight] = Weight.HEAVY
+    #: An element of the result depends on the operands' elements at its place alone; an operand of rank 0 serves all.
+    is_elementwise: ClassVar[bool] = False
+    #: The results are the operands: it is there for what it tells passes or the backend.
+    is_identity: ClassVar[bool] = False
+    #: A function of others: nobody knows what it takes, and it is called only when the program runs.
+    is_opaque: ClassVar[bool] = False
+    #: Two equations of it with the same operands are as good as one.
+    is_mergeable: ClassVar[bool] = True
     #: Why this op has no jvp, transpose or vmap rule, where it has none: every op has the rule or the reason.
     no_jvp: ClassVar[str] = ""
     no_transpose: ClassVar[str] = ""
@@ -187,6 +223,29 @@ class Op:
     def effect(self) -> Effect:
         """What applying the op does besides giving results: the most that its regions do."""
         return max([graph.effect for graph in self.regions()], default=Effect.NONE)
+
+    @property
+    def is_fusible(self) -> bool:
+        """Whether XLA computes it as a part of what uses it: it costs little time, and needs no memory of its own."""
+        return self.storage is not Storage.WRITTEN
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether an element has the same bits however many are computed: no vector unit rounds otherwise."""
+        return self.is_elementwise and self.weight is Weight.LIGHT
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a backward pass may compute the results again; effects of regions are left out there."""
+        return True
+
+    def commutes(self, operands: Types) -> bool:
+        """Whether the operands are two, and may be exchanged to the bit."""
+        return False
+
+    def overwrites(self, result: int) -> int | None:
+        """The operand in whose memory this result lies, if nothing reads the operand any more; None for its own."""
+        return None
 
 
 def known(operand: Value | LinearOperand, law: str) -> Value:

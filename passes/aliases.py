@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Value
-from rematc.ir.ops.structural import Name, StopGradient, is_alias
+from rematc.ir.core import Equation, Storage, Value
+from rematc.ir.ops.structural import Name, StopGradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def find_aliases(equations: Iterable[Equation]) -> Aliases:
     names: dict[Value, list[Equation]] = {}
     stopped: set[Value] = set()
     for eqn in equations:
-        if not is_alias(eqn.op):
+        if eqn.op.storage is not Storage.ALIAS:
             continue
         (operand,), (result,) = eqn.operands, eqn.results
         root = roots[result] = roots.get(operand, operand)

@@ -13,17 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Op, Value
-from rematc.ir.ops.arithmetic import Add, Maximum, Minimum, Multiply
-from rematc.ir.ops.logical import And, Compare, Or, Xor
-from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.core import Equation, Graph, Value
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
-
-_NEVER_MERGED = frozenset({OptimizationBarrier})
-_COMMUTATIVE = frozenset({Add, Multiply, And, Or, Xor})
-# Which of two zeros of different sign is the greater is left open.
-_COMMUTATIVE_BUT_FOR_ZEROS = frozenset({Maximum, Minimum})
 
 
 @register_pass
@@ -50,7 +42,7 @@ class _CommonSubexpressions:
         for eqn in graph.equations:
             new = self._rewritten(eqn, merged)
             has_changed = has_changed or new is not eqn
-            if type(new.op) in _NEVER_MERGED:
+            if not new.op.is_mergeable:
                 kept.append(new)
                 continue
             results = first.setdefault(_key(new), new.results)
@@ -76,17 +68,7 @@ class _CommonSubexpressions:
 def _key(eqn: Equation) -> tuple[object, ...]:
     """Equal for equations that compute the same bits."""
     op, operands = eqn.op, eqn.operands
-    if len(operands) == 2 and _is_commutative(op, eqn):
+    if op.commutes(eqn.operand_types):
         # Any order will do as long as it is the same one each time.
         operands = tuple(sorted(operands, key=id))
     return (op, operands)
-
-
-def _is_commutative(op: Op, eqn: Equation) -> bool:
-    if isinstance(op, Multiply) and eqn.operands[0].type.dtype.is_complex:
-        return False  # fused into a sum, one product of the four is not rounded, and which one depends on the order
-    if type(op) in _COMMUTATIVE:
-        return True
-    if isinstance(op, Compare):
-        return op.direction in ("EQ", "NE")
-    return type(op) in _COMMUTATIVE_BUT_FOR_ZEROS and not eqn.operands[0].type.dtype.is_inexact

@@ -4,7 +4,7 @@ Before:  %0 = dot_general %c, %w   %1 = tanh %0   %2 = add %1, 1   %3 = multiply
 After:   repeatable: {%2, %3}; free: what consts and slices give without a step
 
 What a step's derivative needs is stacked, step after step: written and read again, which costs more than an equation
-whose work is light (`Op.is_light`). A long row of them costs more than that again.
+whose work is light (`Weight.LIGHT`). A long row of them costs more than that again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph, Value, Weight
 from rematc.ir.ops.bodies import chosen
 from rematc.ir.ops.regions import Crossing
 from rematc.passes.aliases import Aliases
@@ -53,7 +53,7 @@ def light_work(
             # Computed once, before the loop.
             fixed.update(eqn.results)
             free.update(aliases.root(value) for value in eqn.results)
-        elif eqn.op.is_light:
+        elif eqn.op.weight is Weight.LIGHT:
             count = 1 + max([in_a_row.get(value, 0) for value in eqn.operands], default=0)
             if count <= IN_A_ROW:
                 in_a_row.update((value, count) for value in eqn.results)

@@ -21,21 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from rematc.ir.core import Equation, Graph, Op, Value
-from rematc.ir.ops.arithmetic import Clamp
-from rematc.ir.ops.conversion import Convert
-from rematc.ir.ops.elementwise import Elementwise
-from rematc.ir.ops.logical import Compare, Select
-from rematc.ir.ops.rounding import IsFinite
+from rematc.ir.core import Equation, Graph, Op, Storage, Value
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
 #: A part of an array: for each dimension where it starts, and before which index it ends.
 Box = tuple[tuple[int, int], ...]
-
-_JOINING = (Concatenate, Pad)
-_POINTWISE = (Elementwise, Select, Compare, Convert, IsFinite, Clamp)
 
 
 @register_pass
@@ -73,13 +65,13 @@ class _Narrowing:
 
     def _narrowed(self, graph: Graph) -> dict[Value, Sequence[Box]]:
         """The values to compute in slices, and in which: those that lead from joined arrays to slices."""
-        if not any(isinstance(eqn.op, _JOINING) for eqn in graph.equations):
+        if not any(_joins(eqn.op) for eqn in graph.equations):
             return {}
         found = self._only_read_in_slices(graph)
         joined: dict[Value, Sequence[Box]] = {}
         for eqn in graph.equations:
             value = eqn.results[0] if eqn.results else None
-            if value in found and (isinstance(eqn.op, _JOINING) or not joined.keys().isdisjoint(eqn.operands)):
+            if value in found and (_joins(eqn.op) or not joined.keys().isdisjoint(eqn.operands)):
                 joined[value] = found[value]
         return joined
 
@@ -184,10 +176,14 @@ def _are_apart(boxes: Sequence[Box]) -> bool:
     )
 
 
+def _joins(op: Op) -> bool:
+    return op.storage is Storage.FUSED_ONCE
+
+
 def _is_sliceable(eqn: Equation) -> bool:
     if isinstance(eqn.op, Pad):
         return not any(eqn.op.interior)
-    return isinstance(eqn.op, (*_POINTWISE, BroadcastInDim, Concatenate))
+    return eqn.op.is_elementwise or isinstance(eqn.op, (BroadcastInDim, Concatenate))
 
 
 def _sliced(eqn: Equation, box: Box) -> tuple[Op | None, list[Box | None]]:

@@ -65,7 +65,7 @@ def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Cro
     """Split the step of a loop without a policy.
 
     Most of what is saved of a step is stacked, written and read again, which costs more than work that is light
-    (`Op.is_light`): the staged graph repeats such work, from the fewest bytes.
+    (`Weight.LIGHT`): the staged graph repeats such work, from the fewest bytes.
     """
     return _partial_eval(graph, is_unknown, None, crossing, _OfRegions())
 

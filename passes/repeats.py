@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph, Storage, Value
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.structural import is_alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class _Numbering:
         known = [number for number in operands if number is not None]
         if eqn.op.effect or len(known) < len(operands):
             return [None] * len(eqn.results)
-        if is_alias(eqn.op):
+        if eqn.op.storage is Storage.ALIAS:
             return list(operands)
         key = (eqn.op, *known)
         numbers: list[_Number] = []

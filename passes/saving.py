@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from rematc.ir.core import Equation, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.regions import Region
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
@@ -178,7 +177,7 @@ class Saving:
             return RECOMPUTE
         origin = self._origin(root)
         _, eqn = self.producer[origin]
-        if isinstance(eqn.op, CustomCall) and eqn.op.has_side_effect:
+        if not eqn.op.is_repeatable:
             return SAVE
         if _is_enlarged(eqn) and not self._names(root):
             return RECOMPUTE
@@ -231,4 +230,4 @@ def _is_enlarged(eqn: Equation) -> bool:
 
 def _takes_time(op: Op) -> bool:
     """Whether it may be more work to repeat an op of constants than to keep what it gives."""
-    return op.is_product or isinstance(op, CustomCall)
+    return op.is_product or op.is_opaque

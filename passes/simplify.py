@@ -17,14 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.ir.core import Array, Equation, Graph, Op, Value
-from rematc.ir.ops.arithmetic import Abs, Add, Divide, Multiply, Negate, Subtract
-from rematc.ir.ops.conversion import Convert
-from rematc.ir.ops.custom_call import CustomCall
-from rematc.ir.ops.effects import PureCallback
-from rematc.ir.ops.logical import And, Compare, Not, Or, Select, Xor
-from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.shape import BroadcastInDim
-from rematc.ir.ops.structural import Name, OptimizationBarrier, StopGradient, ToMemory
 from rematc.passes import rewrites_elementwise, rewrites_shape
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
@@ -32,13 +25,6 @@ from rematc.passes.rewriting import RULES, Application, Scope
 
 # Importing these modules enters their rules.
 RULE_MODULES = (rewrites_elementwise, rewrites_shape)
-_NEVER_FOLDED = frozenset(
-    {Name, StopGradient, OptimizationBarrier, ToMemory, Placement, BroadcastInDim, PureCallback, CustomCall}
-)
-# What these make of one element does not depend on how many there are: no vector unit rounds another way.
-_SAME_FOR_SCALARS = frozenset(
-    {Add, Subtract, Multiply, Divide, Negate, Abs, And, Or, Xor, Not, Compare, Select, Convert}
-)
 
 
 @register_pass
@@ -116,17 +102,22 @@ def _first_rewrite(scope: Scope, eqn: Equation) -> Application | Value | None:
 def _folded(scope: Scope, eqn: Equation) -> Value | None:
     """The constant that an op of constants gives."""
     op, values = eqn.op, (*eqn.operands, *eqn.results)
-    if not eqn.operands or len(eqn.results) != 1 or type(op) in _NEVER_FOLDED or op.regions():
+    if not eqn.operands or len(eqn.results) != 1 or not _is_folded(op):
         return None
     if any(value.type.on_host for value in values):
         return None
     type_ = eqn.results[0].type
-    if type(op) in _SAME_FOR_SCALARS and not any(value.type.dtype.is_complex for value in values):
+    if op.is_exact and not any(value.type.dtype.is_complex for value in values):
         scalars = _all_known(map(scope.splat, eqn.operands))
         if scalars is not None:
             return scope.emit_splat(_evaluated(op, scalars), type_.shape, eqn.loc)
     arrays = _all_known(map(scope.constant, eqn.operands)) if type_.size <= scope.max_elements else None
     return None if arrays is None else scope.emit_constant(_evaluated(op, arrays), eqn.loc)
+
+
+def _is_folded(op: Op) -> bool:
+    # A broadcast constant is how a constant of one repeated element is written.
+    return not (op.is_identity or op.is_opaque or op.regions() or isinstance(op, BroadcastInDim))
 
 
 def _all_known(found: Iterable[Array | None]) -> list[Array] | None:

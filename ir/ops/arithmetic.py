@@ -16,9 +16,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     known,
     register,
 )
@@ -48,7 +50,7 @@ class Negate(Unary):
     """-x."""
 
     name = "negate"
-    is_light = True
+    weight = Weight.LIGHT
     kinds = NUMBERS
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -67,7 +69,7 @@ class Add(Binary):
     """x + y; on booleans, or."""
 
     name = "add"
-    is_light = True
+    weight = Weight.LIGHT
     kinds = ANY
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -82,6 +84,9 @@ class Add(Binary):
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return tuple([cts[0] if isinstance(operand, LinearOperand) else None for operand in operands])
 
+    def commutes(self, operands: Types) -> bool:
+        return True
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Subtract(Binary):
     """x - y."""
 
     name = "subtract"
-    is_light = True
+    weight = Weight.LIGHT
 
     def evaluate(self, *operands: Numeric) -> Any:
         return np.subtract(*operands)
@@ -116,7 +121,7 @@ class Multiply(Binary):
     """x y; on booleans, and. Bilinear."""
 
     name = "multiply"
-    is_light = True
+    weight = Weight.LIGHT
     kinds = ANY
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -136,6 +141,10 @@ class Multiply(Binary):
             y = known(y, "a product of two tangents is not linear")
             return (b.multiply(ct, y), None)
         return (None, b.multiply(x, ct))
+
+    def commutes(self, operands: Types) -> bool:
+        # Fused into a sum, one of the four products of complex numbers is not rounded; which one depends on the order.
+        return not operands[0].dtype.is_complex
 
 
 @register
@@ -164,6 +173,10 @@ class Divide(Binary):
             return (None, None)
         y = known(y, "a quotient is not linear in its divisor")
         return (b.divide(ct, y), None)
+
+    @property
+    def is_exact(self) -> bool:
+        return True
 
 
 def _divide_integers(x: Numeric, y: Numeric) -> Numeric:
@@ -222,6 +235,7 @@ class IntegerPower(Unary):
     """
 
     name = "integer_power"
+    weight = Weight.MODERATE
     exponent: int
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -261,7 +275,7 @@ class Extremum(Binary):
     """
 
     __slots__ = ()
-    is_light = True
+    weight = Weight.LIGHT
     kinds = ORDERED
     #: the direction in which x compares to y where it is the result, alone or with y; and that for y
     x_stays: ClassVar[str]
@@ -278,6 +292,10 @@ class Extremum(Binary):
         kept = b.select(other, b.scale(t, 0.5), t)
         lost = b.select(other, b.zeros(t.type), b.scale(t, 0))
         return b.select(mine, kept, lost)
+
+    def commutes(self, operands: Types) -> bool:
+        # Which of two zeros of different sign is the greater is left open.
+        return not operands[0].dtype.is_inexact
 
 
 @register
@@ -320,7 +338,6 @@ class Sign(StepUnary):
     """
 
     name = "sign"
-    is_light = True
     kinds = SIGNED
 
     def evaluate(self, *operands: Numeric) -> Any:
@@ -345,7 +362,7 @@ class Abs(Unary):
     """
 
     name = "abs"
-    is_light = True
+    weight = Weight.LIGHT
     kinds = SIGNED
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -384,8 +401,9 @@ class Clamp(Op):
     """
 
     name = "clamp"
-    is_fusible = True
-    is_light = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
+    is_elementwise = True
     no_transpose = NOT_LINEAR
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

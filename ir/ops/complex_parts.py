@@ -21,9 +21,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -52,7 +54,9 @@ class Complex(Op):
     """The complex numbers with these real and imaginary parts. Linear in both."""
 
     name = "complex"
-    is_fusible = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
+    is_elementwise = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 2)
@@ -89,6 +93,7 @@ class Part(Elementwise):
     """Family base: a real number from each complex one. The result is linear in the operand."""
 
     __slots__ = ()
+    weight = Weight.LIGHT
     arity = 1
     kinds = COMPLEX
     no_transpose: ClassVar[str] = ""
@@ -147,6 +152,7 @@ class Conj(Elementwise):
     """The complex conjugate; Re(c conj(t)) = Re(conj(c) t), so that it is its own transpose."""
 
     name = "conj"
+    weight = Weight.LIGHT
     arity = 1
     kinds = COMPLEX
     no_transpose = ""

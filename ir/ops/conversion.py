@@ -17,9 +17,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -42,8 +44,9 @@ class Convert(Op):
     """
 
     name = "convert"
-    is_fusible = True
-    is_light = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
+    is_elementwise = True
     dtype: DType
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -103,7 +106,8 @@ class BitcastConvert(Op):
     """
 
     name = "bitcast_convert"
-    is_fusible = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
     dtype: DType
     no_jvp = "does not exist: the bits of a number are no continuous function of it"
     no_transpose = NOT_LINEAR
@@ -181,6 +185,7 @@ class ReducePrecision(Unary):
     """
 
     name = "reduce_precision"
+    weight = Weight.MODERATE
     exponent_bits: int
     mantissa_bits: int
     kinds = FLOATS

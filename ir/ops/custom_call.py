@@ -62,6 +62,7 @@ class CustomCall(Op):
     """
 
     name = "custom_call"
+    is_opaque = True
     target: str
     types: tuple[TensorType, ...]
     attributes: tuple[tuple[str, str], ...] = ()
@@ -76,6 +77,13 @@ class CustomCall(Op):
     @property
     def effect(self) -> Effect:
         return Effect.UNORDERED if self.has_side_effect else Effect.NONE
+
+    @property
+    def is_repeatable(self) -> bool:
+        return not self.has_side_effect
+
+    def overwrites(self, result: int) -> int | None:
+        return dict(self.aliases).get(result)
 
     @property
     def has_layouts(self) -> bool:

@@ -15,9 +15,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -73,7 +75,8 @@ class DynamicSlice(Op):
     """
 
     name = "dynamic_slice"
-    is_fusible = True
+    storage = Storage.FUSED
+    weight = Weight.MODERATE
     slice_sizes: tuple[int, ...]
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

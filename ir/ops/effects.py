@@ -114,6 +114,7 @@ class PureCallback(Op):
     """
 
     name = "pure_callback"
+    is_opaque = True
     function: HostFunction
     types: tuple[TensorType, ...]
     vmap_method: str = "sequential"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value
+from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.types import DTYPES, Kind, TensorType
@@ -69,11 +69,13 @@ def check_same(op: Op, operands: Types) -> None:
 class Elementwise(Op):
     """Family base: operands and result of one type, computed element by element.
 
-    A member gives `evaluate` (NumPy arrays in, one out) and, if it has a derivative, `jvp`.
+    A member gives `evaluate` (NumPy arrays in, one out) and, if it has a derivative, `jvp`. It says what `weight` it
+    has if it is less work than a transcendental function.
     """
 
     __slots__ = ()
-    is_fusible = True
+    storage = Storage.FUSED
+    is_elementwise = True
     arity: ClassVar[int]
     kinds: ClassVar[frozenset[Kind]] = NUMBERS
     no_transpose: ClassVar[str] = NOT_LINEAR
@@ -134,6 +136,7 @@ class StepUnary(Unary):
     """A unary op that is constant between isolated points: its tangent is a symbolic zero."""
 
     __slots__ = ()
+    weight = Weight.LIGHT
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)

@@ -16,9 +16,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     known,
     register,
 )
@@ -42,12 +44,16 @@ class Bitwise(Elementwise):
     """Family base: the result's bits from the operands' bits at the same place; on booleans, logic."""
 
     __slots__ = ()
+    weight = Weight.LIGHT
     kinds = INTEGRAL
     no_jvp = NO_TANGENT
     function: ClassVar[Callable[..., Any]]
 
     def evaluate(self, *operands: Numeric) -> Any:
         return type(self).function(*operands)
+
+    def commutes(self, operands: Types) -> bool:
+        return len(operands) == 2
 
 
 @register
@@ -56,7 +62,6 @@ class And(Bitwise):
     """x and y."""
 
     name = "and"
-    is_light = True
     arity = 2
     function = np.bitwise_and
 
@@ -67,7 +72,6 @@ class Or(Bitwise):
     """x or y."""
 
     name = "or"
-    is_light = True
     arity = 2
     function = np.bitwise_or
 
@@ -88,7 +92,6 @@ class Not(Bitwise):
     """not x."""
 
     name = "not"
-    is_light = True
     arity = 1
     function = np.invert
 
@@ -113,8 +116,9 @@ class Compare(Op):
     """
 
     name = "compare"
-    is_fusible = True
-    is_light = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
+    is_elementwise = True
     direction: str
     no_transpose = NOT_LINEAR
 
@@ -140,6 +144,9 @@ class Compare(Op):
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if operands[0].dtype.is_inexact else 0
 
+    def commutes(self, operands: Types) -> bool:
+        return self.direction in ("EQ", "NE")
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -150,8 +157,9 @@ class Select(Op):
     """
 
     name = "select"
-    is_fusible = True
-    is_light = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
+    is_elementwise = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 3)
@@ -204,6 +212,7 @@ class Shift(Elementwise):
     """Family base: x shifted by y bits, y read as unsigned. By as many bits as x has or more, nothing of x is left."""
 
     __slots__ = ()
+    weight = Weight.LIGHT
     arity = 2
     kinds = INTEGERS
     no_jvp = NO_TANGENT
@@ -281,6 +290,7 @@ class Popcnt(Elementwise):
     """The number of bits set."""
 
     name = "popcnt"
+    weight = Weight.LIGHT
     arity = 1
     kinds = INTEGERS
     no_jvp = NO_TANGENT
@@ -296,6 +306,7 @@ class CountLeadingZeros(Elementwise):
     """The number of zero bits above the highest bit set."""
 
     name = "count_leading_zeros"
+    weight = Weight.LIGHT
     arity = 1
     kinds = INTEGERS
     no_jvp = NO_TANGENT

@@ -12,7 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from rematc.ir.core import Derivatives, Emitter, Graph, Operands, Primals, Tangents, Types, Value, register
+from rematc.ir.core import (
+    Derivatives,
+    Emitter,
+    Graph,
+    Operands,
+    Primals,
+    Storage,
+    Tangents,
+    Types,
+    Value,
+    Weight,
+    register,
+)
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import UNWRITTEN
 from rematc.ir.ops.structural import Identity
@@ -57,6 +69,8 @@ class Placement(Identity):
     """
 
     name = "placement"
+    storage = Storage.FUSED
+    weight = Weight.HEAVY
     what: str
     mesh: str = ""
     dimensions: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Emitter, Op, Primals, Types, Value, register
+from rematc.ir.core import Array, Emitter, Op, Primals, Storage, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import all_repeated
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
@@ -37,7 +37,7 @@ class Threefry2x32(Op):
     """
 
     name = "threefry2x32"
-    is_fusible = True
+    storage = Storage.FUSED
     no_jvp = NO_TANGENT
     no_transpose = NO_TANGENT
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
+from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight, register
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
     FLOATS,
@@ -109,6 +109,7 @@ class NextAfter(Binary):
     """The neighbour of x, in its element type, in the direction of y (CHLO)."""
 
     name = "next_after"
+    weight = Weight.MODERATE
     kinds = FLOATS
     no_jvp = "does not exist: the result is a function of the bits of x"
 
@@ -126,7 +127,9 @@ class IsFinite(Op):
     """Whether x is neither infinite nor NaN."""
 
     name = "is_finite"
-    is_fusible = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
+    is_elementwise = True
     no_transpose = NOT_LINEAR
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

@@ -18,9 +18,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -69,8 +71,8 @@ class Rearrangement(Op):
     """
 
     __slots__ = ()
-    is_fusible = True
-    is_light = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
 
     def move(self, x: Array) -> Array:
         raise NotImplementedError
@@ -141,6 +143,7 @@ class Reshape(Rearrangement):
     """The operand's elements in row-major order, in another shape of the same size."""
 
     name = "reshape"
+    storage = Storage.BITCAST
     shape: tuple[int, ...]
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
@@ -264,7 +267,8 @@ class Pad(Op):
     """
 
     name = "pad"
-    is_fusible = True
+    storage = Storage.FUSED_ONCE
+    weight = Weight.MODERATE
     low: tuple[int, ...]
     high: tuple[int, ...]
     interior: tuple[int, ...]
@@ -353,7 +357,8 @@ class Concatenate(Op):
     """The operands one after another along `dimension`; their other sizes agree."""
 
     name = "concatenate"
-    is_fusible = True
+    storage = Storage.FUSED_ONCE
+    weight = Weight.MODERATE
     dimension: int
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

@@ -14,9 +14,11 @@ from rematc.ir.core import (
     Op,
     Operands,
     Primals,
+    Storage,
     Tangents,
     Types,
     Value,
+    Weight,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
@@ -38,7 +40,8 @@ class Constant(Op):
     """
 
     name = "constant"
-    is_fusible = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
     type: TensorType
     data: bytes
     no_jvp = NO_OPERANDS
@@ -71,7 +74,8 @@ class Iota(Op):
     """0, 1, 2, ... along one dimension of an array of `type`."""
 
     name = "iota"
-    is_fusible = True
+    storage = Storage.FUSED
+    weight = Weight.LIGHT
     type: TensorType
     dimension: int
     no_jvp = NO_OPERANDS
@@ -95,7 +99,9 @@ class Identity(Op):
     """Family base: one operand, the result is the operand."""
 
     __slots__ = ()
-    is_fusible = True
+    storage = Storage.ALIAS
+    weight = Weight.LIGHT
+    is_identity = True
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 1)
@@ -142,6 +148,8 @@ class OptimizationBarrier(Op):
     """The operands, all of them computed before any result is used; XLA merges and moves nothing across."""
 
     name = "optimization_barrier"
+    is_identity = True
+    is_mergeable = False
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         return tuple(operands)
@@ -171,8 +179,9 @@ class ToMemory(Identity):
     """The operand, copied to the host's memory or back to the device's (offloaded residuals)."""
 
     name = "to_memory"
+    storage = Storage.WRITTEN
+    weight = Weight.HEAVY
     on_host: bool
-    is_fusible = False
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 1)
@@ -183,8 +192,3 @@ class ToMemory(Identity):
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return (None if cts[0] is None else b.emit1(ToMemory(not self.on_host), cts[0]),)
-
-
-def is_alias(op: Op) -> bool:
-    """Whether the op's result is its operand under another name."""
-    return isinstance(op, (Name, StopGradient))

@@ -33,8 +33,6 @@ _LIBRARY_OPS = frozenset(
     )
 )
 _LIBRARY_MOVES = frozenset(("broadcast_in_dim", "iota", "pad", "transpose"))
-#: What XLA does not evaluate twice, though it takes no time: its code branches.
-_READ_ONCE = frozenset(("concatenate", "pad"))
 #: How often XLA has the code of one instruction in a kernel at most.
 _MOST_CODE = 15
 #: How many instructions are searched for a way between two readers of a value.
@@ -134,7 +132,7 @@ def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_ne
         kernels = {user.kernel for user in holders}
         if is_needed_elsewhere or instruction.is_repeated or len(kernels) > 1 or None in kernels:
             return False
-    if instruction.name in _READ_ONCE and not _is_read_once(instruction):
+    if instruction.is_read_once and not _is_read_once(instruction):
         return False
     if _reads_more(instruction) and not _is_held_on_all_ways(instruction):
         instruction.is_kept_whole = True

@@ -25,16 +25,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph, Storage, Value, Weight
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.cumulative import Cumulative, LinearRecurrence
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.ops.elementwise import Elementwise
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.shape import Concatenate, Reshape, Transpose
-from rematc.ir.ops.structural import Constant, OptimizationBarrier, is_alias
+from rematc.ir.ops.shape import Concatenate, Transpose
+from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.types import BOOL, F32, TensorType
 
 
@@ -54,16 +53,6 @@ class Kind(Enum):
     #: By code of its own, whose operands and results are in memory.
     OPAQUE = auto()
 
-
-#: Elementwise ops that XLA does not evaluate twice to save memory, and not once for each reader of a repeated element.
-_EXPENSIVE = frozenset(
-    (
-        *("atan2", "cbrt", "cosine", "divide", "erf", "erf_inv", "exponential", "exponential_minus_one", "gather"),
-        *("log", "log_plus_one", "logistic", "power", "remainder", "rsqrt", "sine", "sqrt", "tan", "tanh"),
-    )
-)
-#: Elementwise ops of other families.
-_ELEMENTWISE = frozenset(("select", "compare", "convert", "is_finite", "clamp"))
 
 #: A running combination is lowered to rounds that are a quarter as long, down to one of so many elements.
 _RUN, _WHOLE_RUN = 4, 8
@@ -85,6 +74,7 @@ class Instruction:
         type: of its result; a scalar where it has none.
         size: bytes of its result, if it is written to memory.
         is_expensive: not worth being evaluated twice.
+        is_read_once: a part of one kernel at most: its code branches.
         is_elementwise: each element of the result comes from the elements of the operands at the same place.
         inside: bytes that the regions it runs take, by each of the schedulers asked for; empty without regions.
         buffer: the instruction whose buffer the result lies in, if not one of its own.
@@ -108,6 +98,7 @@ class Instruction:
     type: TensorType
     size: int
     is_expensive: bool = False
+    is_read_once: bool = False
     is_elementwise: bool = False
     inside: Sequence[int] = ()
     buffer: Instruction | None = None
@@ -186,11 +177,11 @@ class Program:
                 for value, operand in zip(eqn.results, operands, strict=True):
                     self._of[value] = self._add(Kind.SOURCE, "after", [barrier], value.type, 0)
                     self._of[value].buffer = operand
-            case op if is_alias(op):
+            case op if op.storage is Storage.ALIAS:
                 self._of[eqn.results[0]] = operands[0]
             case Constant():
                 self._of[eqn.results[0]] = self._add(Kind.SOURCE, "constant", [], eqn.results[0].type, 0)
-            case Reshape():
+            case op if op.storage is Storage.BITCAST:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
             case Transpose() if eqn.operands[0] in self._folded:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
@@ -219,8 +210,9 @@ class Program:
             return opaque
         is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
         loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
-        loop.is_elementwise = isinstance(op, Elementwise) or op.name in _ELEMENTWISE
-        loop.is_expensive = op.name in _EXPENSIVE and not (op.name == "divide" and _is_cheap_divisor(operands[1]))
+        loop.is_elementwise = op.is_elementwise
+        loop.is_expensive = op.weight is Weight.HEAVY and not (op.name == "divide" and _is_cheap_divisor(operands[1]))
+        loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return loop
 
     def _accumulate(self, dimension: int, operands: list[Instruction], type: TensorType) -> Instruction:
@@ -244,9 +236,10 @@ class Program:
             self._replace(eqn, index, part, operands)
 
     def _replace(self, eqn: Equation, index: int, result: Instruction, operands: list[Instruction]) -> None:
-        """A loop's carry takes the place of the first one."""
-        if isinstance(eqn.op, Scan) and index < eqn.op.carry:
-            result.replaces = operands[eqn.op.consts + index]
+        """A result may take the place of an operand: a loop's carry that of the first one."""
+        place = eqn.op.overwrites(index)
+        if place is not None:
+            result.replaces = operands[place]
 
     def _multiply(self, op: DotGeneral, eqn: Equation, operands: list[Instruction]) -> Instruction:
         """A matrix product, of one free dimension of each operand: its result is reshaped if there are more."""

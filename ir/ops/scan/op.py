@@ -82,6 +82,9 @@ class Scan(Region):
         end = self.consts + self.carry
         return tuple(operands[: self.consts]), tuple(operands[self.consts : end]), tuple(operands[end:])
 
+    def overwrites(self, result: int) -> int | None:
+        return self.consts + result if result < self.carry else None
+
     @property
     def is_unrolled(self) -> bool:
         """Whether the steps stand one after another in the compiled program: there is no loop around them."""
