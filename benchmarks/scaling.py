@@ -30,9 +30,9 @@ from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph
 from rematc.ir.verifier import verify
 from rematc.lowering.module import stablehlo_text
+from rematc.lowering.xla_cpu.prediction import predicted_peak
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp
-from rematc.passes.liveness.peak import predicted_peak
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.partial_eval import partial_eval
 from rematc.passes.policies import nothing_saveable

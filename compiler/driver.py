@@ -36,7 +36,7 @@ from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.pipeline import make_program, run_passes, runs_depth_first
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, Memory, compile_program
-from rematc.passes.liveness.peak import Prediction, predict
+from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.manager import PassRecord
 
 

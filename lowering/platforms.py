@@ -28,8 +28,8 @@ def program_options(
     """`options` with those that a program is compiled with on a platform.
 
     One with optimization barriers needs them kept. One that is expected to hold less when it runs depth first
-    (`rematc.passes.liveness`) is compiled with XLA:CPU's other scheduler: the usual one runs first what is ready first.
-    What the user chose, in `options` or in the environment's `XLA_FLAGS`, stays.
+    (`rematc.lowering.xla_cpu`) is compiled with XLA:CPU's other scheduler: the usual one runs first what is ready
+    first. What the user chose, in `options` or in the environment's `XLA_FLAGS`, stays.
     """
     if program.module.barriers:
         return barrier_options(platform, options)

@@ -10,7 +10,7 @@ import pytest
 import rematc
 from rematc.compiler.api.text import parse
 from rematc.compiler.reports.rendering import derivative_tables
-from rematc.passes.liveness.peak import predicted_peak
+from rematc.lowering.xla_cpu.prediction import predicted_peak
 from rematc.passes.policies import parse_policy
 from rematc.passes.staging.footprint import footprint
 

@@ -14,8 +14,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rematc.passes.liveness.instructions import Instruction, Program
-from rematc.passes.liveness.schedule import Schedule, owner_of
+from rematc.lowering.xla_cpu.instructions import Instruction, Program
+from rematc.lowering.xla_cpu.schedule import Schedule, owner_of
 
 #: How many results' buffers of one size are tried for a temporary one, those first that are written soonest.
 _TRIED = 256

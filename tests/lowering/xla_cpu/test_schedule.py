@@ -6,11 +6,11 @@ import pytest
 
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
-from rematc.passes.liveness.fusion import fuse
-from rematc.passes.liveness.instructions import Program
-from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
-from rematc.passes.liveness.peak import predicted_peak
-from rematc.passes.liveness.schedule import Schedule, kernels_of, schedule
+from rematc.lowering.xla_cpu.fusion import fuse
+from rematc.lowering.xla_cpu.instructions import Program
+from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
+from rematc.lowering.xla_cpu.prediction import predicted_peak
+from rematc.lowering.xla_cpu.schedule import Schedule, kernels_of, schedule
 
 MATRIX = "f32[128,128]"
 

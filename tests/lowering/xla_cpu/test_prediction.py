@@ -14,7 +14,7 @@ from benchmarks.architectures import MODELS, REMATC, unwrapped
 from rematc.compiler.api.text import parse
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.runtime import compile_program
-from rematc.passes.liveness.peak import predict, predicted_peak
+from rematc.lowering.xla_cpu.prediction import predict, predicted_peak
 
 #: The unit: a matrix of 64 KiB, in which the few bytes that XLA takes for tuples and alignment are nothing.
 MATRIX, UNIT = "f32[128,128]", 128 * 128 * 4

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rematc.passes.liveness.instructions import Instruction, Kind
+from rematc.lowering.xla_cpu.instructions import Instruction, Kind
 
 
 @dataclass(frozen=True, slots=True)

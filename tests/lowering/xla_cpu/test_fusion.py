@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rematc.compiler.api.text import parse
-from rematc.passes.liveness.fusion import fuse
-from rematc.passes.liveness.instructions import Kind, Program
+from rematc.lowering.xla_cpu.fusion import fuse
+from rematc.lowering.xla_cpu.instructions import Kind, Program
 
 MATRIX = "f32[128,128]"
 ROWS = "f32[128]"

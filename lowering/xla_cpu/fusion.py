@@ -21,7 +21,7 @@ from collections import Counter
 from itertools import count
 
 from rematc.ir.types import BF16, F32, F64
-from rematc.passes.liveness.instructions import Instruction, Kind, Program
+from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
 
 #: The library takes an instruction that has this many elements, or an operand of it.
 _LIBRARY_ELEMENTS = 4096

@@ -15,9 +15,9 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rematc.passes.liveness.fusion import takes
-from rematc.passes.liveness.instructions import Instruction, Kind, Program
-from rematc.passes.liveness.orders import Kernels, Scheduler
+from rematc.lowering.xla_cpu.fusion import takes
+from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
+from rematc.lowering.xla_cpu.orders import Kernels, Scheduler
 
 #: How many instructions of one kernel are looked at for what it reads.
 _LARGEST_KERNEL = 1000

@@ -21,11 +21,11 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
-from rematc.passes.liveness.buffers import peak
-from rematc.passes.liveness.fusion import fuse
-from rematc.passes.liveness.instructions import Program
-from rematc.passes.liveness.orders import Scheduler, breadth_first, depth_first
-from rematc.passes.liveness.schedule import kernels_of, schedule
+from rematc.lowering.xla_cpu.buffers import peak
+from rematc.lowering.xla_cpu.fusion import fuse
+from rematc.lowering.xla_cpu.instructions import Program
+from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
+from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
 
 #: Programs that need less keep the usual scheduler.
 _LEAST = 2**16
