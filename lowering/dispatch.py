@@ -32,9 +32,18 @@ import numpy as np
 from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
-from rematc.lowering import caches, jax_adapter
+from rematc.lowering import caches
 from rematc.lowering.arguments import Arguments
-from rematc.lowering.jax_adapter import is_trace_open, restore_x64, swap_x64
+from rematc.lowering.jax_internals.callbacks import settle, take_failure
+from rematc.lowering.jax_internals.calls import apply_program
+from rematc.lowering.jax_internals.keys import as_words
+from rematc.lowering.jax_internals.settings import (
+    is_trace_open,
+    is_tracing_with_x64,
+    restore_x64,
+    swap_x64,
+    tracing_with_x64,
+)
 from rematc.lowering.platforms import CompilerOptions, program_options
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import Remembered
@@ -242,7 +251,7 @@ class Dispatcher:
 
     def _in_block(self, x64: bool) -> Dispatcher | None:
         """What serves calls in blocks of `jax.enable_x64`; None where this one does, or where the flag is our own."""
-        if self._x64 is not None or jax_adapter.is_tracing_with_x64():
+        if self._x64 is not None or is_tracing_with_x64():
             return None
         found = self._blocks.get(x64)
         return self._blocks.setdefault(x64, self._copy(x64)) if found is None else found
@@ -372,7 +381,7 @@ class Dispatcher:
     def _trace(self, offer: _Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `jax.jit` traces: the program of this signature, if the route is its own."""
         try:
-            with jax_adapter.tracing_with_x64(self._x64):
+            with tracing_with_x64(self._x64):
                 leaves, staged = self._stage_once(args, kwargs)
         except CompileError as error:
             raise _StagingError(error) from None
@@ -380,8 +389,8 @@ class Dispatcher:
         if set(offer) != self._constants.keys(program) or needs != self._needs(program):
             raise _RerouteError(program)
         hidden = [array for arrays in offer.values() for array in arrays]
-        operands = [jax_adapter.as_words(leaf) for leaf in leaves]
-        return staged.out_tree.unflatten(jax_adapter.call(program, [*operands, *hidden]))
+        operands = [as_words(leaf) for leaf in leaves]
+        return staged.out_tree.unflatten(apply_program(program, [*operands, *hidden]))
 
     def _stage_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Staged]:
         """The leaves that the program takes, and what the function compiles to for them.
@@ -436,7 +445,7 @@ def _settled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         results = function(*args, **kwargs)
-        jax_adapter.settle(results)
+        settle(results)
         return results
 
     return call
@@ -455,7 +464,7 @@ def explain_xla(error: Exception, name: str, programs: Iterable[Program] = ()) -
         name: the function's name.
         programs: what may have been compiled, for the place of the error.
     """
-    failure = jax_adapter.take_failure(str(error))
+    failure = take_failure(str(error))
     if failure is not None:
         raise failure from failure.__cause__
     first = str(error).partition("\n")[0].rstrip(".")

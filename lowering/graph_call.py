@@ -18,7 +18,9 @@ from jax.interpreters import ad, batching, mlir
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements, meshes_of
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.calls import effects_of, lower_call
+from rematc.lowering.jax_internals.shardings import on_meshes, varying_axes_of, with_varying_axes
+from rematc.lowering.jax_internals.types import abstract_value
 from rematc.lowering.program import Program
 
 
@@ -54,7 +56,7 @@ _graph_p.multiple_results = True
 
 def call_graph(graph: Graph, operands: Sequence[Any], rules: GraphRules) -> list[Any]:
     """Apply a graph to JAX's values, one for each parameter, as one equation."""
-    meshes = jax_adapter.on_meshes(meshes_of(graph))
+    meshes = on_meshes(meshes_of(graph))
     results: list[Any] = _graph_p.bind(*operands, graph=graph, rules=rules, **meshes)
     return results
 
@@ -62,12 +64,12 @@ def call_graph(graph: Graph, operands: Sequence[Any], rules: GraphRules) -> list
 def _abstract_evaluate(
     *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None
 ) -> tuple[list[Any], frozenset[Any]]:
-    avals = [jax_adapter.abstract_value(type) for type in graph.result_types]
-    varying = [operand for operand in operands if jax_adapter.varying_axes(operand)]
+    avals = [abstract_value(type) for type in graph.result_types]
+    varying = [operand for operand in operands if varying_axes_of(operand)]
     if varying:
         # Inside shard_map callers let all operands differ alike, and so do the results.
-        avals = [jax_adapter.with_varying_axes(aval, varying[0]) for aval in avals]
-    return avals, jax_adapter.effects_of(graph.effect)
+        avals = [with_varying_axes(aval, varying[0]) for aval in avals]
+    return avals, effects_of(graph.effect)
 
 
 def _evaluate(*operands: Any, graph: Graph, rules: GraphRules, placed: Any = None) -> list[Any]:
@@ -89,7 +91,7 @@ def _lower(
     ctx: mlir.LoweringRuleContext, *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None
 ) -> Sequence[Any]:
     program = rules.program(graph, ctx.module_context.platforms[0])
-    return jax_adapter.lower_call(ctx, *operands, program=program)
+    return lower_call(ctx, *operands, program=program)
 
 
 def _jvp(

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import default_platform, is_trace_open
 from rematc.lowering.platforms import barrier_options, barriers_hold, depth_first_options
 
 _config: Any = jax.config  # which does not say what it has
@@ -23,12 +23,12 @@ _has_options: ContextVar[bool] = ContextVar("the_program_is_compiled_with_our_op
 
 def is_outermost() -> bool:
     """Whether nothing is being traced, so that a call compiles a program of its own."""
-    return not jax_adapter.is_trace_open() and not _config.jax_disable_jit
+    return not is_trace_open() and not _config.jax_disable_jit
 
 
 def barrier_strategy() -> str:
     """How to keep recomputation where it is, in what is being traced: see `rematc.passes.barriers`."""
-    if _has_options.get() or barriers_hold(jax_adapter.default_platform()):
+    if _has_options.get() or barriers_hold(default_platform()):
         return "optimization_barrier"
     return "call"
 
@@ -58,7 +58,7 @@ def compiled(function: Callable[..., Any], *, is_depth_first: bool = False, **op
         with with_options():
             return function(*args, **kwargs)
 
-    platform = jax_adapter.default_platform()
+    platform = default_platform()
     chosen = barrier_options(platform, given)
     if is_depth_first:
         chosen = depth_first_options(platform, chosen)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Array, Graph
 from rematc.ir.ops.placement import has_placements
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.lowering.xla_cpu.prediction import Prediction, has_recomputation, predict
@@ -55,7 +55,7 @@ def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | Non
     """
     program = _printed(graph, constants, platform or "cpu")
     if platform is None and program.module.platform is not None:
-        default = jax_adapter.default_platform()
+        default = default_platform()
         if default != program.module.platform:
             return _printed(graph, constants, default)
     return program
@@ -90,7 +90,7 @@ def runs_depth_first(
         platform: for which platform; None is where JAX runs.
         prediction: predicts it, if somebody needs that for more; asked only where the answer is open.
     """
-    is_open = (platform or jax_adapter.default_platform()) == "cpu" and not has_recomputation(graph)
+    is_open = (platform or default_platform()) == "cpu" and not has_recomputation(graph)
     # What each device of several holds is XLA's to decide, and not predicted.
     is_open = is_open and not has_placements(graph)
     return is_open and (prediction() if prediction else predict(graph)).is_depth_first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import is_jaxlib_before
 from rematc.lowering.program import Program
 
 CompilerOptions = Mapping[str, "str | bool | int"]
@@ -19,7 +19,7 @@ _SCHEDULER, _DEPTH_FIRST = "xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_
 
 def barriers_hold(platform: str) -> bool:
     """Whether XLA keeps optimization barriers until it has scheduled, without options."""
-    return platform != "cpu" or not jax_adapter.is_jaxlib_before(0, 12)
+    return platform != "cpu" or not is_jaxlib_before(0, 12)
 
 
 def program_options(

@@ -18,8 +18,11 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
-from rematc.lowering import jax_adapter
 from rematc.lowering.dispatch import Dispatcher, Staged, explain_xla
+from rematc.lowering.jax_internals.callbacks import settle
+from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
+from rematc.lowering.jax_internals.settings import restore_x64, swap_x64
+from rematc.lowering.jax_internals.shardings import replicated
 from rematc.lowering.platforms import CompilerOptions, barrier_options, program_options
 from rematc.lowering.program import Program
 
@@ -39,7 +42,7 @@ __all__ = [
 
 def call_program(program: Program, leaves: Sequence[Any]) -> list[Any]:
     """Apply a program to JAX values, its constants among them. Inside a JAX trace this is one equation."""
-    return jax_adapter.call(program, leaves)
+    return apply_program(program, leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,11 @@ class Executable:
             CompileError: for arguments of other types than the program's, or that lie on other devices, when memory
                 runs out, or where a function of the user's raises (`CallbackError`).
         """
-        previous = jax_adapter.swap_x64(True)
+        previous = swap_x64(True)
         try:
             results: list[jax.Array] = self._compiled(*leaves, *self._constants)
             if self.program.module.callbacks:
-                jax_adapter.settle(results)
+                settle(results)
         except jax.errors.JaxRuntimeError as error:
             explain_xla(error, self.program.name, [self.program])
             raise
@@ -104,7 +107,7 @@ class Executable:
             self._check_shardings(leaves)
             raise
         finally:
-            jax_adapter.restore_x64(previous)
+            restore_x64(previous)
         return results
 
     def _check(self, leaves: Sequence[Any]) -> None:
@@ -189,10 +192,10 @@ def compile_program(
             another one, or XLA runs out of memory.
     """
     spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
-    spread = spread or [jax_adapter.replicated(mesh) for mesh in program.module.meshes if mesh.size > 1]
+    spread = spread or [replicated(mesh) for mesh in program.module.meshes if mesh.size > 1]
     device = _device(platform) if not spread else _device_of(spread, platform)
     if program.module.uses_host_memory and not _has_host_memory(device):
-        raise jax_adapter.host_memory_error(program, device.platform)
+        raise host_memory_error(program, device.platform)
 
     def run(*operands: Any) -> list[Any]:
         return call_program(program, operands)

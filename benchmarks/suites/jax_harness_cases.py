@@ -16,7 +16,8 @@ from rematc.compiler.frontends.jax.importing import Imported, graph_of_jaxpr
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.calls import apply_program
+from rematc.lowering.jax_internals.keys import is_key, key_words
 from rematc.lowering.pipeline import make_program, run_passes
 from rematc.passes.linearize import vjp
 
@@ -85,7 +86,7 @@ def _is_inexact(aval: Any) -> bool:
 
 def _words(leaf: Any) -> Any:
     """Typed keys as their words."""
-    return jax_adapter.key_words(leaf) if jax_adapter.is_key(leaf.dtype) else leaf
+    return key_words(leaf) if is_key(leaf.dtype) else leaf
 
 
 class Comparison:
@@ -159,7 +160,7 @@ def _callable(graph: Graph, constants: Sequence[Any]) -> Callable[..., list[Any]
     program = make_program(run_passes(graph).graph, ())
 
     def call(*operands: Any) -> list[Any]:
-        return jax_adapter.call(program, [*map(_words, operands), *map(_words, constants)])
+        return apply_program(program, [*map(_words, operands), *map(_words, constants)])
 
     return call
 

@@ -25,7 +25,8 @@ from rematc.ir.collecting import users_code
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.locations import equation_location
+from rematc.lowering.jax_internals.settings import is_x64_enabled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,7 +104,7 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
         trees.append(tree)
         return leaves
 
-    with jax.enable_x64(jax_adapter.is_x64_enabled()):
+    with jax.enable_x64(is_x64_enabled()):
         structs = [_struct(type, is_weak) for type, is_weak in zip(call.types, call.weak, strict=True)]
         jaxpr = _jaxpr(flat, structs)
         if any(isinstance(constant, jax.core.Tracer) for constant in jaxpr.consts):
@@ -140,7 +141,7 @@ def _check_types(jaxpr: Any) -> None:
                 f"JAX's '{eqn.primitive.name}' gives a type that says how its arrays lie over devices (axes of type "
                 "Explicit), which from_jax cannot keep: it knows no such types of arguments; use "
                 "rematc.jax.value_and_grad, or a mesh with axes of type Auto",
-                jax_adapter.equation_location(eqn),
+                equation_location(eqn),
             )
 
 

@@ -14,7 +14,7 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.reading import module_of
 from rematc.lowering.runtime import CompilerOptions, barrier_options, compile_program
 from rematc.lowering.stripping import without_barriers
@@ -110,7 +110,7 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     barriers = module.barriers
     is_flat = comparison.recomputed > comparison.looped or not comparison.recomputed
     without = _without(module.text) if comparison.barriers and is_flat else None
-    options = barrier_options(jax_adapter.default_platform()) if barriers else {}
+    options = barrier_options(default_platform()) if barriers else {}
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)
     cure = "" if held is None else _cure(options, held, temp)

@@ -11,7 +11,8 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.tracing.arguments import Function, Statics, leaf_names, owners_of_leaves
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.references import is_part_of_reference
+from rematc.lowering.jax_internals.settings import trace_context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +110,7 @@ class JaxArguments:
             tuple([Identified.of(leaf) for leaf in self.fixed]),
             tuple([(name, Identified.of(value)) for name, value in self.statics]),
             tuple([jax.typeof(array) for array in self.arrays]),
-            jax_adapter.trace_context(),
+            trace_context(),
         )
 
     def _unflattened(self, arrays: Sequence[Any], fixed: Sequence[Any]) -> Any:
@@ -151,6 +152,6 @@ def is_traced_number(leaf: Any) -> bool:
 
 def is_jax_array(leaf: Any) -> bool:
     """Whether a leaf is an array: JAX's, NumPy's, a tracer, a typed key. A part of a reference is none."""
-    if jax_adapter.is_part_of_reference(leaf):
+    if is_part_of_reference(leaf):
         return False
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or hasattr(leaf, "__jax_array__")

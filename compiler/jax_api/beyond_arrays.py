@@ -17,7 +17,9 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.checkpoints import offloadable
+from rematc.lowering.jax_internals.jaxprs import bind, own_name
+from rematc.lowering.jax_internals.references import has_only_local_references, is_reference
 from rematc.passes.aliases import find_aliases
 from rematc.passes.policies import Either
 from rematc.passes.policy_base import strongest
@@ -49,9 +51,7 @@ def has_rules_over_devices(closed: Any) -> bool:
     """Whether a closed jaxpr stands inside of `shard_map`, and has derivative rules, which may be collective."""
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return False
-    return any(
-        jax_adapter.own_name(eqn.primitive) in _WITH_RULES for jaxpr in _jaxprs(closed.jaxpr) for eqn in jaxpr.eqns
-    )
+    return any(own_name(eqn.primitive) in _WITH_RULES for jaxpr in _jaxprs(closed.jaxpr) for eqn in jaxpr.eqns)
 
 
 def why_beyond_arrays(closed: Any) -> str:
@@ -59,7 +59,7 @@ def why_beyond_arrays(closed: Any) -> str:
 
     References that it makes and keeps to itself are values in a graph.
     """
-    has_references = jax_adapter.has_only_local_references(closed)
+    has_references = has_only_local_references(closed)
     if closed.effects and not has_references:
         return f"it has effects ({', '.join(sorted({type(effect).__name__ for effect in closed.effects}))})"
     for jaxpr in _jaxprs(closed.jaxpr):
@@ -67,7 +67,7 @@ def why_beyond_arrays(closed: Any) -> str:
         if reason:
             return reason
         for eqn in jaxpr.eqns:
-            name = jax_adapter.own_name(eqn.primitive)
+            name = own_name(eqn.primitive)
             found = _PRIMITIVES.get(name) or _why_context(eqn)
             if found:
                 return found
@@ -89,7 +89,7 @@ def _why_context(eqn: Any) -> str:
 def _why_values(variables: Iterable[Any], has_references: bool) -> str:
     for variable in variables:
         aval = variable.aval
-        if has_references and jax_adapter.is_reference(aval):
+        if has_references and is_reference(aval):
             continue
         if not _is_array(aval):
             return "it has values that are no arrays"
@@ -140,7 +140,7 @@ def as_jax_policy(policy: Policy) -> Callable[..., Any]:
         return _either(as_jax_policy(policy.first), as_jax_policy(policy.second))
 
     def decide(primitive: Any, *avals: Any, **params: Any) -> Any:
-        if jax_adapter.own_name(primitive) == "name":
+        if own_name(primitive) == "name":
             types = _graph(primitive, avals, params).param_types
             return _answer(policy.decide(Name(params["name"]), types, (params["name"],)))
         key = (primitive, tuple(map(str, avals)), tuple([(name, str(value)) for name, value in params.items()]))
@@ -176,12 +176,12 @@ def _asked(policy: Policy, primitive: Any, avals: Sequence[Any], params: dict[st
 def _graph(primitive: Any, avals: Sequence[Any], params: dict[str, Any]) -> Graph:
     """One equation of JAX's as a graph."""
     with of_order(0):
-        jaxpr = jax.make_jaxpr(functools.partial(jax_adapter.bind, primitive, params=params))
+        jaxpr = jax.make_jaxpr(functools.partial(bind, primitive, params=params))
         return graph_of_jaxpr(jaxpr(list(avals))).graph
 
 
 def _answer(decisions: Sequence[Decision]) -> Any:
     decision = decisions[0]
     if isinstance(decision, Offload):
-        return jax_adapter.offloadable(decision.src, decision.dst)
+        return offloadable(decision.src, decision.dst)
     return decision is SAVE

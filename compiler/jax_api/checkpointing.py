@@ -39,9 +39,10 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
-from rematc.lowering import caches, jax_adapter
+from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.settings import without_remat3
 from rematc.lowering.remembering import Remembered
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
@@ -187,7 +188,7 @@ class _Region:
         def wrap(flat: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*arrays: Any) -> Any:
                 # JAX's newer checkpoint does not keep prevent_cse.
-                with jax_adapter.without_remat3():
+                with without_remat3():
                     return jax_checkpoint(flat, policy=policy.jax, prevent_cse=_of_jax(prevent_cse))(*arrays)
 
             return wrapped

@@ -20,10 +20,10 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
-from rematc.lowering import jax_adapter
 from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import varied
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.types import is_float0
 from rematc.lowering.pipeline import default_pipeline, run_passes
 from rematc.passes.linearize import vjp
 from rematc.passes.staging.stage import staged
@@ -116,7 +116,7 @@ def _outputs_tree(tree: jax.tree_util.PyTreeDef, name: str) -> tuple[jax.tree_ut
 
 def _zero(aval: Any) -> Any:
     """The zero cotangent of an argument."""
-    if jax_adapter.is_float0(aval.dtype) or not jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact):
+    if is_float0(aval.dtype) or not jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact):
         return like(None, aval.to_tangent_aval())
     return like(jax.numpy.zeros(aval.shape, aval.dtype), aval)
 

@@ -16,8 +16,10 @@ from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import naming_arguments
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.collecting import users_code
-from rematc.lowering import jax_adapter
 from rematc.lowering.jax_export.evaluating import lax, varied, varying_axes
+from rematc.lowering.jax_internals.jaxprs import captured_as_inputs
+from rematc.lowering.jax_internals.keys import is_key, key_words, keys_of_words
+from rematc.lowering.jax_internals.types import is_float0, is_weak, weakly_typed
 
 _ARRAYS = inspect.Signature([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
 
@@ -115,7 +117,7 @@ def trace_jax(
     given = [_struct(array) for array in arguments.arrays] if axes else arguments.arrays
     with naming_arguments(arguments.names, function), users_code():
         jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)
-    closed, captured = jax_adapter.captured_as_inputs(jaxpr)
+    closed, captured = captured_as_inputs(jaxpr)
     count = len(arguments.arrays)
     return TracedCall(
         closed,
@@ -141,16 +143,16 @@ def _struct(array: Any) -> jax.ShapeDtypeStruct:
     """The type of an array that is the same on all devices."""
     aval = jax.typeof(array)
     struct: Any = jax.ShapeDtypeStruct
-    found: jax.ShapeDtypeStruct = struct(aval.shape, aval.dtype, weak_type=jax_adapter.is_weak(aval))
+    found: jax.ShapeDtypeStruct = struct(aval.shape, aval.dtype, weak_type=is_weak(aval))
     return found
 
 
 def words(array: Any, aval: Any) -> Any:
     """An array as our graphs take it: typed keys as their words, `float0` as truth values, numbers as arrays."""
     dtype = getattr(array, "dtype", None)
-    if dtype is not None and jax_adapter.is_key(dtype):
-        return jax_adapter.key_words(array)
-    if dtype is not None and jax_adapter.is_float0(dtype):
+    if dtype is not None and is_key(dtype):
+        return key_words(array)
+    if dtype is not None and is_float0(dtype):
         return np.zeros(array.shape, np.bool_)
     if aval is None:
         return array
@@ -161,12 +163,12 @@ def words(array: Any, aval: Any) -> Any:
 
 def like(value: Any, aval: Any) -> Any:
     """A graph's result as JAX has it: typed keys, `float0`, weak types."""
-    if jax_adapter.is_key(aval.dtype):
-        return jax_adapter.keys_of_words(value, aval.dtype)
-    if jax_adapter.is_float0(aval.dtype):
+    if is_key(aval.dtype):
+        return keys_of_words(value, aval.dtype)
+    if is_float0(aval.dtype):
         return np.zeros(aval.shape, jax.dtypes.float0)
-    if jax_adapter.is_weak(aval):
-        return jax_adapter.weakly_typed(value)
+    if is_weak(aval):
+        return weakly_typed(value)
     return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
 
 
@@ -188,5 +190,5 @@ def explicit_mesh(values: Sequence[Any]) -> Any:
 def sharding_in(mesh: Any, aval: Any) -> jax.sharding.NamedSharding:
     """The sharding of a type; of typed keys, whose words are results, none."""
     partition: Any = jax.sharding.PartitionSpec
-    is_plain = aval.shape and not jax_adapter.is_key(aval.dtype) and not jax_adapter.is_float0(aval.dtype)
+    is_plain = aval.shape and not is_key(aval.dtype) and not is_float0(aval.dtype)
     return jax.sharding.NamedSharding(mesh, aval.sharding.spec if is_plain else partition())

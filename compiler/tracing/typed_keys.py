@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.tree_util
 
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words, keys_of_words, words_aval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +38,8 @@ class _Words:
 def _unflatten(key_dtype: Any, children: Any) -> Any:
     """Where JAX's own arrays come back, so does the typed key."""
     (words,) = children
-    if isinstance(words, jax.Array) and words.dtype == jax_adapter.key_layout(key_dtype)[0]:
-        return jax_adapter.keys_of_words(words, key_dtype)
+    if isinstance(words, jax.Array) and words.dtype == key_layout(key_dtype)[0]:
+        return keys_of_words(words, key_dtype)
     return Key(words, key_dtype)
 
 
@@ -54,16 +54,16 @@ jax.tree_util.register_pytree_with_keys(
 def is_typed_key(leaf: object) -> bool:
     """Whether a leaf is JAX's array of typed keys, a tracer or a description of one."""
     dtype = getattr(leaf, "dtype", None)
-    return dtype is not None and isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) and jax_adapter.is_key(dtype)
+    return dtype is not None and isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) and is_key(dtype)
 
 
 def words_of(leaf: Any) -> Any:
     """The words of typed keys: of a description of keys its description."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        words: Any = jax_adapter.words_of(leaf)
+        words: Any = words_aval(leaf)
         struct: Any = jax.ShapeDtypeStruct
         return struct(words.shape, words.dtype)
-    return jax_adapter.key_words(leaf)
+    return key_words(leaf)
 
 
 def with_words(tree: Any) -> Any:

@@ -19,7 +19,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.types import TensorType
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.shardings import varying_axes_of
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import Linearized, linearize
 
@@ -88,14 +88,14 @@ def _is_wide_type(type: TensorType) -> bool:
 def varying_axes(values: Sequence[Any]) -> frozenset[str]:
     """The axes of `shard_map`, with its checks on, along which any of the values may differ from device to device."""
     found: frozenset[str] = frozenset()
-    return found.union(*[jax_adapter.varying_axes(jax.typeof(value)) for value in values])
+    return found.union(*[varying_axes_of(jax.typeof(value)) for value in values])
 
 
 def varied(values: Sequence[Any], axes: frozenset[str]) -> list[Any]:
     """The values as ones that may differ along all these axes: what loops and branches take must agree in that."""
     if not axes:
         return list(values)
-    return [_varied(value, axes - jax_adapter.varying_axes(jax.typeof(value))) for value in values]
+    return [_varied(value, axes - varying_axes_of(jax.typeof(value))) for value in values]
 
 
 def _varied(value: Any, axes: frozenset[str]) -> Any:

@@ -18,7 +18,6 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
-from rematc.lowering import jax_adapter
 from rematc.lowering.jax_compiling import barrier_strategy
 from rematc.lowering.jax_export.evaluating import (
     evaluate,
@@ -32,6 +31,8 @@ from rematc.lowering.jax_export.evaluating import (
     varying_axes,
 )
 from rematc.lowering.jax_export.opaque import opaque
+from rematc.lowering.jax_internals.checkpoints import policy_of_recomputation
+from rematc.lowering.jax_internals.settings import without_remat3
 
 
 @exports(Call)
@@ -84,9 +85,9 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
 
     def recompute(*operands: Any) -> Sequence[Any]:
         # JAX's newer checkpoint cannot be transposed, and these are linear.
-        with jax_adapter.without_remat3():
+        with without_remat3():
             is_apart = barrier_strategy() == "call"
-            policy = jax_adapter.policy_of_recomputation() if is_apart else None
+            policy = policy_of_recomputation() if is_apart else None
             recomputed = jax_checkpoint(run, prevent_cse=prevent_cse, policy=policy)
             results: Sequence[Any] = recomputed(*operands)
         return results

@@ -1,5 +1,5 @@
-"""Lowering of Python functions to calls of `rematc_callback`, which `rematc.lowering.jax_adapter` replaces by what the
-platform calls Python with.
+"""Lowering of Python functions to calls of `rematc_callback`, which `rematc.lowering.jax_internals.calls` replaces by
+what the platform calls Python with.
 """
 
 from __future__ import annotations

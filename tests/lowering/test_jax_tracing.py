@@ -9,15 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import captured_as_inputs
+from rematc.lowering.jax_internals.keys import keys_of_words
+from rematc.lowering.jax_internals.settings import trace_context
+from rematc.lowering.jax_internals.shardings import varying_axes_of, with_varying_axes
+from rematc.lowering.jax_internals.types import weakly_typed
 
 
 def test_trace_context_tells_settings_apart() -> None:
-    plain = jax_adapter.trace_context()
-    assert plain == jax_adapter.trace_context()
-    assert hash(plain) == hash(jax_adapter.trace_context())
+    plain = trace_context()
+    assert plain == trace_context()
+    assert hash(plain) == hash(trace_context())
     with jax.enable_x64(True):
-        assert jax_adapter.trace_context() != plain
+        assert trace_context() != plain
 
 
 def test_captured_arrays_become_the_last_inputs() -> None:
@@ -26,7 +30,7 @@ def test_captured_arrays_become_the_last_inputs() -> None:
 
     def outer(w: Any) -> Any:
         jaxpr = jax.make_jaxpr(lambda x: x * w + captured)(captured)
-        found.append(jax_adapter.captured_as_inputs(jaxpr))
+        found.append(captured_as_inputs(jaxpr))
         closed, constants = found[0]
         return jaxpr_as_fun(closed)(captured + 1, *constants)[0]
 
@@ -38,12 +42,12 @@ def test_captured_arrays_become_the_last_inputs() -> None:
 
 def test_keys_are_made_of_words() -> None:
     key = jax.random.key(7, impl="rbg")
-    assert jax_adapter.keys_of_words(jax.random.key_data(key), key.dtype) == key
+    assert keys_of_words(jax.random.key_data(key), key.dtype) == key
 
 
 def test_weak_types_can_be_given() -> None:
-    assert jax_adapter.weakly_typed(jnp.float32(1)).weak_type
-    assert jax_adapter.weakly_typed(jnp.float32(1)).dtype == np.float32
+    assert weakly_typed(jnp.float32(1)).weak_type
+    assert weakly_typed(jnp.float32(1)).dtype == np.float32
 
 
 def test_values_say_along_which_axes_of_shard_map_they_differ() -> None:
@@ -51,9 +55,9 @@ def test_values_say_along_which_axes_of_shard_map_they_differ() -> None:
     seen: list[Any] = []
 
     def body(x: Any, w: Any) -> Any:
-        seen.extend(jax_adapter.varying_axes(jax.typeof(value)) for value in (x, w))
-        like = jax_adapter.with_varying_axes(jax.core.ShapedArray((2, 2), np.float32), jax.typeof(x))
-        seen.append(jax_adapter.varying_axes(like))
+        seen.extend(varying_axes_of(jax.typeof(value)) for value in (x, w))
+        like = with_varying_axes(jax.core.ShapedArray((2, 2), np.float32), jax.typeof(x))
+        seen.append(varying_axes_of(like))
         return x
 
     specs = jax.sharding.PartitionSpec("d"), jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]  # JAX

@@ -10,7 +10,7 @@ import pytest
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import F64, I32, TensorType
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
 from tests.support.programs import read_module
@@ -75,4 +75,4 @@ def test_kernels_are_registered_under_the_names_that_we_call() -> None:
 
 
 def test_the_default_platform_has_the_name_that_kernels_go_by() -> None:
-    assert jax_adapter.default_platform() in ("cpu", "cuda", "rocm", "tpu")
+    assert default_platform() in ("cpu", "cuda", "rocm", "tpu")

@@ -9,13 +9,13 @@ import numpy as np
 from jaxlib import _jax, xla_client
 
 from rematc.ir.core import Array
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import initialize_kernels
 
 
 def run_stablehlo(text: str, arguments: Sequence[Array]) -> list[Array]:
     """The results of the module's function `main`."""
     if "@lapack_" in text:
-        jax_adapter.initialize_kernels()
+        initialize_kernels()
     (device, *_) = jax.local_devices(backend="cpu")
     executable = device.client.compile_and_load(text, _jax.DeviceList((device,)), xla_client.CompileOptions())
     with jax.enable_x64(True):

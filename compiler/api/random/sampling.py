@@ -25,7 +25,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.logical import Or, ShiftLeft, ShiftRightLogical, Xor
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.types import F32, U8, U16, U32, U64, DType, Kind, TensorType, dtype_of_numpy
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.keys import key_generator
 
 Rule = Callable[..., Value]
 Shape = tuple[int, ...]
@@ -46,7 +46,7 @@ def checked_key(what: str, key: object) -> object:
     """A key: two words, u32[2]. A typed key of JAX's, of the same generator, gives its words."""
     key = with_words(key)
     if isinstance(key, Key):
-        implementation = jax_adapter.key_generator(key.key_dtype)
+        implementation = key_generator(key.key_dtype)
         if implementation != "threefry2x32":
             fail(f"{what} takes keys of the generator threefry2x32, got a key of '{implementation}'")
         key = key.words

@@ -16,7 +16,8 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import own_name
+from rematc.lowering.jax_internals.references import is_reference
 
 _STOPS = "stop_gradient"
 #: Calls whose function stands in the caller's equations, one input for each.
@@ -32,9 +33,9 @@ def useful_variables(jaxpr: Any, results: Iterable[Any]) -> frozenset[Any]:
     """
     useful = set(_varying(results))
     for eqn in reversed(jaxpr.eqns):
-        if jax_adapter.own_name(eqn.primitive) == _STOPS:
+        if own_name(eqn.primitive) == _STOPS:
             continue
-        if any(jax_adapter.is_reference(atom.aval) for atom in eqn.invars):
+        if any(is_reference(atom.aval) for atom in eqn.invars):
             useful.update(_varying(eqn.invars))  # what is written is read elsewhere
         elif not useful.isdisjoint(eqn.outvars):
             useful.update(_varying(_useful_inputs(eqn, useful)))
@@ -54,7 +55,7 @@ def _varying(atoms: Iterable[Any]) -> Iterator[Any]:
 
 def _useful_inputs(eqn: Any, useful: Container[Any]) -> Iterable[Any]:
     """The inputs of an equation on which its useful outputs may depend."""
-    if jax_adapter.own_name(eqn.primitive) not in _CALLS:
+    if own_name(eqn.primitive) not in _CALLS:
         return list(eqn.invars)
     inner = eqn.params["jaxpr"].jaxpr
     results = [atom for atom, outer in zip(inner.outvars, eqn.outvars, strict=True) if outer in useful]

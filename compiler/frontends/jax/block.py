@@ -24,7 +24,11 @@ from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import own_name, with_plain_integers
+from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words
+from rematc.lowering.jax_internals.locations import equation_location, scopes_of
+from rematc.lowering.jax_internals.references import is_reference, makes_references, without_own_references
+from rematc.lowering.jax_internals.types import is_float0
 
 Rule = Callable[["Block", Any], Sequence[Value]]
 #: What imports the equations of each primitive, by the primitive's name.
@@ -220,11 +224,11 @@ class Block:
 
     def location(self, eqn: Any) -> Location | None:
         """The user's line that an equation comes from."""
-        loc = self.loc or jax_adapter.equation_location(eqn)
+        loc = self.loc or equation_location(eqn)
         if loc is None:
             return self._around
         scopes = self.scopes if self.loc is None else ()
-        scopes += jax_adapter.scopes_of(eqn)
+        scopes += scopes_of(eqn)
         return _scoped(loc, scopes) if scopes else loc
 
     def fail(self, eqn: Any, what: str) -> NoReturn:
@@ -263,7 +267,7 @@ class Block:
             the values of its outputs.
         """
         self._check_captured(jaxpr)
-        if jax_adapter.makes_references(jaxpr.jaxpr):
+        if makes_references(jaxpr.jaxpr):
             jaxpr, captured = self._without_references(jaxpr)
             operands = [*operands, *[self.constant(array) for array in captured]]
         self._jaxpr = inner = jaxpr.jaxpr
@@ -325,7 +329,7 @@ class Block:
     def _check_captured(self, jaxpr: Any) -> None:
         """Raise CompileError, at the line that uses it, for a reference that a closed jaxpr captures."""
         for variable in jaxpr.jaxpr.constvars:
-            if jax_adapter.is_reference(variable.aval):
+            if is_reference(variable.aval):
                 user = next(eqn for eqn in jaxpr.jaxpr.eqns if any(atom is variable for atom in eqn.invars))
                 self.fail(user, f"reads or writes a reference from outside; {REFERENCES}")
 
@@ -335,9 +339,9 @@ class Block:
         Raises CompileError at the line of the first reference for what JAX cannot write without.
         """
         try:
-            return jax_adapter.without_own_references(jaxpr)
+            return without_own_references(jaxpr)
         except NotImplementedError as error:
-            made = next(eqn for eqn in jaxpr.jaxpr.eqns if any(map(jax_adapter.is_reference, _avals(eqn.outvars))))
+            made = next(eqn for eqn in jaxpr.jaxpr.eqns if any(map(is_reference, _avals(eqn.outvars))))
             self.fail(made, f"makes a reference that cannot be written as values: {error}; pass arrays instead")
 
     # -- the equations -------------------------------------------------------------------------------------------
@@ -351,9 +355,9 @@ class Block:
         return self.b.constant(np.asarray(atom.val).astype(type.dtype.numpy).reshape(type.shape))
 
     def _equation(self, eqn: Any) -> None:
-        rule = RULES.get(jax_adapter.own_name(eqn.primitive))
+        rule = RULES.get(own_name(eqn.primitive))
         self.b.loc = loc = self.location(eqn)
-        self._current = self.scopes + jax_adapter.scopes_of(eqn)
+        self._current = self.scopes + scopes_of(eqn)
         try:
             results = self._applied(rule, eqn)
             if self.shared.typed_placement is not None:
@@ -388,7 +392,7 @@ class Block:
         if eqn.primitive.name not in TAKES_KEYS and _has_keys(eqn):
             return RULES[OVER_WORDS](self, eqn)
         # A rule makes shapes of them; what has none, as a call of a library, may need the types of its integers.
-        given = recorded(jax_adapter.with_plain_integers(eqn))
+        given = recorded(with_plain_integers(eqn))
         results = rule(self, given)
         if given.params is not eqn.params and (name := next(unread(eqn), None)) is not None:
             self.fail(eqn, f"has {name} = {eqn.params[name]}, which has no op; leave it out")
@@ -410,9 +414,7 @@ def _avals(variables: Sequence[Any]) -> list[Any]:
 
 
 def _has_keys(eqn: Any) -> bool:
-    return any(
-        jax_adapter.is_key(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars) if hasattr(atom.aval, "dtype")
-    )
+    return any(is_key(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars) if hasattr(atom.aval, "dtype"))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -423,10 +425,10 @@ def _scoped(loc: Location, scopes: tuple[str, ...]) -> Location:
 
 def as_numpy(array: Any) -> Array:
     """A captured array's elements: of typed keys, their words."""
-    if jax_adapter.is_key(array.dtype):
-        array = jax_adapter.key_words(array)
+    if is_key(array.dtype):
+        array = key_words(array)
     array = np.asarray(array)
-    return np.zeros(array.shape, np.bool_) if jax_adapter.is_float0(array.dtype) else array
+    return np.zeros(array.shape, np.bool_) if is_float0(array.dtype) else array
 
 
 def type_of(aval: Any) -> TensorType:
@@ -441,10 +443,10 @@ def type_of(aval: Any) -> TensorType:
     if found is None:
         raise CompileError(f"a value of JAX's type {aval} is no array, and cannot be imported")
     shape = tuple(aval.shape)
-    if jax_adapter.is_key(found):
-        found, words = jax_adapter.key_layout(found)
+    if is_key(found):
+        found, words = key_layout(found)
         shape += words
-    if jax_adapter.is_float0(found):
+    if is_float0(found):
         return TensorType(BOOL, shape)
     dtype = dtype_of_numpy(np.dtype(found))
     if dtype is None:

@@ -9,7 +9,8 @@ from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.ir.core import Value
 from rematc.ir.ops.case.op import Case
 from rematc.ir.types import I32
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.locations import function_name
+from rematc.lowering.jax_internals.settings import default_platform
 
 
 @imports("cond", keys=True)
@@ -22,13 +23,13 @@ def cond(block: Block, eqn: Any) -> Sequence[Value]:
         return block.inline(branches[_branch_of_platform(platforms)], operands)
     if len(branches) == 1:
         return block.inline(branches[0], operands)
-    names = [jax_adapter.function_name(branch.jaxpr) for branch in branches]
+    names = [function_name(branch.jaxpr) for branch in branches]
     graphs, captured = block.regions(branches, names)
     return block.b.emit(Case(tuple(graphs)), block.b.convert(index, I32), *captured, *operands)
 
 
 def _branch_of_platform(platforms: Sequence[Any]) -> int:
     """Which entry is for the platform that JAX runs on; an entry of None is for all those that no other names."""
-    own = jax_adapter.default_platform()
+    own = default_platform()
     named = [index for index, listed in enumerate(platforms) if listed is not None and own in listed]
     return named[0] if named else list(platforms).index(None)

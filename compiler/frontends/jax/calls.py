@@ -10,7 +10,10 @@ import numpy as np
 from rematc.compiler.frontends.jax.block import NOT_INLINED, Block, imports
 from rematc.compiler.frontends.jax.placements import constrained
 from rematc.ir.core import Value
-from rematc.lowering import graph_call, jax_adapter
+from rematc.lowering import graph_call
+from rematc.lowering.jax_internals.jaxprs import closed
+from rematc.lowering.jax_internals.locations import is_library_function
+from rematc.lowering.jax_internals.settings import default_platform
 
 
 @imports("jit", "pjit", keys=True)
@@ -24,7 +27,7 @@ def jit(block: Block, eqn: Any) -> Sequence[Value]:
     jaxpr = params["jaxpr"]
     if any(layout is not None for layout in (*params["in_layouts"], *params["out_layouts"])):
         block.fail(eqn, "says the layouts of arguments or results, which has no op; leave them to jax.jit around all")
-    loc = block.location(eqn) if jax_adapter.is_library_function(jaxpr.jaxpr) else None
+    loc = block.location(eqn) if is_library_function(jaxpr.jaxpr) else None
     operands = constrained(block, params["in_shardings"], block.operands(eqn))
     return constrained(block, params["out_shardings"], block.inline(jaxpr, operands, loc, call=eqn))
 
@@ -32,7 +35,7 @@ def jit(block: Block, eqn: Any) -> Sequence[Value]:
 @imports("closed_call", "core_call", "call", "core_closed_call", "eval_jaxpr", keys=True)
 def call(block: Block, eqn: Any) -> Sequence[Value]:
     """The function's equations."""
-    return block.inline(jax_adapter.closed(eqn.params["call_jaxpr"]), block.operands(eqn), call=eqn)
+    return block.inline(closed(eqn.params["call_jaxpr"]), block.operands(eqn), call=eqn)
 
 
 @imports("composite", "xla_metadata_call", keys=True)
@@ -46,13 +49,13 @@ def composite(block: Block, eqn: Any) -> Sequence[Value]:
         told = dict(told["xla_metadata"]) if told.pop("ad_metadata", None) == "same" else told
         if told != NOT_INLINED:
             block.fail(eqn, f"tells XLA {told}, which has no op; leave it out")
-    return block.inline(jax_adapter.closed(jaxpr), block.operands(eqn), call=eqn)
+    return block.inline(closed(jaxpr), block.operands(eqn), call=eqn)
 
 
 @imports("custom_vmap_call", "custom_partitioning", keys=True)
 def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
     """The function's equations: its rules for batches, or for parts on several devices, say the same in another way."""
-    return block.inline(jax_adapter.closed(eqn.params["call"]), block.operands(eqn), call=eqn)
+    return block.inline(closed(eqn.params["call"]), block.operands(eqn), call=eqn)
 
 
 @imports(graph_call.NAME)
@@ -68,7 +71,7 @@ def rematc_graph(block: Block, eqn: Any) -> Sequence[Value]:
 def platform_index(block: Block, eqn: Any) -> Sequence[Value]:
     """A constant: which entry lists the platform where JAX runs, or else has no list."""
     platforms = eqn.params["platforms"]
-    own = jax_adapter.default_platform()
+    own = default_platform()
     default = None
     for index, listed in enumerate(platforms):
         if listed is not None and own in listed:

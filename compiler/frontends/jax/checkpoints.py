@@ -15,7 +15,8 @@ from rematc.ir.core import Value
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import Policy
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import closed, expanded
+from rematc.lowering.jax_internals.locations import function_name
 
 
 @imports("remat2", "remat", "checkpoint", keys=True)
@@ -40,7 +41,7 @@ def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
             )
         case "CheckpointName" | "CheckpointNameFwd":
             return block.b.emit(Name(primitive.name), *block.operands(eqn))
-    jaxpr = trace(jax_adapter.expanded(eqn), [atom.aval for atom in eqn.invars])
+    jaxpr = trace(expanded(eqn), [atom.aval for atom in eqn.invars])
     if any(linear_inputs(block, block.operands(eqn))):
         name = type(primitive).__name__
         with of_order(0), block.shared.unlisted():
@@ -52,10 +53,10 @@ def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
 def _region(
     block: Block, eqn: Any, jaxpr: Any, policy: Any, prevent_cse: bool | Sequence[bool], is_differentiated: bool
 ) -> Sequence[Value]:
-    jaxpr = jax_adapter.closed(jaxpr)
+    jaxpr = closed(jaxpr)
     asked: Policy | None = policy_of(policy, block.shared.policies)
     with block.shared.asking(asked_in(asked)):
-        region = block.region(jaxpr, jax_adapter.function_name(jaxpr.jaxpr))
+        region = block.region(jaxpr, function_name(jaxpr.jaxpr))
     if not isinstance(prevent_cse, bool):
         prevent_cse = (*(True,) * len(region.captured), *prevent_cse)
     op = Checkpoint(region.graph, asked, _barriers(prevent_cse), is_differentiated)

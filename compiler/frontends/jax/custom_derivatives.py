@@ -24,7 +24,10 @@ from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
 from rematc.ir.ops.structural import StopGradient
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.keys import apply_to_words
+from rematc.lowering.jax_internals.locations import function_name
+from rematc.lowering.jax_internals.references import has_only_local_references
+from rematc.lowering.jax_internals.types import is_float0
 
 _CLOSURE = (
     "the derivative rule of '{name}' closes over a value that is traced, and is over when the rule is used; pass it to "
@@ -127,14 +130,14 @@ def _split(rule: Graph, operands: int, results: int) -> tuple[Graph, Graph]:
 @imports("custom_lin", keys=True)
 def custom_lin(block: Block, eqn: Any) -> Sequence[Value]:
     """`custom_linear`: the tangents of a function with a backward rule. Those of integers are zeros."""
-    name = jax_adapter.function_name(eqn.params["bwd"])
+    name = function_name(eqn.params["bwd"])
     found = block.region(backward_of(eqn), name)
     operands = block.operands(eqn)
     residuals, tangents = operands[: eqn.params["num_res"]], operands[eqn.params["num_res"] :]
     op = CustomLinear(found.graph, name, len(found.captured) + len(residuals), (True,) * len(tangents))
     given = iter(block.b.emit(op, *found.captured, *residuals, *tangents))
     return [
-        block.b.zeros(type_of(variable.aval)) if jax_adapter.is_float0(variable.aval.dtype) else next(given)
+        block.b.zeros(type_of(variable.aval)) if is_float0(variable.aval.dtype) else next(given)
         for variable in eqn.outvars
     ]
 
@@ -176,7 +179,7 @@ class _WithRule:
         wrt, of = differentiated_inputs(block, eqn, consts), inexact_outputs(eqn)
         if not any(wrt) or not block.is_useful(eqn):
             return None
-        name = jax_adapter.function_name(jaxpr.jaxpr)
+        name = function_name(jaxpr.jaxpr)
         rule, reason = traced_jvp(block, eqn, wrt, name)
         graphs, captured = with_rule(block, jaxpr, rule, name)
         order = _consts_last(len(captured), consts, len(eqn.invars))
@@ -203,7 +206,7 @@ def source_of(eqn: Any, captured: int, order: Sequence[int] | None = None) -> Fr
 
     None for an equation that makes references: values alone do not say what they are.
     """
-    if jax_adapter.has_only_local_references(eqn):
+    if has_only_local_references(eqn):
         return None
     if order is None:
         order = range(captured + len(eqn.invars))
@@ -211,7 +214,7 @@ def source_of(eqn: Any, captured: int, order: Sequence[int] | None = None) -> Fr
     def apply(*operands: Any) -> list[Any]:
         given = dict(zip(order, operands, strict=True))
         inputs = [given[captured + place] for place in range(len(eqn.invars))]
-        return jax_adapter.apply_to_words(eqn, inputs)
+        return apply_to_words(eqn, inputs)
 
     return FrontendFunction(apply)
 

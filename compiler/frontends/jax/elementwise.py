@@ -18,7 +18,7 @@ from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.rounding import NextAfter, RoundNearestAfz, RoundNearestEven
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.types import BOOL, Kind
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.settings import is_jaxlib_before
 
 #: Primitives that are one op without parameters, and its name.
 _SAME = {
@@ -150,7 +150,7 @@ def _of_complex(block: Block, direction: str, x: Value, y: Value) -> Value:
 def sign(block: Block, eqn: Any) -> Sequence[Value]:
     """`sign`; of unsigned integers, whether they are not 0. Its slope off the real line is 0 in JAX before 0.12."""
     (x,) = block.operands(eqn)
-    if x.type.dtype.is_complex and jax_adapter.is_jaxlib_before(0, 12):
+    if x.type.dtype.is_complex and is_jaxlib_before(0, 12):
         x = block.b.emit1(StopGradient(), x)
     if x.type.dtype.kind is not Kind.UINT:
         return block.b.emit(Sign(), x)

@@ -30,7 +30,10 @@ from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_jvp import CustomJvp
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import apply_equation, is_lowered_when_called
+from rematc.lowering.jax_internals.keys import apply_to_words, is_key, words_aval
+from rematc.lowering.jax_internals.references import has_only_local_references
+from rematc.lowering.jax_internals.settings import default_platform
 
 #: Effects and references: they have no StableHLO lowering that could stand alone.
 _REFUSED = {
@@ -72,7 +75,7 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     rule of another function a primitive of tangents is linear in them, and its adjoint is JAX's transpose.
     """
     body = _meaning(block, eqn)
-    if eqn.effects and not body.graph.effect and not jax_adapter.has_only_local_references(eqn):
+    if eqn.effects and not body.graph.effect and not has_only_local_references(eqn):
         block.fail(eqn, _EFFECTS.format(effects=", ".join(sorted(map(str, eqn.effects)))))
     return transposable(block, eqn, body, eqn.primitive.name)
 
@@ -157,7 +160,7 @@ def _adjoint_of(eqn: Any, linear: Sequence[bool], of: Sequence[bool]) -> Any | N
 
         def function(*tangents: Any) -> list[Any]:
             fixed, moved = iter(values), iter(tangents)
-            found = jax_adapter.apply_equation(eqn, [next(moved) if is_set else next(fixed) for is_set in linear])
+            found = apply_equation(eqn, [next(moved) if is_set else next(fixed) for is_set in linear])
             return [one for one, is_set in zip(found, of, strict=True) if is_set]
 
         return list(jax.linear_transpose(function, *structs(moving))(list(cts)))
@@ -194,7 +197,7 @@ def _called(block: Block, eqn: Any) -> Any | None:
     Primitives of JAX's are called through their lowering.
     """
     implementation = eqn.primitive.impl
-    is_lowering = jax_adapter.is_lowered_when_called(eqn.primitive)
+    is_lowering = is_lowered_when_called(eqn.primitive)
     avals, outputs = [atom.aval for atom in eqn.invars], [variable.aval for variable in eqn.outvars]
     if is_lowering or eqn.primitive in block.shared.called or any(map(_is_key, [*avals, *outputs])):
         return None
@@ -211,7 +214,7 @@ def _called(block: Block, eqn: Any) -> Any | None:
 
 
 def _is_key(aval: Any) -> bool:
-    return jax_adapter.is_key(aval.dtype)
+    return is_key(aval.dtype)
 
 
 def lowered(block: Block, eqn: Any) -> Graph:
@@ -228,13 +231,13 @@ def lowered(block: Block, eqn: Any) -> Graph:
 
 
 def _lowered(block: Block, eqn: Any) -> Graph:
-    avals = [jax_adapter.words_of(atom.aval) for atom in eqn.invars]
+    avals = [words_aval(atom.aval) for atom in eqn.invars]
 
     def function(*operands: Any) -> list[Any]:
-        return jax_adapter.apply_to_words(eqn, operands)
+        return apply_to_words(eqn, operands)
 
     reasons = []
-    own = jax_adapter.default_platform()
+    own = default_platform()
     for platform in dict.fromkeys((own, "tpu")):
         try:
             with in_arithmetic_of([*avals, *[variable.aval for variable in eqn.outvars]]):

@@ -32,7 +32,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.types import is_weak
 
 #: Importing a family enters its rules in `rematc.compiler.frontends.jax.block.RULES`.
 FAMILIES = (
@@ -99,5 +99,5 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
     results = block.run(jaxpr, operands)
     large = block.large_constants()
     graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
-    weak = tuple([jax_adapter.is_weak(aval) for aval in jaxpr.out_avals])
+    weak = tuple([is_weak(aval) for aval in jaxpr.out_avals])
     return Imported(graph, tuple([shared.constants[key] for key in large]), weak, shared.fallbacks, shared.counts)

@@ -16,7 +16,7 @@ from rematc.ir.ops import indexing
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions, clamped, fitting
 from rematc.ir.types import BOOL, I32, I64, DType, Kind
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import closed
 
 _COMBINED: dict[str, type[indexing.Scattering]] = {
     "scatter": indexing.Scatter,
@@ -137,7 +137,7 @@ def _replaces(jaxpr: Any) -> bool:
     """Whether a scatter's function gives the update."""
     if jaxpr is None:
         return True
-    inner = jax_adapter.closed(jaxpr).jaxpr
+    inner = closed(jaxpr).jaxpr
     return not inner.eqns and list(inner.outvars) == list(inner.invars[1:])
 
 

@@ -17,7 +17,8 @@ from rematc.compiler.frontends.jax.retracing import trace
 from rematc.ir.builder import Builder
 from rematc.ir.core import Value
 from rematc.ir.ops.random import Threefry2x32
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import apply_equation, own_name
+from rematc.lowering.jax_internals.keys import is_key, key_function, words_aval
 
 
 @imports("random_wrap", "random_unwrap", "random_clone", keys=True)
@@ -29,22 +30,22 @@ def same_words(block: Block, eqn: Any) -> Sequence[Value]:
 @imports("random_seed", "random_split", "random_fold_in", "random_bits", keys=True)
 def random(block: Block, eqn: Any) -> Sequence[Value]:
     """The equations of the keys' implementation."""
-    return block.inline(_remade(block, eqn, jax_adapter.key_function(eqn)), block.operands(eqn), block.location(eqn))
+    return block.inline(_remade(block, eqn, key_function(eqn)), block.operands(eqn), block.location(eqn))
 
 
 @imports(OVER_WORDS)
 def over_words(block: Block, eqn: Any) -> Sequence[Value]:
     """A primitive that moves elements, applied to each word of the keys; keys are equal if all their words are."""
-    is_key = [jax_adapter.is_key(atom.aval.dtype) for atom in eqn.invars]
-    compared = {"eq": jax.numpy.all, "ne": jax.numpy.any}.get(jax_adapter.own_name(eqn.primitive))
-    if compared is None and not all(jax_adapter.is_key(variable.aval.dtype) for variable in eqn.outvars):
+    are_keys = [is_key(atom.aval.dtype) for atom in eqn.invars]
+    compared = {"eq": jax.numpy.all, "ne": jax.numpy.any}.get(own_name(eqn.primitive))
+    if compared is None and not all(is_key(variable.aval.dtype) for variable in eqn.outvars):
         block.fail(eqn, "cannot take typed keys; take them apart with jax.random.key_data")
 
     def function(*operands: Any) -> list[Any]:
-        axes = [-1 if is_set else None for is_set in is_key]
+        axes = [-1 if is_set else None for is_set in are_keys]
 
         def of_word(*words: Any) -> list[Any]:
-            return jax_adapter.apply_equation(eqn, words)
+            return apply_equation(eqn, words)
 
         found: list[Any] = jax.vmap(of_word, in_axes=axes, out_axes=-1)(*operands)
         return found if compared is None else [compared(one, axis=-1) for one in found]
@@ -54,7 +55,7 @@ def over_words(block: Block, eqn: Any) -> Sequence[Value]:
 
 def _remade(block: Block, eqn: Any, function: Any) -> Any:
     """The closed jaxpr of a function of the words of an equation's inputs; the same one for equations alike."""
-    avals = [jax_adapter.words_of(atom.aval) for atom in eqn.invars]
+    avals = [words_aval(atom.aval) for atom in eqn.invars]
     key = (eqn.primitive, str(eqn.params), str(eqn.ctx), *[(atom.aval.dtype, atom.aval.shape) for atom in eqn.invars])
     found = block.shared.jaxprs.get(key)
     if found is None:

@@ -11,15 +11,16 @@ from rematc.ir.core import Graph, Value
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import scan_parts
+from rematc.lowering.jax_internals.locations import function_name
 
 
 @imports("scan", keys=True)
 def scan(block: Block, eqn: Any) -> Sequence[Value]:
     """`scan`. Large constants of a step are consts of the loop."""
     params, jaxpr = eqn.params, eqn.params["jaxpr"]
-    consts, carry = jax_adapter.scan_parts(params)
-    step = block.region(jaxpr, jax_adapter.function_name(jaxpr.jaxpr))
+    consts, carry = scan_parts(params)
+    step = block.region(jaxpr, function_name(jaxpr.jaxpr))
     op = Scan(
         step.graph,
         params["length"],
@@ -38,8 +39,8 @@ def while_(block: Block, eqn: Any) -> Sequence[Value]:
     operands = block.operands(eqn)
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     cond_consts, body_consts, carry = operands[:first], operands[first:second], operands[second:]
-    cond = block.region(params["cond_jaxpr"], jax_adapter.function_name(params["cond_jaxpr"].jaxpr))
-    body = block.region(params["body_jaxpr"], jax_adapter.function_name(params["body_jaxpr"].jaxpr))
+    cond = block.region(params["cond_jaxpr"], function_name(params["cond_jaxpr"].jaxpr))
+    body = block.region(params["body_jaxpr"], function_name(params["body_jaxpr"].jaxpr))
     of_cond = (*cond.captured, *cond_consts)
     of_body = (*body.captured, *body_consts)
     if cond.graph.results[0].type.rank:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rematc.lowering import graph_call, jax_adapter
+from rematc.lowering import graph_call
+from rematc.lowering.jax_internals.shardings import has_explicit_sharding, is_without_sharding
 
 #: Of each primitive, what the types of its inputs and outputs say as well, or its other parameters, or its name.
 _SAID = {
@@ -105,7 +106,7 @@ def _is_true(eqn: Any, value: Any) -> bool:
 
 def _is_in_types(eqn: Any, value: Any) -> bool:
     """Whether a sharding says nothing, or what the result's type says, by which the result is placed."""
-    return jax_adapter.is_without_sharding(value) or jax_adapter.has_explicit_sharding(eqn.outvars[0].aval)
+    return is_without_sharding(value) or has_explicit_sharding(eqn.outvars[0].aval)
 
 
 #: By a parameter's name, whether a value of it changes nothing.

@@ -15,7 +15,9 @@ import jax
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.ir.core import Value
 from rematc.ir.ops.placement import OPEN, Placement
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import bind
+from rematc.lowering.jax_internals.keys import is_key
+from rematc.lowering.jax_internals.shardings import abstract_mesh, has_explicit_sharding, is_unspecified, with_auto_axes
 
 # JAX leaves all three without annotations.
 _partition: Any = jax.sharding.PartitionSpec
@@ -50,7 +52,7 @@ class Bound:
         return function(x)
 
     def _bound(self, x: Any) -> Any:
-        return jax_adapter.bind(self.primitive, [x], dict(self.params))[0]
+        return bind(self.primitive, [x], dict(self.params))[0]
 
     def _transposed(self, ct: Any) -> Any:
         aval = self.aval.update(shape=ct.shape, dtype=ct.dtype, weak_type=False)
@@ -93,7 +95,7 @@ class OfType:
         mesh = jax.typeof(x).sharding.mesh
         if mesh.explicit_axes:
             return _reshard(x, jax.sharding.NamedSharding(mesh, self.spec))
-        mesh = mesh if not mesh.empty else jax_adapter.with_auto_axes(self.mesh)
+        mesh = mesh if not mesh.empty else with_auto_axes(self.mesh)
         return _constrain(x, jax.sharding.NamedSharding(mesh, self.spec))
 
     def batched(self) -> OfType:
@@ -135,7 +137,7 @@ class Constrained:
 def constrained(block: Block, shardings: Sequence[Any], values: Sequence[Value]) -> list[Value]:
     """Arguments or results of a call, those placed of which it says a sharding."""
     return [
-        value if jax_adapter.is_unspecified(sharding) else _constrained(block, sharding, value)
+        value if is_unspecified(sharding) else _constrained(block, sharding, value)
         for sharding, value in zip(shardings, values, strict=True)
     ]
 
@@ -186,7 +188,7 @@ def device_put(block: Block, eqn: Any) -> Sequence[Value]:
 
 
 def _check_no_keys(block: Block, eqn: Any) -> None:
-    if any(jax_adapter.is_key(atom.aval.dtype) for atom in eqn.invars):
+    if any(is_key(atom.aval.dtype) for atom in eqn.invars):
         block.fail(eqn, "of typed keys cannot be kept; place their words (jax.random.key_data)")
 
 
@@ -204,7 +206,7 @@ def _text(sharding: Any, rank: int) -> tuple[str, tuple[str, ...]]:
     """A sharding in Shardy's words: (mesh, dimensions). Empty where it has more to it than these can say."""
     if not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return "", ()
-    spec, mesh = sharding.spec, jax_adapter.abstract_mesh(sharding)
+    spec, mesh = sharding.spec, abstract_mesh(sharding)
     if spec.unreduced or spec.reduced or mesh.manual_axes or sharding.memory_kind not in (None, "device"):
         return "", ()
     axes = ", ".join([f'"{name}"={size}' for name, size in mesh.shape.items()])
@@ -231,7 +233,7 @@ def _by_type(block: Block, aval: Any, value: Value, what: str) -> Value:
 
 def where_types_say(block: Block, aval: Any, value: Value) -> Value:
     """The value where its type says, on a mesh with axes of type Explicit; the value itself for other types."""
-    is_placed = jax_adapter.has_explicit_sharding(aval) and aval.ndim > 0 and not jax_adapter.is_key(aval.dtype)
+    is_placed = has_explicit_sharding(aval) and aval.ndim > 0 and not is_key(aval.dtype)
     return _by_type(block, aval, value, "the type's sharding") if is_placed else value
 
 
@@ -248,11 +250,11 @@ def typed_placement(jaxpr: Any) -> Callable[[Block, Any, Value], Value] | None:
     """
     inputs = [variable.aval for variable in (*jaxpr.invars, *jaxpr.constvars)]
     outputs = [variable.aval for eqn in jaxpr.eqns for variable in eqn.outvars]
-    if not any(map(jax_adapter.has_explicit_sharding, (*inputs, *outputs))):
+    if not any(map(has_explicit_sharding, (*inputs, *outputs))):
         return None
     return where_types_say if any(map(is_spread, inputs)) else where_types_spread
 
 
 def is_spread(aval: Any) -> bool:
     """Whether a type spreads a dimension over a mesh with axes of type Explicit."""
-    return jax_adapter.has_explicit_sharding(aval) and any(entry is not None for entry in aval.sharding.spec)
+    return has_explicit_sharding(aval) and any(entry is not None for entry in aval.sharding.spec)

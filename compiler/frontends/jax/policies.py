@@ -23,9 +23,10 @@ from rematc.ir.core import Op, Types, Value
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
-from rematc.lowering import caches, jax_adapter
+from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import graph_of
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.jaxprs import own_name
 from rematc.passes import policies
 from rematc.passes.policy_base import BuiltinPolicy
 from rematc.passes.policy_functions import PrimitivePolicy, source_of
@@ -271,7 +272,7 @@ caches.table(_exported.cache_clear)
 
 def marked(asked: Sequence[AskedPolicy], b: Any, eqn: Any, results: Sequence[Value]) -> list[Value]:
     """The results of an equation under the labels that say what each policy around decided."""
-    if jax_adapter.own_name(eqn.primitive) in CONTAINERS:
+    if own_name(eqn.primitive) in CONTAINERS:
         return list(results)
     values = list(results)
     for policy in asked:

@@ -13,7 +13,7 @@ from rematc.ir.ops.elementwise import ORDERED, REALS
 from rematc.ir.ops.logical import Xor
 from rematc.ir.ops.sorting import Sort, TopK
 from rematc.ir.types import TensorType
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import closed
 
 _WHOLE: dict[str, type[reduction.Reduction]] = {
     "reduce_sum": reduction.ReduceSum,
@@ -67,7 +67,7 @@ def reduce_by_function(block: Block, eqn: Any) -> Sequence[Value]:
 def _body(block: Block, eqn: Any) -> Graph:
     """A function that reads nothing of the block around it."""
     jaxpr = eqn.params["jaxpr"]
-    found = block.region(jax_adapter.closed(jaxpr, eqn.params.get("consts", ())), eqn.primitive.name)
+    found = block.region(closed(jaxpr, eqn.params.get("consts", ())), eqn.primitive.name)
     if found.captured:
         block.fail(eqn, "has a function that captures a large array; pass it as an operand")
     return found.graph

@@ -14,7 +14,10 @@ import numpy as np
 from jax.extend.core import Literal
 
 from rematc.ir.collecting import users_code
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import apply_equation, pulled_back
+from rematc.lowering.jax_internals.keys import is_key
+from rematc.lowering.jax_internals.shardings import has_explicit_sharding
+from rematc.lowering.jax_internals.types import is_float0, is_weak
 
 #: What a rule of the user's, or of JAX's, may raise where it is traced.
 FAILURES = (
@@ -42,8 +45,8 @@ def structs(avals: Sequence[Any]) -> list[Any]:
         struct(
             aval.shape,
             aval.dtype,
-            weak_type=jax_adapter.is_weak(aval),
-            sharding=aval.sharding if jax_adapter.has_explicit_sharding(aval) else None,
+            weak_type=is_weak(aval),
+            sharding=aval.sharding if has_explicit_sharding(aval) else None,
         )
         for aval in avals
     ]
@@ -57,7 +60,7 @@ def in_arithmetic_of(avals: Sequence[Any]) -> Iterator[None]:
 
 
 def _is_wide(dtype: Any) -> bool:
-    return not jax_adapter.is_key(dtype) and np.dtype(dtype) in (
+    return not is_key(dtype) and np.dtype(dtype) in (
         np.dtype(np.float64),
         np.dtype(np.complex128),
         np.dtype(np.int64),
@@ -78,19 +81,19 @@ def jvp_of(eqn: Any, wrt: Sequence[bool]) -> Any:
 
         def function(*moving: Any) -> list[Any]:
             given = iter(moving)
-            return jax_adapter.apply_equation(
+            return apply_equation(
                 eqn, [next(given) if is_set else one for one, is_set in zip(primals, wrt, strict=True)]
             )
 
         moving = [one for one, is_set in zip(primals, wrt, strict=True) if is_set]
         results, derivatives = jax.jvp(function, moving, list(tangents))
-        return [*results, *[one for one in derivatives if not jax_adapter.is_float0(one.dtype)]]
+        return [*results, *[one for one in derivatives if not is_float0(one.dtype)]]
 
     return trace(derivative, [*avals, *[aval for aval, is_set in zip(avals, wrt, strict=True) if is_set]])
 
 
 def _in_type_of(ct: Any, aval: Any) -> Any:
-    if jax_adapter.is_float0(aval.dtype) or jax_adapter.is_key(aval.dtype) or ct.dtype == aval.dtype:
+    if is_float0(aval.dtype) or is_key(aval.dtype) or ct.dtype == aval.dtype:
         return ct
     return jax.lax.convert_element_type(ct, aval.dtype)
 
@@ -109,12 +112,10 @@ def backward_of(eqn: Any) -> Any:
     def backward(*arrays: Any) -> list[Any]:
         given = iter(arrays[count:])
         residuals = [one if value is None else value for one, value in zip(arrays[:count], fixed, strict=True)]
-        cts = [
-            np.zeros(aval.shape, aval.dtype) if jax_adapter.is_float0(aval.dtype) else next(given) for aval in outputs
-        ]
-        found = jax_adapter.pulled_back(rule, residuals, cts)
+        cts = [np.zeros(aval.shape, aval.dtype) if is_float0(aval.dtype) else next(given) for aval in outputs]
+        found = pulled_back(rule, residuals, cts)
         given_back = [ct for ct, is_set in zip(found, is_zero, strict=True) if not is_set]
         # JAX takes what a rule gives for narrow arguments in float32, too.
         return [_in_type_of(ct, aval) for ct, aval in zip(given_back, inputs[count:], strict=True)]
 
-    return trace(backward, [*inputs[:count], *[aval for aval in outputs if not jax_adapter.is_float0(aval.dtype)]])
+    return trace(backward, [*inputs[:count], *[aval for aval in outputs if not is_float0(aval.dtype)]])

@@ -19,7 +19,7 @@ from rematc.compiler.frontends.jax.retracing import trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Graph, Value
 from rematc.ir.ops.custom_jvp import CustomJvp
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import bind
 
 
 @imports("custom_linear_solve")
@@ -123,7 +123,7 @@ class _Solution:
                 "const_lengths": self._eqn.params["const_lengths"].transpose(),
                 "jaxprs": self._jaxprs.transpose(),
             }
-            found = jax_adapter.bind(self._eqn.primitive, [*turned, *cts], params)
+            found = bind(self._eqn.primitive, [*turned, *cts], params)
             return list(found[: self.sides])
 
         return trace(solve, [*self._avals[:first], *[variable.aval for variable in self._eqn.outvars[: self.sides]]])

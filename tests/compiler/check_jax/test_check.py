@@ -19,7 +19,7 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import compare_modules
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.ir.errors import CompileError
-from rematc.lowering.jax_adapter import is_jaxlib_before
+from rematc.lowering.jax_internals.settings import is_jaxlib_before
 
 LAYERS, WIDTH, BATCH = 6, 64, 256
 DROPS_BARRIERS = jax.default_backend() == "cpu" and is_jaxlib_before(0, 12)

@@ -22,7 +22,8 @@ import rematc
 import rematc.jax
 from rematc.compiler.frontends.jax.importing import graph_of_jaxpr
 from rematc.ir.errors import CompileError
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals import check_internals
+from rematc.lowering.jax_internals.jaxprs import own_name
 
 from_jax: Any = rematc.from_jax
 X: Any = np.asarray([[0.5, 0.25], [-1.5, 2.0]], np.float32)
@@ -89,8 +90,8 @@ def test_a_primitive_of_somebody_elses_is_not_one_of_jaxs_of_the_same_name() -> 
     mlir.register_lowering(empty, mlir.lower_fun(lambda x: x + 1, multiple_results=False))
     rules: Any = ad
     rules.defjvp(empty, lambda tangent, x: 3 * tangent)
-    assert jax_adapter.own_name(empty) == ""
-    assert jax_adapter.own_name(jax.lax.sin_p) == "sin"
+    assert own_name(empty) == ""
+    assert own_name(jax.lax.sin_p) == "sin"
     np.testing.assert_allclose(from_jax(empty.bind)(X), X + 1)
 
     def loss(x: Any) -> Any:
@@ -122,7 +123,7 @@ def test_effects_that_a_lowering_does_not_have_are_an_error() -> None:
 
 def test_an_attribute_that_a_later_jax_lacks_is_an_error_at_import() -> None:
     with pytest.raises(ImportError, match=r"jax .* has no ShapedArray.mat_of_old, which rematc reads; it works with"):
-        jax_adapter.check_internals({jax.core.ShapedArray: ("mat", "mat_of_old")})
+        check_internals({jax.core.ShapedArray: ("mat", "mat_of_old")})
 
 
 def test_importing_rematc_leaves_jaxs_lowerings_alone() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core
 
-from rematc.lowering import jax_adapter
+from rematc.lowering.jax_internals.jaxprs import scan_parts
 
 Arrays = Sequence[Any]
 Rule = Callable[[dict[str, Any], Arrays], Arrays]
@@ -57,7 +57,7 @@ def _called(params: dict[str, Any], operands: Arrays) -> Arrays:
 
 
 def _scan(params: dict[str, Any], operands: Arrays) -> Arrays:
-    consts, carried = jax_adapter.scan_parts(params)
+    consts, carried = scan_parts(params)
     carry, xs = list(operands[consts : consts + carried]), operands[consts + carried :]
     rows: list[Arrays] = []
     steps = range(params["length"])

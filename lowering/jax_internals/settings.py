@@ -1,0 +1,80 @@
+"""How JAX runs: 64-bit types, open traces, the default platform, the version of jaxlib."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import jax.extend.backend
+import jaxlib.lapack
+import jaxlib.version
+import numpy as np
+from jax._src import config
+from jax._src.core import trace_state_clean
+
+# `jax.enable_x64` as a context manager costs 1.5 us a call, these two methods of it 0.1 us. They are what the context
+# manager itself calls, and set the flag for this thread only.
+swap_x64 = jax.enable_x64.swap_local
+restore_x64 = jax.enable_x64.set_local
+#: Whether the user runs JAX with 64-bit types, while a program of ours is traced: this thread's flag is set for that.
+_users_x64: ContextVar[bool | None] = ContextVar("the_users_x64", default=None)
+
+
+def is_x64_enabled() -> bool:
+    """Whether the user runs JAX with 64-bit types: by JAX's configuration, or in a block of `jax.enable_x64`."""
+    found = _users_x64.get()
+    settings: Any = jax.config
+    return bool(settings.jax_enable_x64) if found is None else found
+
+
+def is_tracing_with_x64() -> bool:
+    """Whether this thread's flag is ours, set while a program is traced."""
+    return _users_x64.get() is not None
+
+
+@contextmanager
+def tracing_with_x64(users: bool | None) -> Iterator[None]:
+    """Trace with this thread's flag set for us; `users` is what it was, None where JAX's configuration says it."""
+    token = _users_x64.set(bool(jax.enable_x64.get_global()) if users is None else users)
+    try:
+        yield
+    finally:
+        _users_x64.reset(token)
+
+
+def is_trace_open() -> bool:
+    """Whether JAX is tracing in this thread; there is no public way to ask."""
+    return not trace_state_clean()
+
+
+def trace_context() -> object:
+    """All of JAX's settings that change what is traced: 64-bit types, precision, meshes, names of axes."""
+    context: object = config.trace_context()
+    return context
+
+
+def without_remat3() -> Any:
+    """A context in which `jax.checkpoint` is the one that JAX has by default."""
+    return config.remat3(False)
+
+
+def is_jaxlib_before(*version: int) -> bool:
+    """Whether the installed jaxlib is older than this version."""
+    return tuple(int(part) for part in jaxlib.version.__version__.split(".")[: len(version)]) < version
+
+
+def default_platform() -> str:
+    """Where JAX runs by default: cpu, cuda, rocm or tpu. `jax.default_backend` calls two of them gpu."""
+    backend: Any = jax.extend.backend.get_backend()
+    platform: str = backend._raw_platform
+    return platform
+
+
+@functools.cache
+def initialize_kernels() -> None:
+    """Load the LAPACK that jaxlib's kernels on the CPU call, SciPy's. A program with kernels crashes without."""
+    jaxlib.lapack.prepare_lapack_call("getrf_ffi", np.float64)  # type: ignore[no-untyped-call]  # left unannotated

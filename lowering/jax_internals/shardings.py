@@ -1,0 +1,78 @@
+"""Meshes, shardings, and the axes of `shard_map` that types name."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.named_sharding import UnspecifiedValue
+
+
+def on_meshes(meshes: tuple[Any, ...]) -> dict[str, Any]:
+    """Parameters by which JAX finds the devices of an equation that it cannot look into: a jaxpr that names them."""
+    return {"placed": _placed_on(meshes)} if meshes else {}
+
+
+@functools.lru_cache(maxsize=64)
+def _placed_on(meshes: tuple[Any, ...]) -> Any:
+    def place() -> list[Any]:
+        scalar = np.zeros((), np.float32)
+        constrain: Any = jax.lax.with_sharding_constraint  # which JAX leaves without annotations
+        return [constrain(scalar, replicated(mesh)) for mesh in meshes]
+
+    return jax.make_jaxpr(place)()
+
+
+def replicated(mesh: Any) -> jax.sharding.NamedSharding:
+    """The sharding of arrays that lie whole on each device of a mesh."""
+    partition: Any = jax.sharding.PartitionSpec
+    return jax.sharding.NamedSharding(mesh, partition())
+
+
+def is_without_sharding(sharding: Any) -> bool:
+    """Whether a parameter for a result's sharding says nothing."""
+    if sharding is None or isinstance(sharding, UnspecifiedValue):
+        return True
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return False
+    return sharding.mesh.empty or not (abstract_mesh(sharding).explicit_axes or any(sharding.spec))
+
+
+def is_unspecified(sharding: Any) -> bool:
+    """Whether a call of `jax.jit` leaves a sharding to the compiler."""
+    return isinstance(sharding, UnspecifiedValue)
+
+
+def has_explicit_sharding(aval: Any) -> bool:
+    """Whether a type says how its arrays lie over devices: it is on a mesh with axes of type Explicit."""
+    if not isinstance(aval, jax.core.ShapedArray):
+        return False
+    mesh = aval.sharding.mesh
+    return not mesh.empty and bool(mesh.explicit_axes)
+
+
+def abstract_mesh(sharding: Any) -> Any:
+    """The mesh of a `NamedSharding`, without its devices."""
+    return sharding.mesh.abstract_mesh
+
+
+def with_auto_axes(mesh: Any) -> Any:
+    """An abstract mesh over whose axes XLA spreads values as it likes, where types said it before."""
+    return mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto))
+
+
+def varying_axes_of(aval: Any) -> frozenset[str]:
+    """The axes of `shard_map`, with its checks on, along which a value may differ from device to device."""
+    if not isinstance(aval, jax.core.ShapedArray):
+        return frozenset()
+    manual: Any = aval.mat
+    return frozenset(manual.varying)
+
+
+def with_varying_axes(aval: Any, like: Any) -> Any:
+    """An abstract value on the devices of another one, which differs from device to device as that does."""
+    partition: Any = jax.sharding.PartitionSpec
+    spec = partition(*(None,) * aval.ndim)
+    return like.update(shape=aval.shape, dtype=aval.dtype, weak_type=False, sharding=like.sharding.update(spec=spec))
