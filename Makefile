@@ -22,6 +22,7 @@ types:
 
 layers:
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.support.circles
 
 bench:
 	for benchmark in $(filter-out $(addprefix benchmarks/,fuzz.py command.py language.py second.py),$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
