@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+#: How near to the true value an operation's result must be.
+_ACCURACY = "result_accuracy"
+#: Names with a prefix that are read at all operations.
+_OF_ALL = ("sdy.sharding", "mhlo.sharding")
 _CHOICE = re.compile(r"<(?:\w+ )?(\w+)>$")
 
 
@@ -82,3 +86,16 @@ def word(attribute: Any) -> str:
     """The word of an enumeration's attribute."""
     found = _CHOICE.search(str(attribute))
     return found[1] if found else str(attribute)
+
+
+def unread(operation: Any) -> str | None:
+    """An attribute, as `name = value`, of which no rule has heard: what it asks for would be lost. None without one.
+
+    These are names with a dialect's prefix, which any operation may have, and an accuracy that is not the default one.
+    """
+    found = operation.attributes
+    for name in found:
+        is_asked = "DEFAULT" not in str(found[name]) if name == _ACCURACY else "." in name and name not in _OF_ALL
+        if is_asked:
+            return f"{name} = {found[name]}"
+    return None

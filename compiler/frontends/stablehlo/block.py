@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from rematc.compiler.frontends.stablehlo.attributes import Attributes
+from rematc.compiler.frontends.stablehlo.attributes import Attributes, unread
 from rematc.compiler.frontends.stablehlo.reading import Source, tensor_type
 from rematc.ir.builder import Builder
 from rematc.ir.core import Array, Equation, Graph, Op, Value
@@ -29,6 +29,8 @@ _R = TypeVar("_R", bound=Rule)
 
 #: A constant of at most this many bytes that a region reads is written again inside it.
 _SMALL = 64
+#: Operations all of whose attributes are read by their rules.
+_READ_WHOLE = ("stablehlo.custom_call", "func.call", "sdy.sharding_constraint")
 
 
 def imports(*names: str) -> Callable[[_R], _R]:
@@ -169,6 +171,8 @@ class Block:
                 "the IR has no such op; express it by ops that it has (docs/stablehlo.md)"
             )
             self.fail(operation, f"cannot be imported: {reason}")
+        if operation.name not in _READ_WHOLE and (left := unread(operation)) is not None:
+            self.fail(operation, f"has {left}, which the IR does not have; take it out of the text")
         with self.b.at(self.location(operation)):
             try:
                 results = rule(self, operation)

@@ -20,12 +20,27 @@ from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import I32
 
+_FRONTEND = "mhlo.frontend_attributes"
+#: What XLA is told of calls of functions, and the IR has, or that says nothing of the function.
+_OF_CALLS = (("inlineable", "false"), ("inlineable", "true"), ("recomputes", "false"))
+
 
 @imports("func.call")
 def call(block: Block, operation: Any) -> Sequence[Value]:
-    """`call` of the function's graph."""
-    graph = block.module.function(attributes(operation).symbol("callee"), block.location(operation))
-    return block.b.emit(Call(graph), *block.flat(operation))
+    """`call` of the function's graph, apart from the caller where it says that it must not be inlined."""
+    found = attributes(operation)
+    graph, operands = block.module.function(found.symbol("callee"), block.location(operation)), block.flat(operation)
+    is_apart = _FRONTEND in found and _is_kept_apart(block, operation)
+    return block.b.emit(Call(graph, (False,) * len(operands) if is_apart else None), *operands)
+
+
+def _is_kept_apart(block: Block, operation: Any) -> bool:
+    """Whether XLA must not inline a call. Raises CompileError for what else it is told of the call."""
+    told = {one.name: ir.StringAttr(one.attr).value for one in ir.DictAttr(operation.attributes[_FRONTEND])}
+    others = {name: value for name, value in told.items() if (name, value) not in _OF_CALLS}
+    if others:
+        block.fail(operation, f"has {_FRONTEND} = {others}, which the IR does not have; take them out of the text")
+    return told.get("inlineable") == "false"
 
 
 @imports("stablehlo.composite")

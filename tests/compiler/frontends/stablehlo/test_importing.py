@@ -22,6 +22,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_call import CustomCall
+from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.passes.linearize import vjp
@@ -376,6 +377,26 @@ def test_an_algorithm_rounds_operands(type: str, rounded: float) -> None:
     assert found == np.float32(rounded) ** 2
 
 
+CALLED = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
+  %0 = func.call @f(%x){} : (tensor<2xf32>) -> tensor<2xf32>
+  return %0 : tensor<2xf32>
+}}
+func.func private @f(%x: tensor<2xf32>) -> tensor<2xf32> {{
+  %0 = stablehlo.sine %x : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_inlineable"), [("", True), (' {mhlo.frontend_attributes = {inlineable = "false"}}', False)]
+)
+def test_a_call_that_is_kept_apart_stays_so(attributes: str, is_inlineable: bool) -> None:
+    graph = rematc.from_stablehlo(CALLED.format(attributes))
+    (op,) = [eqn.op for eqn in graph.equations]
+    assert isinstance(op, Call) and op.is_inlineable is is_inlineable
+    assert is_inlineable is ("inlineable" not in rematc.lower(graph, np.ones(2, np.float32)).stablehlo())
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 ERRORS = {
@@ -393,6 +414,35 @@ ERRORS = {
             "return %0 : tensor<2xf32>"
         ),
         r"<stablehlo>:2:6: error: 'stablehlo.custom_call' places a value in the memory 'unpinned_host'",
+    ),
+    "an accuracy that is asked for": (
+        module(
+            "%0 = stablehlo.exponential %x {result_accuracy = #stablehlo.result_accuracy<mode = "
+            "#stablehlo.result_accuracy_mode<HIGHEST>>} : tensor<2xf32>\nreturn %0 : tensor<2xf32>"
+        ),
+        r":2:6: error: 'stablehlo.exponential' has result_accuracy = .*HIGHEST.*, which the IR does not have",
+    ),
+    "an attribute of an operation": (
+        module(
+            '%0 = stablehlo.sine %x {mhlo.frontend_attributes = {_xla_compute_type = "host"}} : tensor<2xf32>\n'
+            "return %0 : tensor<2xf32>"
+        ),
+        r":2:6: error: 'stablehlo.sine' has mhlo.frontend_attributes = {_xla_compute_type = \"host\"}, which",
+    ),
+    "an attribute of an operation inside a region": (
+        module(
+            "%0 = stablehlo.constant dense<0.0> : tensor<f32>\n"
+            "%1 = stablehlo.reduce(%x init: %0) across dimensions = [0] : (tensor<2xf32>, tensor<f32>) -> tensor<f32>\n"
+            " reducer(%a: tensor<f32>, %b: tensor<f32>) {\n"
+            "  %2 = stablehlo.add %a, %b {xla.other = 1 : i32} : tensor<f32>\n"
+            "  stablehlo.return %2 : tensor<f32>\n }\n return %1 : tensor<f32>",
+            results="tensor<f32>",
+        ),
+        r"error: 'stablehlo.(add|reduce)' has xla.other = 1 : i32, which the IR does not have",
+    ),
+    "an attribute of a call": (
+        CALLED.format(' {mhlo.frontend_attributes = {_xla_compute_type = "host"}}'),
+        r"error: 'func.call' has mhlo.frontend_attributes = {'_xla_compute_type': 'host'}, which the IR does not have",
     ),
     "an attribute of an argument": (
         module("return %x : tensor<2xf32>", '%x: tensor<2xf32> {mhlo.layout_mode = "auto"}', "tensor<2xf32>"),
