@@ -30,7 +30,7 @@ from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph
 from rematc.ir.verifier import verify
 from rematc.lowering.module import stablehlo_text
-from rematc.lowering.xla_cpu.prediction import predicted_peak
+from rematc.lowering.xla_cpu.prediction import allocation
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp
 from rematc.passes.manager import parse_pipeline
@@ -125,7 +125,7 @@ STEPS = (
     Step("linearize", lambda graph: graph, lambda graph: linearize(graph, [True] * len(graph.params))),
     Step("transpose", _linear, lambda pair: transpose(pair[0], pair[1])),
     Step("staging", lambda graph: graph, lambda graph: staged(graph, nothing_saveable)),
-    Step("prediction", _gradient, predicted_peak),
+    Step("prediction", _gradient, lambda graph: allocation(graph).peak()),
     _pass("barriers", _recomputing),
     _pass("inline"),
     _pass("simplify"),

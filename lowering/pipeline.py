@@ -12,7 +12,8 @@ from rematc.ir.ops.placement import has_placements
 from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
-from rematc.lowering.xla_cpu.prediction import Prediction, has_recomputation, predict
+from rematc.lowering.xla_cpu.prediction import Prediction, predict
+from rematc.passes.barriers import has_recomputation
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads

@@ -130,6 +130,17 @@ class Barriers(Pass):
         self._inline(op, operands, eqn, place)
 
 
+def has_recomputation(graph: Graph) -> bool:
+    """Whether there are barriers, or functions that XLA must not inline, in a graph or its regions."""
+    graphs = [graph]
+    while graphs:
+        for eqn in graphs.pop().equations:
+            if isinstance(eqn.op, OptimizationBarrier) or (isinstance(eqn.op, Call) and not eqn.op.is_inlineable):
+                return True
+            graphs.extend(eqn.op.regions())
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a region stands, and what has become of the equations there so far.

@@ -1,4 +1,4 @@
-"""Analysis: the memory that the buffers of a scheduled program take, as XLA's `BufferAssigner` places them.
+"""The buffers of a scheduled program, as XLA's `BufferAssigner` places them.
 
 Before:  %0 [0..3] 4 MiB   %1 [2..5] 4 MiB   %2 [6..end] 8 MiB, a result
 After:   4 MiB: %0 lies in the result's buffer, which is written only at 6; %1 lives at the same time as %0
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from rematc.lowering.xla_cpu.instructions import Instruction, Program
 from rematc.lowering.xla_cpu.schedule import Schedule, owner_of
+from rematc.passes.liveness import Allocation, LiveRange
 
 #: How many results' buffers of one size are tried for a temporary one, those first that are written soonest.
 _TRIED = 256
@@ -38,29 +39,22 @@ class Buffer:
     end: int
 
 
-def peak(program: Program, order: Schedule, scheduler: int) -> int:
-    """The largest number of bytes in temporary buffers at once; `scheduler` says by which one loops run inside."""
+def allocate(program: Program, order: Schedule, scheduler: int) -> Allocation:
+    """Place the temporary buffers; `scheduler` says by which one loops run inside."""
     results = {owner_of(result) for result in program.results}
     elsewhere = _in_carries(program, order)
     buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
     over = _may_be_written_over(buffers, order)
     outer = [buffer for buffer in buffers if buffer.owner in results]
     temporary = _beside_results(outer, [buffer for buffer in buffers if buffer.owner not in results], over, order)
-    change = [0] * (len(order.order) + 2)
+    ranges: list[LiveRange] = []
     taken: set[Buffer] = set()
     for buffer in temporary:
-        change[buffer.begin] += buffer.size
-        change[buffer.end + 1] -= buffer.size
         last = next((last for last in over[buffer] if last in temporary and last not in taken), None)
         if last is not None:
             taken.add(last)
-            change[buffer.begin] -= buffer.size
-            change[buffer.begin + 1] += buffer.size
-    live = highest = 0
-    for now, kernel in zip(change, order.order, strict=False):
-        live += now
-        highest = max(highest, live + (kernel.inside[scheduler] if kernel.inside else 0))
-    return highest
+        ranges.append(LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end))
+    return Allocation(ranges, [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order])
 
 
 def _is_buffer(instruction: Instruction) -> bool:

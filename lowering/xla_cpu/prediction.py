@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.structural import OptimizationBarrier
-from rematc.lowering.xla_cpu.buffers import peak
+from rematc.lowering.xla_cpu.buffers import allocate
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
 from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
+from rematc.passes.barriers import has_recomputation
+from rematc.passes.liveness import Allocation
 
 #: Programs that need less keep the usual scheduler.
 _LEAST = 2**16
@@ -44,41 +44,36 @@ class Prediction:
     is_depth_first: bool
 
 
-def predicted_peak(graph: Graph) -> int:
-    """The peak of temporary memory in bytes, of a graph after the passes."""
-    return predict(graph).peak
+def allocation(graph: Graph) -> Allocation:
+    """The temporary buffers of a graph after the passes (`rematc.passes.liveness.MemoryModel`)."""
+    return _chosen(graph)[0]
 
 
 def predict(graph: Graph) -> Prediction:
     """The temporary memory of a graph after the passes, and by which scheduler."""
+    found, is_depth_first = _chosen(graph)
+    return Prediction(found.peak(), is_depth_first)
+
+
+def _chosen(graph: Graph) -> tuple[Allocation, bool]:
     if has_recomputation(graph):
-        return Prediction(_peaks(graph, None, [breadth_first])[0], False)
-    usual, other = _peaks(graph, None, [breadth_first, depth_first])
-    is_depth_first = other <= usual and usual >= _LEAST
-    return Prediction(other if is_depth_first else usual, is_depth_first)
+        return _allocations(graph, None, [breadth_first])[0], False
+    usual, other = _allocations(graph, None, [breadth_first, depth_first])
+    needed = usual.peak()
+    is_depth_first = needed >= _LEAST and other.peak() <= needed
+    return (other if is_depth_first else usual), is_depth_first
 
 
-def has_recomputation(graph: Graph) -> bool:
-    """Whether there are barriers, or functions that XLA must not inline, in a graph or its regions."""
-    graphs = [graph]
-    while graphs:
-        for eqn in graphs.pop().equations:
-            if isinstance(eqn.op, OptimizationBarrier) or (isinstance(eqn.op, Call) and not eqn.op.is_inlineable):
-                return True
-            graphs.extend(eqn.op.regions())
-    return False
-
-
-def _peaks(graph: Graph, loop: Scan | None, schedulers: Sequence[Scheduler]) -> list[int]:
-    """The peak by each of the schedulers, which order the same kernels."""
+def _allocations(graph: Graph, loop: Scan | None, schedulers: Sequence[Scheduler]) -> list[Allocation]:
+    """The buffers by each of the schedulers, which order the same kernels."""
 
     def inside(eqn: Equation) -> list[int]:
         """What the regions of an equation take while it runs: one of them at a time."""
         inner = eqn.op if isinstance(eqn.op, Scan) else None
-        found = [_peaks(region, inner, schedulers) for region in eqn.op.regions()]
-        return [max(taken) for taken in zip(*found, strict=True)]
+        found = [_allocations(region, inner, schedulers) for region in eqn.op.regions()]
+        return [max(one.peak() for one in taken) for taken in zip(*found, strict=True)]
 
     program = Program(graph, loop, inside)
     fuse(program)
     kernels = kernels_of(program)
-    return [peak(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]
+    return [allocate(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]

@@ -10,7 +10,7 @@ import pytest
 import rematc
 from rematc.compiler.api.text import parse
 from rematc.compiler.reports.rendering import derivative_tables
-from rematc.lowering.xla_cpu.prediction import predicted_peak
+from rematc.lowering.xla_cpu.prediction import allocation
 from rematc.passes.policies import parse_policy
 from rematc.passes.staging.footprint import footprint
 
@@ -54,7 +54,7 @@ MOVED = """graph @f(%x: f32[64,64]) -> (f32[64,64]) {
 
 def test_the_predicted_peak_is_the_devices() -> None:
     """The product, and later its copy from the host; not the copy on the host."""
-    assert predicted_peak(parse(MOVED)) == SIZE
+    assert allocation(parse(MOVED)).peak() == SIZE
 
 
 def test_cuts_count_what_is_saved_on_the_device() -> None:

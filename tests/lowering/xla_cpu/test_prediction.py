@@ -14,7 +14,7 @@ from benchmarks.architectures import MODELS, REMATC, unwrapped
 from rematc.compiler.api.text import parse
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.runtime import compile_program
-from rematc.lowering.xla_cpu.prediction import predict, predicted_peak
+from rematc.lowering.xla_cpu.prediction import allocation, predict
 
 #: The unit: a matrix of 64 KiB, in which the few bytes that XLA takes for tuples and alignment are nothing.
 MATRIX, UNIT = "f32[128,128]", 128 * 128 * 4
@@ -148,7 +148,7 @@ def measured(graph: Any) -> int:
 @pytest.mark.parametrize(("units", "text"), RULES.values(), ids=RULES)
 def test_a_rule_predicts_what_xla_takes(units: int, text: str) -> None:
     graph = parse(text)
-    assert predicted_peak(graph) == pytest.approx(units * UNIT, abs=UNIT / 16)
+    assert allocation(graph).peak() == pytest.approx(units * UNIT, abs=UNIT / 16)
     assert measured(graph) == pytest.approx(units * UNIT, abs=UNIT / 16)
 
 
@@ -161,7 +161,7 @@ def test_a_convolution_in_another_order_copies_what_it_reads() -> None:
             "graph @f(%x: f32[4,4,4], %k: f32[1,4,4]) -> (f32[4,4,4]) {"
             f"%0: f32[4,4,4] = convolution %x, %k {{{CONVOLUTION}, {dimensions}}} return %0 }}"
         )
-        return predicted_peak(parse(text))
+        return allocation(parse(text)).peak()
 
     assert convolution("[0,2,1]") == 0
     assert convolution("[2,0,1]") == 256

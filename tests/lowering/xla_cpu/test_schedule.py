@@ -9,7 +9,7 @@ from rematc.ir.core import Graph
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
-from rematc.lowering.xla_cpu.prediction import predicted_peak
+from rematc.lowering.xla_cpu.prediction import allocation
 from rematc.lowering.xla_cpu.schedule import Schedule, kernels_of, schedule
 
 MATRIX = "f32[128,128]"
@@ -95,7 +95,7 @@ def test_temporaries_go_into_the_buffers_of_larger_results() -> None:
     def peak(result: str, last: str) -> int:
         product = "{contract=[[1],[0]], batch=[[],[]]}"
         body = f"%0: {MATRIX} = tanh %x %1: {MATRIX} = dot_general %0, %w {product} %2: {result} = {last}"
-        return predicted_peak(parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({result}) {{ {body} return %2 }}"))
+        return allocation(parse(f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({result}) {{ {body} return %2 }}")).peak()
 
     assert peak(MATRIX, "dot_general %1, %w {contract=[[1],[0]], batch=[[],[]]}") == 4 * 128**2
     assert peak("f32[256,128]", "concatenate %1, %w {dimension=0}") == 4 * 128**2
