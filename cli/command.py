@@ -25,7 +25,7 @@ from rematc.cli.progress import Progress, interruptible
 from rematc.cli.report import report_as_dict, report_tables
 from rematc.cli.step import TrainingStep, load_step
 from rematc.cli.tables import print_tables
-from rematc.compiler.driver import Compiled
+from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import format_bytes
 from rematc.compiler.reports.tables import Table, plain_text

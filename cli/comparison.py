@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rematc.cli.measurement import median_times, runner
 from rematc.cli.progress import interruptible
 from rematc.cli.step import TrainingStep
-from rematc.compiler.driver import Compiled
+from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.residuals import format_bytes

@@ -12,7 +12,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from rematc.compiler.driver import Compiled
+from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.tracing.arguments import CallArguments, leaf_type
 from rematc.ir.types import TensorType
 

@@ -13,9 +13,9 @@ from rematc.cli.frontend import with_frontend
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
-from rematc.compiler import driver
 from rematc.compiler.api.transforms.differentiation import value_and_grad
-from rematc.compiler.driver import Compiled, Lowered
+from rematc.compiler.driver import ahead
+from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
 from rematc.compiler.reports.differentiation import Differentiation
@@ -64,7 +64,7 @@ class TrainingStep:
     def trace(self) -> Graph:
         """The entry as traced, not differentiated."""
         with self._tracing(f"tracing {self.entry.name}"):
-            return driver.trace(self.entry.function, *self.args)
+            return ahead.trace(self.entry.function, *self.args)
 
     def differentiate(self) -> Differentiation:
         """The forward and backward graphs of the entry under the command's policy."""
@@ -94,7 +94,7 @@ class TrainingStep:
     def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None, passes: str | None) -> Lowered:
         function = self._value_and_grad(policy)
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
-            return driver.lower(
+            return ahead.lower(
                 function,
                 *self.args,
                 passes=passes,

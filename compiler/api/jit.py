@@ -11,7 +11,8 @@ import jax
 import jax.tree_util
 import numpy as np
 
-from rematc.compiler.driver import Lowered, lower_call
+from rematc.compiler.driver.ahead import lower_call
+from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import emit_op, trace_call
 from rematc.compiler.functions.graphs import as_function

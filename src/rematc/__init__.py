@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     from rematc.compiler.api.transforms.jacobians import jacfwd as jacfwd
     from rematc.compiler.api.transforms.jacobians import jacrev as jacrev
     from rematc.compiler.check_jax.functions import check_jax as check_jax
-    from rematc.compiler.driver import Compiled as Compiled
-    from rematc.compiler.driver import CompiledFunction as CompiledFunction
-    from rematc.compiler.driver import Lowered as Lowered
-    from rematc.compiler.driver import compile as compile
-    from rematc.compiler.driver import load as load
-    from rematc.compiler.driver import lower as lower
-    from rematc.compiler.driver import trace as trace
+    from rematc.compiler.driver.ahead import compile as compile
+    from rematc.compiler.driver.ahead import lower as lower
+    from rematc.compiler.driver.ahead import trace as trace
+    from rematc.compiler.driver.compiled import CompiledFunction as CompiledFunction
+    from rematc.compiler.driver.compiled import load as load
+    from rematc.compiler.driver.lowered import Compiled as Compiled
+    from rematc.compiler.driver.lowered import Lowered as Lowered
     from rematc.compiler.frontends.stablehlo.importing import from_stablehlo as from_stablehlo
     from rematc.compiler.reports.residuals import print_saved_residuals as print_saved_residuals
     from rematc.compiler.reports.residuals import saved_residuals as saved_residuals
@@ -92,13 +92,13 @@ _HOMES = {
     "vjp": "rematc.compiler.api.transforms.differentiation",
     "pure_callback": "rematc.compiler.api.debugging.calling",
     "clear_caches": "rematc.compiler.api.clearing",
-    "Compiled": "rematc.compiler.driver",
-    "CompiledFunction": "rematc.compiler.driver",
-    "Lowered": "rematc.compiler.driver",
-    "compile": "rematc.compiler.driver",
-    "load": "rematc.compiler.driver",
-    "lower": "rematc.compiler.driver",
-    "trace": "rematc.compiler.driver",
+    "Compiled": "rematc.compiler.driver.lowered",
+    "CompiledFunction": "rematc.compiler.driver.compiled",
+    "Lowered": "rematc.compiler.driver.lowered",
+    "compile": "rematc.compiler.driver.ahead",
+    "load": "rematc.compiler.driver.compiled",
+    "lower": "rematc.compiler.driver.ahead",
+    "trace": "rematc.compiler.driver.ahead",
     "check_jax": "rematc.compiler.check_jax.functions",
     "jit": "rematc.compiler.api.jit",
     "from_jax": "rematc.compiler.api.from_jax",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rematc.cli.source import excerpt, excerpt_at_character
-from rematc.compiler import driver
+from rematc.compiler.driver import ahead
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
 from tests.support.command import Command, WriteModel
@@ -126,14 +126,14 @@ def test_internal_error_is_ours(command: Command, small_model: Path, monkeypatch
     def fail(*_: object, **__: object) -> None:
         raise InternalError("a broken law")
 
-    monkeypatch.setattr(driver, "run_passes", fail)
+    monkeypatch.setattr(ahead, "run_passes", fail)
     check_fault_of_ours(command, small_model, "a broken law")
 
 
 def test_any_other_exception_in_rematc_is_ours(
     command: Command, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "run_passes", None)
+    monkeypatch.setattr(ahead, "run_passes", None)
     check_fault_of_ours(command, small_model, "TypeError: 'NoneType' object is not callable")
 
 
@@ -149,7 +149,7 @@ def test_ctrl_c(command: Command, small_model: Path, monkeypatch: pytest.MonkeyP
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(driver, "lower", interrupt)
+    monkeypatch.setattr(ahead, "lower", interrupt)
     result = command(small_model, "-o", "out.mlir")
     assert result.exit_code == 130
     assert result.stderr == "remat-compile: interrupted\n"
@@ -222,7 +222,7 @@ def test_compile_error_without_a_place_names_the_command(
     def fail(*_: object, **__: object) -> None:
         raise CompileError("there is something to mend")
 
-    monkeypatch.setattr(driver, "lower", fail)
+    monkeypatch.setattr(ahead, "lower", fail)
     result = command(small_model)
     assert result.exit_code == 1
     # It was raised while the entry was traced: its definition is the nearest place there is.

@@ -12,7 +12,7 @@ import pytest
 
 import rematc
 from rematc.compiler.api.text import parse
-from rematc.compiler.driver import Lowered
+from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.reports.check import KEPT
 from rematc.ir.core import Array, Graph
 from rematc.ir.types import DTYPES, TensorType

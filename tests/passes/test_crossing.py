@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.compiler.driver import Lowered
+from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.reports.derivative import DerivativeReport
 from rematc.ir.policy import RECOMPUTE, SAVE
 

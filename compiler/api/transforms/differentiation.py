@@ -16,7 +16,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.api.jit import Jitted, run_graph, transformed
-from rematc.compiler.driver import Lowered
+from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.functions.graphs import as_function

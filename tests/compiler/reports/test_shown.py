@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.compiler.driver import Compiled
+from rematc.compiler.driver.lowered import Compiled
 
 W, X = np.ones((4, 5), np.float32), np.ones((2, 4), np.float32)
 

@@ -1,0 +1,121 @@
+"""Ahead of time: `trace`, `lower` and `compile` of a function at example arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.compiler.functions.calls import trace_call
+from rematc.compiler.functions.graphs import as_function
+from rematc.compiler.functions.policies import by_default, whole_policy
+from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.derivative_order import differentiated
+from rematc.compiler.tracing.options import NO_OPTIONS, Options
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.collecting import collection_paused
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
+from rematc.lowering.pipeline import make_program, run_passes
+
+
+def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
+    """The graph of `fun` at these arguments, as traced.
+
+    Arguments may be arrays or `jax.ShapeDtypeStruct`s. Closed-over arrays are the graph's last parameters. Functions
+    with custom rules have the rules of one derivative.
+    """
+    function = as_function(fun)
+    with differentiated():
+        return trace_call(function, CallArguments.of(function, args, kwargs, options_of(function).statics)).graph
+
+
+@collection_paused()
+def lower_call(
+    fun: Function,
+    options: Options,
+    args: Sequence[object],
+    kwargs: dict[str, object],
+    *,
+    policy: Policy | None = None,
+    passes: str | None = None,
+    after_each: Callable[[str, Graph], None] | None = None,
+    platform: str | None = None,
+) -> Lowered:
+    """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart."""
+    call = CallArguments.of(fun, args, kwargs, options.statics)
+    with by_default(policy):
+        traced = trace_call(fun, call)
+    passed = run_passes(traced.graph, passes, after_each)
+    program = make_program(passed.graph, traced.constants, platform)
+    return Lowered(traced, passed.graph, program, passed.records, options, call)
+
+
+def options_of(fun: object) -> Options:
+    """The options that `jit`, `grad` or the like were given for a function."""
+    found = getattr(fun, "options", None)
+    return found if isinstance(found, Options) else NO_OPTIONS
+
+
+#: The keywords of `lower` and `compile` that are theirs, and not the function's.
+_OPTIONS = (
+    *("policy", "static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "compiler_options"),
+    *("platform", "passes", "after_each"),
+)
+
+
+def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
+    """Trace `fun` at these arguments, run the passes, print StableHLO.
+
+    A keyword that is one of the options below is an option. Where `fun` takes an argument of that name too, it is an
+    error: `rematc.jit(fun, policy=...).lower(*args, **kwargs)` keeps them apart, and all keywords are `fun`'s.
+
+    Args:
+        fun: a function, what `value_and_grad`, `grad`, `jit` and the like return, or a graph.
+        args: example arguments: arrays, or `jax.ShapeDtypeStruct`s.
+        kwargs: example keyword arguments, and options: `policy`, `static_argnums`, `static_argnames`,
+            `donate_argnums`, `donate_argnames`, `compiler_options` as in `jit`; `platform`, where it is to run, by
+            default where jax does; `passes`, a pipeline instead of the default one, as text; `after_each`, called with
+            a pass's text and its graph after each pass.
+
+    Raises:
+        CompileError: at the user's line, for what cannot be traced, differentiated or lowered.
+    """
+    function = as_function(fun)
+    given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
+    _refuse_ambiguous(function, given)
+    rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
+    policy = whole_policy(given.pop("policy", None))
+    options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
+    return lower_call(function, options, args, kwargs, policy=policy, **rest)
+
+
+def _refuse_ambiguous(function: Function, given: dict[str, Any]) -> None:
+    """Raise CompileError for options that may be arguments of the function."""
+    if not given:
+        return
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    for name in given:
+        if name in parameters or takes_any:
+            raise CompileError(
+                f"'{name}' is an option of rematc.compile and rematc.lower, and '{function_name(function)}' takes an "
+                f"argument of that name too; write rematc.jit({function_name(function)}, ...).lower(...).compile(...): "
+                "options stand in jit and compile, and all that lower is given are arguments",
+                user_location(),
+            )
+
+
+def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
+    """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`.
+
+    Arguments and options are those of `lower`. `rematc.jit(fun, ...).lower(*args, **kwargs).compile(platform)` is the
+    same, where every keyword of `lower` is an argument of `fun`.
+    """
+    lowered = lower(fun, *args, **kwargs)
+    return lowered.compile(kwargs.get("platform"))

@@ -1,0 +1,197 @@
+"""A function traced and printed, and what XLA makes of it: text, executable, report."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+from rematc.compiler.driver.compiled import CompiledFunction, is_same
+from rematc.compiler.functions.calls import TracedFunction
+from rematc.compiler.reports.check import Check, check_executable
+from rematc.compiler.reports.derivative import DerivativeReport, report_derivatives
+from rematc.compiler.reports.fallbacks import foreign_primitives
+from rematc.compiler.reports.figures import Figures
+from rematc.compiler.reports.report import Report
+from rematc.compiler.reports.residuals import SavedResidual
+from rematc.compiler.reports.saving import SAVES, Saving
+from rematc.compiler.tracing.arguments import CallArguments
+from rematc.compiler.tracing.options import CompilerOptions, Options
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.printer import print_graph
+from rematc.lowering.artifact import Artifact
+from rematc.lowering.pipeline import make_program, runs_depth_first
+from rematc.lowering.program import Program
+from rematc.lowering.runtime import compile_program
+from rematc.lowering.xla_cpu.prediction import Prediction, predict
+from rematc.passes.manager import PassRecord
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function traced, differentiated and printed for one set of argument types; nothing is compiled yet.
+
+    Attributes:
+        traced: the function's graph as traced, with every derivative in it.
+        graph: the graph after the passes.
+        program: its StableHLO, with closed-over arrays.
+        timings: what each pass did and how long it took.
+        options: how it is to be compiled.
+    """
+
+    traced: TracedFunction
+    graph: Graph
+    program: Program
+    timings: tuple[PassRecord, ...]
+    options: Options
+    _call: CallArguments
+
+    def __repr__(self) -> str:
+        leaves, equations = len(self.program.leaf_types), len(self.graph.equations)
+        return f"Lowered({self.program.name!r}, {leaves} leaves, {equations} equations)"
+
+    @property
+    def records(self) -> tuple[object, ...]:
+        """The differentiations in the function (`reports.differentiation.Differentiation`), innermost first."""
+        return self.traced.records
+
+    @functools.cached_property
+    def derivatives(self) -> tuple[DerivativeReport, ...]:
+        """What each differentiation saves and recomputes."""
+        return report_derivatives(self.records)
+
+    def fixed(self) -> dict[str, object]:
+        """What it was lowered for by value, under its name: static arguments and flags."""
+        return dict(self._call.fixed())
+
+    def predicted_peak(self) -> int:
+        """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
+        return self._prediction.peak
+
+    @functools.cached_property
+    def _prediction(self) -> Prediction:
+        return predict(self.graph)
+
+    def ir(self) -> str:
+        """The graph after the passes, as IR text."""
+        return print_graph(self.graph)
+
+    def stablehlo(self, platform: str | None = None) -> str:
+        """The StableHLO module.
+
+        It differs from platform to platform where it decomposes matrices, and for convolutions in loops, branches and
+        functions.
+        """
+        return self.program_for(platform).text
+
+    def program_for(self, platform: str | None = None) -> Program:
+        """Its StableHLO for a platform; by default for the one that it was lowered for.
+
+        Raises CompileError where it decomposes matrices and the platform has no kernel for it.
+        """
+        if platform is None or self.program.module.platform in (None, platform):
+            return self.program
+        return make_program(self.graph, self.traced.constants, platform)
+
+    def compile(self, platform: str | None = None, compiler_options: CompilerOptions | None = None) -> Compiled:
+        """Hand the module to XLA; `platform` is cpu, cuda or tpu, by default what jax would take.
+
+        `compiler_options` are options of XLA's by name, besides those that the function has already.
+
+        Where arguments that it was lowered for are spread over several devices, so is the program, and XLA's figures
+        are those of one device.
+
+        Raises CompileError where the platform is not there or XLA refuses.
+        """
+        program = self.program_for(platform)
+        is_depth_first = runs_depth_first(self.graph, platform, lambda: self._prediction)
+        program = dataclasses.replace(program, is_depth_first=is_depth_first)
+        leaves = self._call.donated(self.options.donated)
+        options = {**dict(self.options.compiler_options), **(compiler_options or {})}
+        artifact = Artifact(
+            program,
+            self._call.array_tree(),
+            self.traced.out_tree,
+            leaves,
+            tuple(sorted(options.items())),
+            tuple(sorted(self.options.statics.positions)),
+            tuple(sorted(self.options.statics.names)),
+        )
+        shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
+        executable = compile_program(
+            program, platform=platform, compiler_options=options, donated=leaves, shardings=shardings
+        )
+        return Compiled(artifact, executable, self)
+
+
+@dataclass(frozen=True, repr=False)
+class Compiled(CompiledFunction):
+    """A function compiled here and now, with what is known of its making.
+
+    Attributes:
+        lowered: the graphs that it comes from.
+    """
+
+    lowered: Lowered
+
+    def _check_fixed(self, call: CallArguments) -> None:
+        expected = self.lowered.fixed()
+        for name, found in call.fixed():
+            if name in expected and not is_same(expected[name], found):
+                raise CompileError(
+                    f"'{self.artifact.program.name}' was compiled for {expected[name]!r} as {name}, got {found!r}; "
+                    "flags and static arguments are a part of what is compiled",
+                    user_location(),
+                )
+
+    def saved_residuals(self) -> list[SavedResidual]:
+        """What every derivative in the function saves."""
+        return [row for one in self.lowered.derivatives for row in (*one.residuals, *one.arguments)]
+
+    def check(self, baseline: CompiledFunction | None = None) -> Check:
+        """Whether XLA kept what was planned: recomputed products found in the module that it runs, and memory.
+
+        Beside `baseline`, the same function compiled without a policy, it says what memory the policy saves, too: what
+        is kept may save nothing.
+        """
+        saving = None if baseline is None else self._saving(baseline)
+        return check_executable(self.executable, self.lowered.records, self._predicted_bytes, saving)
+
+    def _saving(self, baseline: CompiledFunction) -> Saving | None:
+        """What recomputation saves; None where there is none. Of a function from a file, residuals are not known."""
+        if not any(one.recompute.equations for one in self.lowered.derivatives):
+            return None
+        given_up = _saved_bytes(baseline) - _saved_bytes(self) if isinstance(baseline, Compiled) else None
+        temp, without = self.memory().temp_bytes, baseline.memory().temp_bytes
+        saving = Saving(temp, without, None if given_up is None else max(given_up, 0))
+        return saving if saving.verdict == SAVES else dataclasses.replace(saving, way_out=_WAY_OUT)
+
+    def figures(self) -> Figures:
+        """Memory, work and compile time together, and the memory that the plan predicts."""
+        return dataclasses.replace(super().figures(), predicted_bytes=self._predicted_bytes)
+
+    @property
+    def _predicted_bytes(self) -> int | None:
+        """Of a program on several devices nothing is predicted: XLA decides what each of them holds."""
+        return self.lowered.predicted_peak() if self.executable.devices == 1 else None
+
+    def report(self, baseline: CompiledFunction | None = None) -> Report:
+        """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""
+        beside = None if baseline is None else baseline.figures()
+        return Report(
+            self.lowered.derivatives,
+            self.executable.platform,
+            self.figures(),
+            beside,
+            self.check(baseline),
+            foreign_primitives(self.lowered.records),
+        )
+
+
+_WAY_OUT = "measure other policies, or barriers that hold in any order of XLA's: the strategy 'call' (--barrier call)"
+
+
+def _saved_bytes(compiled: Compiled) -> int:
+    return sum(one.saved_bytes for one in compiled.lowered.derivatives)
