@@ -21,7 +21,8 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import StepBinary, StepUnary
 from rematc.ir.ops.regions import Region
 from rematc.lowering.module import stablehlo_text
-from rematc.lowering.writer import RULES
+from rematc.lowering.writer import RULES as WRITTEN
+from rematc.passes.legalize.rules import RULES as EXPANDED
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -38,7 +39,8 @@ Every op has the rules `infer` (types), `reference` (its meaning in NumPy) and a
 one of them does not register or fails the tests. The other rules each have a column: **yes**, **0** where the
 derivative is zero wherever it exists, or a dash, with the reason below the table. `flops` without a rule counts no
 floating-point operations. An op with a rule for `transpose` is linear in one operand at a time. Kernels of libraries
-are those for CPUs; decompositions have others elsewhere.
+are those for CPUs; decompositions have others elsewhere. Of ops that the pass `legalize` expands, the ops of their
+expansion are named.
 """
 #: Ops whose lowering no sample shows.
 _ELSEWHERE = {
@@ -117,7 +119,7 @@ def stablehlo_cell(cls: type[Op], names: dict[str, list[str]]) -> str:
     """What an op is in StableHLO."""
     if cls.name in _ELSEWHERE:
         return _ELSEWHERE[cls.name]
-    if cls not in RULES:
+    if cls not in WRITTEN and cls not in EXPANDED:
         return "**missing**"
     found = names.get(cls.name, [])
     if not found:

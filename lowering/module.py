@@ -19,13 +19,10 @@ from rematc.ir.core import Effect, Graph, Value
 from rematc.ir.types import TensorType
 from rematc.lowering.ops import (
     arithmetic,
-    bessel,
     case,
-    complex_error,
     complex_parts,
     conversion,
     convolution,
-    cumulative,
     custom_call,
     custom_derivatives,
     dot,
@@ -34,11 +31,8 @@ from rematc.lowering.ops import (
     factorization,
     folding,
     fourier,
-    incomplete_beta,
-    incomplete_gamma,
     indexing,
     inverse,
-    inverse_error,
     logical,
     placement,
     random,
@@ -48,7 +42,6 @@ from rematc.lowering.ops import (
     rounding,
     scan,
     shape,
-    solving,
     sorting,
     special,
     spectral,
@@ -60,17 +53,15 @@ from rematc.lowering.ops import (
 )
 from rematc.lowering.program import Module
 from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
+from rematc.passes.legalize.legalize import Legalize
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
     arithmetic,
-    bessel,
     case,
-    complex_error,
     complex_parts,
     conversion,
     convolution,
-    cumulative,
     custom_call,
     custom_derivatives,
     dot,
@@ -79,11 +70,8 @@ FAMILIES = (
     factorization,
     folding,
     fourier,
-    incomplete_beta,
-    incomplete_gamma,
     indexing,
     inverse,
-    inverse_error,
     logical,
     placement,
     random,
@@ -93,7 +81,6 @@ FAMILIES = (
     rounding,
     scan,
     shape,
-    solving,
     sorting,
     special,
     spectral,
@@ -111,7 +98,7 @@ def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: st
 
 
 def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> Module:
-    """The StableHLO module whose public function `main` is `graph`.
+    """The StableHLO module whose public function `main` is `graph`, legalized.
 
     Args:
         graph: what to print.
@@ -124,6 +111,7 @@ def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: 
         MissingRuleError: at the user's line, for an op without a lowering rule.
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
+    graph = Legalize().run(graph)
     writer = Writer("cuda" if platform == "gpu" else platform)
     _function(writer, graph, "public @main")
     for callee, body in writer.pending_functions():

@@ -14,16 +14,24 @@ from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
+from rematc.passes.legalize.legalize import Legalize
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
 #: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
-DEFAULT_PIPELINE = "barriers,simplify,cse,dce,narrow"
+_PASSES = "barriers,simplify,cse,dce,narrow"
+#: Compound ops last: what is lowered, and predicted, are plain ones.
+DEFAULT_PIPELINE = f"{_PASSES},legalize"
 
 
 def default_pipeline(strategy: str) -> str:
     """The default passes with another strategy of `barriers`."""
-    return DEFAULT_PIPELINE.replace("barriers", f"barriers{{strategy={strategy}}}", 1)
+    return f"{jax_pipeline(strategy)},legalize"
+
+
+def jax_pipeline(strategy: str) -> str:
+    """The default passes for a graph that goes on as a JAX function: compound ops stay, with their derivatives."""
+    return _PASSES.replace("barriers", f"barriers{{strategy={strategy}}}", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +102,4 @@ def runs_depth_first(
     is_open = (platform or default_platform()) == "cpu" and not has_recomputation(graph)
     # What each device of several holds is XLA's to decide, and not predicted.
     is_open = is_open and not has_placements(graph)
-    return is_open and (prediction() if prediction else predict(graph)).is_depth_first
+    return is_open and (prediction() if prediction else predict(Legalize().run(graph))).is_depth_first

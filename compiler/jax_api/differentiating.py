@@ -34,7 +34,7 @@ from rematc.lowering import caches
 from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
-from rematc.lowering.pipeline import default_pipeline, run_passes, runs_depth_first
+from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
 from rematc.lowering.remembering import Remembered
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
@@ -343,7 +343,7 @@ def _function(graphs: Graphs, strategy: str, passed: Callable[[], Graph]) -> Cal
 
 
 def _passed(graph: Graph, strategy: str) -> Graph:
-    return run_passes(graph, default_pipeline(strategy)).graph
+    return run_passes(graph, jax_pipeline(strategy)).graph
 
 
 # -- vjp --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermo
 from rematc.lowering.jax_export.evaluating import varied
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.types import is_float0
-from rematc.lowering.pipeline import default_pipeline, run_passes
+from rematc.lowering.pipeline import jax_pipeline, run_passes
 from rematc.passes.linearize import vjp
 from rematc.passes.staging.stage import staged
 
@@ -104,7 +104,7 @@ def _run(graph: Graph, operands: Sequence[Any], donated: Sequence[int], options:
 
 
 def _clean(graph: Graph) -> Graph:
-    return run_passes(graph, default_pipeline(barrier_strategy())).graph
+    return run_passes(graph, jax_pipeline(barrier_strategy())).graph
 
 
 def _outputs_tree(tree: jax.tree_util.PyTreeDef, name: str) -> tuple[jax.tree_util.PyTreeDef, int]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special as scipy_special
 
-from rematc.ir.core import Emitter, Types, Value, register
+from rematc.ir.core import Emitter, Storage, Types, Value, register
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.ops.arithmetic import Sign
 from rematc.ir.ops.elementwise import FLOATS, Binary, Numeric, Unary
@@ -28,6 +28,7 @@ class Bessel(Binary):
 
     __slots__ = ()
     kinds = FLOATS
+    storage = Storage.WRITTEN  # by loops
     below: ClassVar[float]
     above: ClassVar[float]
 

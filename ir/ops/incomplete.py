@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import special as scipy_special
 
-from rematc.ir.core import Derivatives, Emitter, Primals, Tangents, Types, Value, register
+from rematc.ir.core import Derivatives, Emitter, Primals, Storage, Tangents, Types, Value, register
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.elementwise import FLOATS, Binary, Elementwise, Numeric, one_minus
 from rematc.ir.ops.special import Digamma
@@ -57,6 +57,7 @@ class _OfGamma(Binary):
 
     __slots__ = ()
     kinds = FLOATS
+    storage = Storage.WRITTEN  # by loops
 
     def flops(self, operands: Types, results: Types) -> int:
         return FLOPS_OF_ELEMENT * results[0].size
@@ -71,6 +72,7 @@ class GammaDensity(_OfGamma):
     """
 
     name = "gamma_density"
+    storage = Storage.FUSED
 
     def evaluate(self, *operands: Numeric) -> Any:
         a, x = in_double(operands)
@@ -179,6 +181,7 @@ class _OfBeta(Elementwise):
     __slots__ = ()
     arity = 3
     kinds = FLOATS
+    storage = Storage.WRITTEN  # by loops
 
     def flops(self, operands: Types, results: Types) -> int:
         return FLOPS_OF_ELEMENT * results[0].size
@@ -193,6 +196,7 @@ class BetaDensity(_OfBeta):
     """
 
     name = "beta_density"
+    storage = Storage.FUSED
 
     def evaluate(self, *operands: Numeric) -> Any:
         a, b, x = in_double(operands)

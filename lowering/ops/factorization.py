@@ -8,14 +8,13 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Value
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.factorization import Lu, Qr
-from rematc.ir.ops.matrices import batch_of, columns, identity, padded, rows, upper_triangle
+from rematc.ir.ops.matrices import batch_of, columns, padded, rows, upper_triangle
 from rematc.ir.types import I32, TensorType
 from rematc.lowering.ops.kernels import (
     GPU_PREFIXES,
     Kernel,
     bind_results,
     call_kernel,
-    expand,
     in_place,
     info_of,
     lapack,
@@ -32,9 +31,6 @@ def lu(w: Writer, eqn: Equation) -> None:
     """getrf, whose pivots count from 1, and their permutation. A zero among the pivots of u is no failure."""
     (a,) = eqn.operands
     packed, pivots, permutation = (value.type for value in eqn.results)
-    if a.type.size == 0:
-        expand(w, eqn, lambda b, x: [x, b.zeros(pivots), b.iota(permutation, permutation.rank - 1)])
-        return
     info = info_of(batch_of(a.type))
     kernel = Kernel(_target(w, eqn, "getrf", "getrf"))
     types = [packed, pivots, info]
@@ -100,9 +96,6 @@ def _exchange(b: Builder, step: Value, permutation: Value, pivots: Value) -> Seq
 def qr(w: Writer, eqn: Equation) -> None:
     """geqrf, then orgqr, or ungqr, forms q from its reflections."""
     (a,), (q, r) = eqn.operands, (value.type for value in eqn.results)
-    if a.type.size == 0:
-        expand(w, eqn, lambda b, x: [identity(b, q), b.zeros(r)])
-        return
     m, n = a.type.shape[-2:]
     k = min(m, n)
     scales = a.type.with_shape((*batch_of(a.type), k))

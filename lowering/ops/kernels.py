@@ -114,12 +114,6 @@ def in_place(
         return [(w.name(value), value.type) for value in graph.results]
 
 
-def expand(w: Writer, eqn: Equation, build: Build) -> None:
-    """Lower an equation as those that `build` emits for its operands."""
-    found = in_place(w, build, [(w.name(value), value.type) for value in eqn.operands], eqn)
-    bind_results(w, eqn, found)
-
-
 def bind_results(w: Writer, eqn: Equation, found: Sequence[tuple[str, TensorType]]) -> None:
     """Let the results of an equation be values already written."""
     for value, (name, type) in zip(eqn.results, found, strict=True):

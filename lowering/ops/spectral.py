@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Value
-from rematc.ir.ops.matrices import adjoint, as_columns, batch_of, identity, matmul, transposed
-from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
+from rematc.ir.ops.matrices import batch_of
+from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.types import TensorType
 from rematc.lowering.ops.kernels import (
     GPU_PREFIXES,
@@ -15,7 +15,6 @@ from rematc.lowering.ops.kernels import (
     bind_results,
     call_kernel,
     character,
-    expand,
     in_place,
     info_of,
     lapack,
@@ -25,16 +24,6 @@ from rematc.lowering.ops.kernels import (
 from rematc.lowering.writer import Writer, lowers
 
 Named = tuple[str, TensorType]
-
-
-def _empty(w: Writer, eqn: Equation) -> None:
-    """The results for matrices without elements: the identity where there are some."""
-
-    def empty(b: Builder, a: Value) -> Sequence[Value]:
-        types = [value.type for value in eqn.results]
-        return [identity(b, type) if type.rank == a.type.rank else b.zeros(type) for type in types]
-
-    expand(w, eqn, empty)
 
 
 def _bind_valid(w: Writer, eqn: Equation, found: Sequence[Named], info: str) -> None:
@@ -52,8 +41,6 @@ def eigh(w: Writer, eqn: Equation) -> None:
     """syevd, or heevd. The kernels on GPUs compute the vectors in any case."""
     op, (a,) = eqn.op, eqn.operands
     assert isinstance(op, Eigh)
-    if a.type.size == 0:
-        return _empty(w, eqn)
     if w.platform == "cpu":
         options = {"mode": character("V" if op.vectors else "N"), "uplo": character("L" if op.lower else "U")}
         kernel = Kernel(lapack("heevd" if a.type.dtype.is_complex else "syevd", a.type.dtype), options)
@@ -74,8 +61,6 @@ def eig(w: Writer, eqn: Equation) -> None:
     """geev, which gives real and imaginary parts of a real matrix's eigenvalues apart."""
     op, (a,) = eqn.op, eqn.operands
     assert isinstance(op, Eig)
-    if a.type.size == 0:
-        return _empty(w, eqn)
     if w.platform != "cpu":
         no_kernel(w, eqn)
     is_complex = a.type.dtype.is_complex
@@ -99,8 +84,6 @@ def svd(w: Writer, eqn: Equation) -> None:
     """gesdd on the CPU, gesvd on GPUs."""
     op, (a,) = eqn.op, eqn.operands
     assert isinstance(op, Svd)
-    if a.type.size == 0:
-        return _empty(w, eqn)
     if w.platform not in ("cpu", *GPU_PREFIXES):
         no_kernel(w, eqn)
     values, (u, vh) = eqn.results[op.vectors].type, _vectors(op, a.type)
@@ -143,22 +126,3 @@ def _gesvd(w: Writer, eqn: Equation, op: Svd, types: Sequence[TensorType]) -> tu
 
 def _gesvd_options(op: Svd, is_wide: bool) -> dict[str, bool]:
     return {"compute_uv": op.vectors, "full_matrices": op.full_matrices, "transposed": is_wide}
-
-
-@lowers(PseudoInverse)
-def pseudo_inverse(w: Writer, eqn: Equation) -> None:
-    """v diag(1 / s) uᴴ over the singular values that count."""
-
-    def build(b: Builder, a: Value, cutoff: Value) -> Sequence[Value]:
-        if a.type.size == 0:
-            return [transposed(b, a)]
-        u, s, vh = b.emit(Svd(), a)
-        last = s.type.rank - 1
-        bound = b.multiply(b.reduce_max(s, (last,)), cutoff)
-        counts = b.compare(s, b.broadcast_in_dim(bound, s.type.shape, range(last)), "GT")
-        ones = b.full(s.type, 1)
-        inverse = b.select(counts, b.divide(ones, b.select(counts, s, ones)), b.zeros(s.type))
-        scaled = b.multiply(b.convert(as_columns(b, inverse, u.type.shape[-2]), a.type.dtype), adjoint(b, u))
-        return [matmul(b, adjoint(b, vh), scaled)]
-
-    expand(w, eqn, build)

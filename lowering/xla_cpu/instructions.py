@@ -12,7 +12,7 @@ Most equations are one instruction. What differs:
 - a transpose is a part of the matrix products that read it, and of one whose only user it is;
 - a division by a constant or a square root is a product, a product with a converted boolean a selection;
 - a concatenation of long rows, or of many operands, copies them and is fused with nothing;
-- a running combination is lowered to rounds;
+- a function is its body, unless XLA keeps it apart;
 - floating-point numbers of fewer than 32 bits are computed in 32, but for parameters and results;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
@@ -27,10 +27,10 @@ from enum import Enum, auto
 
 from rematc.ir.core import Equation, Graph, Storage, Value, Weight
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
-from rematc.ir.ops.cumulative import Cumulative, LinearRecurrence
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.reduction import Reduction
+from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Concatenate, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
@@ -177,6 +177,8 @@ class Program:
                 for value, operand in zip(eqn.results, operands, strict=True):
                     self._of[value] = self._add(Kind.SOURCE, "after", [barrier], value.type, 0)
                     self._of[value].buffer = operand
+            case Call(body=body) as op if op.is_inlineable:
+                self._inline(body, eqn, operands)
             case op if op.storage is Storage.ALIAS:
                 self._of[eqn.results[0]] = operands[0]
             case Constant():
@@ -194,13 +196,19 @@ class Program:
             case _:
                 self._several(eqn, operands)
 
+    def _inline(self, body: Graph, eqn: Equation, operands: list[Instruction]) -> None:
+        """The body's instructions in the place of a call."""
+        self._folded |= _folded_transposes(body)
+        self._of.update(zip(body.params, operands, strict=True))
+        for inner in body.equations:
+            self._build(inner)
+        self._of.update({value: self._of[result] for value, result in zip(eqn.results, body.results, strict=True)})
+
     def _one(self, eqn: Equation, operands: list[Instruction]) -> Instruction:
         """An equation with one result."""
         op, type = eqn.op, eqn.results[0].type
         if isinstance(op, Reduction):
             return self._add(Kind.REDUCTION, op.name, operands, type)
-        if isinstance(op, (Cumulative, LinearRecurrence)):
-            return self._accumulate(op.dimension, operands, type)
         if isinstance(op, Concatenate) and _is_copied_whole(op, eqn):
             return self._add(Kind.OPAQUE, op.name, operands, type)
         if not (op.is_fusible or isinstance(op, Gather)):
@@ -214,18 +222,6 @@ class Program:
         loop.is_expensive = op.weight is Weight.HEAVY and not (op.name == "divide" and _is_cheap_divisor(operands[1]))
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return loop
-
-    def _accumulate(self, dimension: int, operands: list[Instruction], type: TensorType) -> Instruction:
-        """A running combination, as it is lowered: rounds, each a quarter as long, and back."""
-        rounds = [operands]
-        while type.shape[dimension] > _WHOLE_RUN and rounds[-1][0].type.shape[dimension] > _WHOLE_RUN:
-            length = -(-rounds[-1][0].type.shape[dimension] // _RUN)
-            shorter = type.with_shape((*type.shape[:dimension], length, *type.shape[dimension + 1 :]))
-            rounds.append([self._add(Kind.OPAQUE, "round", rounds[-1], shorter)])
-        found = [self._add(Kind.OPAQUE, "round", rounds[-1], rounds[-1][0].type)] if len(rounds) > 1 else []
-        for longer in reversed(rounds[1:-1]):
-            found = [self._add(Kind.OPAQUE, "round", [*found, *longer], longer[0].type)]
-        return self._add(Kind.OPAQUE, "round", [*found, *operands], type)
 
     def _several(self, eqn: Equation, operands: list[Instruction]) -> None:
         """An equation with several results, or none."""

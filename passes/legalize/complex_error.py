@@ -1,4 +1,4 @@
-"""Lowering of the error function of complex numbers, by the Faddeeva function w(z) = e^(-z^2) erfc(-iz)."""
+"""The error function of complex numbers, by the Faddeeva function w(z) = e^(-z^2) erfc(-iz)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from rematc.ir.core import Equation
 from rematc.ir.ops.special import ComplexErf, ComplexErfc
-from rematc.lowering.ops.numbers import (
+from rematc.passes.legalize.numbers import (
     Number,
-    call_formula,
+    by_formula,
     cos,
     exp,
     from_parts,
@@ -21,24 +20,12 @@ from rematc.lowering.ops.numbers import (
     sin,
     where,
 )
-from rematc.lowering.writer import Writer, lowers
+from rematc.passes.legalize.rules import expands
 
 #: The expansion of w in this many powers is exact to the last digits in the upper half of the plane.
 TERMS = 64
 #: Below this magnitude the power series of erf loses no digits, 1 - erfc does.
 NEAR = 1.5
-
-
-@lowers(ComplexErf)
-def complex_erf(w: Writer, eqn: Equation) -> None:
-    """`func.call @complex_erf`."""
-    call_formula(w, eqn, erf)
-
-
-@lowers(ComplexErfc)
-def complex_erfc(w: Writer, eqn: Equation) -> None:
-    """`func.call @complex_erfc`."""
-    call_formula(w, eqn, erfc)
 
 
 def erf(z: Number) -> Number:
@@ -96,3 +83,7 @@ def _weideman_coefficients() -> tuple[float, ...]:
     samples = np.concatenate([[0], np.exp(-(t**2)) * (scale**2 + t**2)])
     spectrum = np.fft.fft(np.fft.fftshift(samples)).real / (2 * half)
     return tuple([float(one) for one in spectrum[1 : TERMS + 1]])
+
+
+expands(ComplexErf)(by_formula(erf))
+expands(ComplexErfc)(by_formula(erfc))

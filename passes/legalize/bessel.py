@@ -1,4 +1,4 @@
-"""Lowering of Bessel functions: Temme's series, two continued fractions, recurrences, Hankel's expansion.
+"""Bessel functions: Temme's series, two continued fractions, recurrences, Hankel's expansion.
 
 For x below 2 the second kind comes of Temme's series at a small order, above of a continued fraction (for the modified
 functions of an integral); recurrences take it to the order asked for, upwards, where it is dominant. The first kind
@@ -14,14 +14,12 @@ from functools import cache
 
 from scipy import special as scipy_special
 
-from rematc.ir.core import Equation
-from rematc.ir.ops.bessel import BesselI, BesselI1e, BesselIe, BesselJ, BesselK, BesselKe, BesselY
-from rematc.lowering.ops import elementwise
-from rematc.lowering.ops.incomplete_gamma import EPSILON, not_zero
-from rematc.lowering.ops.numbers import (
+from rematc.ir.ops.bessel import BesselI, BesselIe, BesselJ, BesselK, BesselKe, BesselY
+from rematc.passes.legalize.incomplete_gamma import EPSILON, not_zero
+from rematc.passes.legalize.numbers import (
     Number,
     as_complex,
-    call_formula,
+    by_formula,
     cos,
     exp,
     floor,
@@ -36,7 +34,7 @@ from rematc.lowering.ops.numbers import (
     sqrt,
     where,
 )
-from rematc.lowering.writer import Writer, lowers
+from rematc.passes.legalize.rules import expands
 
 #: The first kind's continued fraction needs some x steps, recurrences one for each order.
 MOST_STEPS = 1_000_000
@@ -45,44 +43,6 @@ FAR = 25.0
 HANKEL_TERMS = 30
 #: Below this x Temme's series is used.
 NEAR = 2.0
-
-lowers(BesselI1e)(elementwise.chlo)
-
-
-@lowers(BesselJ)
-def bessel_j(w: Writer, eqn: Equation) -> None:
-    """`func.call @bessel_j`."""
-    call_formula(w, eqn, first_kind)
-
-
-@lowers(BesselY)
-def bessel_y(w: Writer, eqn: Equation) -> None:
-    """`func.call @bessel_y`."""
-    call_formula(w, eqn, second_kind)
-
-
-@lowers(BesselI)
-def bessel_i(w: Writer, eqn: Equation) -> None:
-    """`func.call @bessel_i`."""
-    call_formula(w, eqn, unscaled_first_kind)
-
-
-@lowers(BesselIe)
-def bessel_ie(w: Writer, eqn: Equation) -> None:
-    """`func.call @bessel_ie`."""
-    call_formula(w, eqn, modified_first_kind)
-
-
-@lowers(BesselK)
-def bessel_k(w: Writer, eqn: Equation) -> None:
-    """`func.call @bessel_k`."""
-    call_formula(w, eqn, lambda v, x: _times_exp(modified_second_kind(v, x), -x))
-
-
-@lowers(BesselKe)
-def bessel_ke(w: Writer, eqn: Equation) -> None:
-    """`func.call @bessel_ke`."""
-    call_formula(w, eqn, modified_second_kind)
 
 
 def _times_exp(x: Number, exponent: Number) -> Number:
@@ -138,6 +98,11 @@ def modified_second_kind(v: Number, x: Number) -> Number:
     _, k = _modified_functions(order, y, is_inside)
     found = where(x.equals(0.0), x.like(math.inf), where(x.equals(math.inf), x.like(0.0), k))
     return where((x >= 0) & (abs(v) < math.inf), found, math.nan)
+
+
+def unscaled_second_kind(v: Number, x: Number) -> Number:
+    """K: it vanishes with large x."""
+    return _times_exp(modified_second_kind(v, x), -x)
 
 
 def _inside(v: Number, x: Number) -> tuple[Number, Number, Number]:
@@ -455,3 +420,11 @@ def _reciprocal_gamma_coefficients() -> tuple[float, ...]:
         total += sum((-1) ** (j + 1) * float(scipy_special.zeta(j)) * found[k - 1 - j] for j in range(2, k))
         found.append(total / (k - 1))
     return tuple(found)
+
+
+expands(BesselJ)(by_formula(first_kind))
+expands(BesselY)(by_formula(second_kind))
+expands(BesselI)(by_formula(unscaled_first_kind))
+expands(BesselIe)(by_formula(modified_first_kind))
+expands(BesselK)(by_formula(unscaled_second_kind))
+expands(BesselKe)(by_formula(modified_second_kind))

@@ -1,23 +1,28 @@
-"""Lowering of the inverse of the complementary error function: CHLO's erf_inv, and Newton's method far out."""
+"""The inverse of the complementary error function by Newton's method far out, and erfc of narrow floats."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from rematc.ir.core import Equation
-from rematc.ir.ops.special import ErfcInv, ErfInv
-from rematc.lowering.ops.numbers import Number, call_formula, erfc, exp, log, sqrt, where
-from rematc.lowering.writer import Writer, lowers
+from rematc.ir.builder import Builder
+from rematc.ir.core import Value
+from rematc.ir.ops.special import Erfc, ErfcInv, ErfInv
+from rematc.ir.types import F32
+from rematc.passes.legalize.numbers import Number, by_formula, erfc, exp, log, sqrt, where
+from rematc.passes.legalize.rules import expands
 
 #: Below it 1 - x has lost digits of x.
 SMALL = 0.1
 STEPS = 5
 
 
-@lowers(ErfcInv)
-def erfc_inv(w: Writer, eqn: Equation) -> None:
-    """`func.call @erfc_inv`."""
-    call_formula(w, eqn, inverse)
+@expands(Erfc)
+def erfc_of_narrow(b: Builder, op: Erfc, x: Value) -> Sequence[Value] | None:
+    """XLA expands `chlo.erfc` for floats of 16 bits and more; of fewer it is that of the same numbers in f32."""
+    if x.type.dtype.bits > 8:
+        return None
+    return [b.convert(b.emit1(op, b.convert(x, F32)), x.type.dtype)]
 
 
 def inverse(x: Number) -> Number:
@@ -41,3 +46,6 @@ def _far(x: Number) -> Number:
         slope = -2 / math.sqrt(math.pi) * exp(-y * y) / value
         y = y - (log(value) - logarithm) / slope
     return y
+
+
+expands(ErfcInv)(by_formula(inverse))

@@ -1,4 +1,4 @@
-"""Lowering of the regularized incomplete gamma functions: a series, a continued fraction, and Temme's expansion.
+"""The regularized incomplete gamma functions: a series, a continued fraction, and Temme's expansion.
 
 The formulas are those of the NIST Digital Library of Mathematical Functions (DLMF), chapters 5 and 8.
 """
@@ -12,11 +12,10 @@ from functools import cache
 
 from scipy import special as scipy_special
 
-from rematc.ir.core import Equation
 from rematc.ir.ops.incomplete import GammaDensity, IncompleteGamma, IncompleteGammaComplement, IncompleteGammaSlope
-from rematc.lowering.ops.numbers import (
+from rematc.passes.legalize.numbers import (
     Number,
-    call_formula,
+    by_formula,
     erfc,
     exp,
     exp_minus_one,
@@ -31,7 +30,7 @@ from rematc.lowering.ops.numbers import (
     sqrt,
     where,
 )
-from rematc.lowering.writer import Writer, lowers
+from rematc.passes.legalize.rules import expands
 
 #: Half a unit in the last place of 1.
 EPSILON = 2.0**-53
@@ -44,30 +43,6 @@ LARGE, NEAR = 20.0, 0.3
 POWERS_OF_A, POWERS_OF_ETA = 12, 22
 #: Stirling's series for log gamma is used from here on.
 STIRLING = 8.0
-
-
-@lowers(IncompleteGamma)
-def incomplete_gamma(w: Writer, eqn: Equation) -> None:
-    """`func.call @incomplete_gamma`."""
-    call_formula(w, eqn, lower)
-
-
-@lowers(IncompleteGammaComplement)
-def incomplete_gamma_complement(w: Writer, eqn: Equation) -> None:
-    """`func.call @incomplete_gamma_complement`."""
-    call_formula(w, eqn, upper)
-
-
-@lowers(GammaDensity)
-def gamma_density(w: Writer, eqn: Equation) -> None:
-    """`func.call @gamma_density`."""
-    call_formula(w, eqn, density)
-
-
-@lowers(IncompleteGammaSlope)
-def incomplete_gamma_slope(w: Writer, eqn: Equation) -> None:
-    """`func.call @incomplete_gamma_slope`: the formula, differentiated."""
-    call_formula(w, eqn, slope)
 
 
 def slope(a: Number, x: Number) -> Number:
@@ -286,3 +261,9 @@ def _bernoulli(count: int) -> list[Fraction]:
     for n in range(1, count + 1):
         found.append(-sum((math.comb(n + 1, k) * found[k] for k in range(n)), Fraction(0)) / (n + 1))
     return found
+
+
+expands(IncompleteGamma)(by_formula(lower))
+expands(IncompleteGammaComplement)(by_formula(upper))
+expands(GammaDensity)(by_formula(density))
+expands(IncompleteGammaSlope)(by_formula(slope))

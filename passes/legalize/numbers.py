@@ -1,7 +1,7 @@
 """Formulas written with operators: values of one array type, and loops over them that stop where they converge.
 
 Functions that StableHLO lacks are series, continued fractions and recurrences. They are written here once, as equations
-of the IR, and lowered as a function that is called.
+of the IR.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Op, Value
+from rematc.ir.core import Op, Value
 from rematc.ir.ops import special, transcendental
 from rematc.ir.ops.rounding import Floor
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, C128, F64, TensorType
-from rematc.lowering.writer import Writer
 from rematc.passes.jvp import jvp
 
 
@@ -262,13 +261,13 @@ def slope_of(formula: Formula, operands: Sequence[Number], index: int) -> Number
     return Number(b, slope)
 
 
-def call_formula(w: Writer, eqn: Equation, formula: Formula) -> None:
-    """Lower an equation of operands of one type as the call of a function: `formula`, in double precision."""
-    (result,) = eqn.results
-    wide = C128 if result.type.dtype.is_complex else F64
-    b = Builder(eqn.op.name)
-    params = [b.parameter(value.type) for value in eqn.operands]
-    found = formula(*[Number(b, b.convert(param, wide)) for param in params])
-    callee = w.function(b.build(b.convert(found.value, result.type.dtype)))
-    call = f"func.call @{callee}({w.names(eqn.operands)})"
-    w.line(f"{w.define(result)} = {call} : ({w.types(eqn.operands)}) -> {w.type(result.type)}", eqn.loc)
+def by_formula(formula: Formula) -> Callable[..., Sequence[Value]]:
+    """The rule of an op with operands of one type: `formula`, in double precision."""
+
+    def rule(b: Builder, op: Op, *operands: Value) -> Sequence[Value]:
+        dtype = operands[0].type.dtype
+        wide = C128 if dtype.is_complex else F64
+        found = formula(*[Number(b, b.convert(x, wide)) for x in operands])
+        return [b.convert(found.value, dtype)]
+
+    return rule

@@ -1,13 +1,14 @@
-"""Lowering of the regularized incomplete beta function: a power series and a continued fraction (DLMF 8.17)."""
+"""The regularized incomplete beta function: a power series and a continued fraction (DLMF 8.17)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from rematc.ir.core import Equation
+from rematc.ir.builder import Builder
+from rematc.ir.core import Value
 from rematc.ir.ops.incomplete import BetaDensity, IncompleteBeta, IncompleteBetaSlope
-from rematc.lowering.ops.incomplete_gamma import (
+from rematc.passes.legalize.incomplete_gamma import (
     EPSILON,
     STIRLING,
     log_gamma_of_one_plus,
@@ -16,9 +17,9 @@ from rematc.lowering.ops.incomplete_gamma import (
     stirling_rest,
     stirling_rest_slope,
 )
-from rematc.lowering.ops.numbers import (
+from rematc.passes.legalize.numbers import (
     Number,
-    call_formula,
+    by_formula,
     exp,
     exp_minus_one,
     log,
@@ -30,32 +31,12 @@ from rematc.lowering.ops.numbers import (
     sqrt,
     where,
 )
-from rematc.lowering.writer import Writer, lowers
+from rematc.passes.legalize.rules import expands
 
 #: The continued fraction needs some sqrt(max(a, b)) steps.
 MOST_STEPS = 100_000
 #: Below it a parameter is small: Simpson's rule over its length is exact to the last digit.
 SMALL = 0.02
-
-
-@lowers(IncompleteBeta)
-def incomplete_beta(w: Writer, eqn: Equation) -> None:
-    """`func.call @incomplete_beta`."""
-    call_formula(w, eqn, distribution)
-
-
-@lowers(BetaDensity)
-def beta_density(w: Writer, eqn: Equation) -> None:
-    """`func.call @beta_density`."""
-    call_formula(w, eqn, density)
-
-
-@lowers(IncompleteBetaSlope)
-def incomplete_beta_slope(w: Writer, eqn: Equation) -> None:
-    """`func.call @incomplete_beta_slope`: the formula, differentiated."""
-    assert isinstance(eqn.op, IncompleteBetaSlope)
-    index = "ab".index(eqn.op.parameter)
-    call_formula(w, eqn, lambda a, b, x: slope_of(_for_slope, (a, b, x), index))
 
 
 def density(a: Number, b: Number, x: Number) -> Number:
@@ -188,3 +169,14 @@ def _stirling_rest(a: Number) -> Number:
     small, large = where(is_small, a, 1.0), where(is_small, STIRLING, a)
     plain = log_gamma(small) - (small - 0.5) * log(small) + small - 0.5 * math.log(2 * math.pi)
     return where(is_small, plain, stirling_rest(large))
+
+
+expands(IncompleteBeta)(by_formula(distribution))
+expands(BetaDensity)(by_formula(density))
+
+
+@expands(IncompleteBetaSlope)
+def incomplete_beta_slope(b: Builder, op: IncompleteBetaSlope, *operands: Value) -> Sequence[Value]:
+    """The formula, differentiated."""
+    index = "ab".index(op.parameter)
+    return by_formula(lambda a, b, x: slope_of(_for_slope, (a, b, x), index))(b, op, *operands)

@@ -1,4 +1,4 @@
-"""Lowering of running combinations: an associative scan, as a function that equal ones share.
+"""Running combinations: an associative scan.
 
 Lines are cut into runs of four. The running combinations within each run are three combinations of strided slices; the
 last of each are a line a quarter as long, whose running combinations (found likewise) are combined into the runs after
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Value
 from rematc.ir.ops import cumulative
 from rematc.ir.ops.transcendental import LogPlusOne
-from rematc.ir.types import F32, TensorType
-from rematc.lowering.writer import Writer, lowers
+from rematc.ir.types import F32
+from rematc.passes.legalize.rules import expands
 
 #: What runs along a line: one array, or several that are combined together.
 Lines = tuple[Value, ...]
@@ -27,7 +27,7 @@ _RUN = 4
 _WHOLE = 8
 
 
-@lowers(
+@expands(
     cumulative.CumulativeSum,
     cumulative.CumulativeProduct,
     cumulative.CumulativeMax,
@@ -35,28 +35,17 @@ _WHOLE = 8
     cumulative.CumulativeLogsumexp,
     cumulative.LinearRecurrence,
 )
-def running(w: Writer, eqn: Equation) -> None:
-    """`%r = func.call @cumulative_sum(%x)`."""
-    op, (result,) = eqn.op, eqn.results
-    assert isinstance(op, (cumulative.Cumulative, cumulative.LinearRecurrence))
-    if not result.type.size:
-        w.bind(result, w.name(eqn.operands[-1]))
-        return
-    callee = w.function(_graph(op, eqn.operand_types))
-    call = f"func.call @{callee}({w.names(eqn.operands)})"
-    w.line(f"{w.define(result)} = {call} : ({w.types(eqn.operands)}) -> {w.type(result.type)}", eqn.loc)
-
-
-def _graph(op: cumulative.Cumulative | cumulative.LinearRecurrence, types: Sequence[TensorType]) -> Graph:
-    """The function of the operands. Floats of 16 bits and less are combined in float32 and rounded once."""
-    b = Builder(op.name)
-    params = [b.parameter(type) for type in types]
-    dtype = types[0].dtype
+def running(b: Builder, op: cumulative.Cumulative | cumulative.LinearRecurrence, *operands: Value) -> Sequence[Value]:
+    """Floats of 16 bits and less are combined in float32 and rounded once."""
+    *_, last = operands
+    if not last.type.size:
+        return [last]
+    dtype = last.type.dtype
     wide = F32 if dtype.is_float and dtype.bits < F32.bits else dtype
     turned = (op.dimension,) if op.is_reversed else ()
-    lines = tuple([b.reverse(b.convert(x, wide), turned) for x in params])
+    lines = tuple([b.reverse(b.convert(x, wide), turned) for x in operands])
     found = _scanned(b, lines, op.dimension, _COMBINED_BY[type(op)])[-1]
-    return b.build(b.convert(b.reverse(found, turned), dtype))
+    return [b.convert(b.reverse(found, turned), dtype)]
 
 
 def _scanned(b: Builder, lines: Lines, dimension: int, combine: Combine) -> Lines:

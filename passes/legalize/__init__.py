@@ -1,0 +1,1 @@
+"""Compound ops as graphs of plain ones: the pass `legalize`, and its rules by family."""

@@ -1,0 +1,88 @@
+"""Legalization: compound ops, which no backend has, become graphs of plain ones; in regions too.
+
+Before:  %0: f32[4] = integer_power %x {exponent=3}
+         %1: f32[4] = erfc_inv %0
+After:   %2: f32[4] = multiply %x, %x
+         %0: f32[4] = multiply %x, %2
+         %1: f32[4] = call %0 {body=graph @erfc_inv(%a: f32[4]) -> (f32[4]) { %0: f64[4] = convert %a ... }}
+
+Why: special functions, running combinations, powers and solutions of linear equations are one op each as long as they
+are differentiated, vmapped and planned, since each has a derivative that needs less than that of its parts. Before
+lowering they are what runs: the interpreter evaluates the same equations, the predicted memory is theirs, and the
+writer has rules for plain ops alone. A long expansion is a function, written once for all its calls.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.ops.regions import Call
+from rematc.ir.types import TensorType
+from rematc.passes.inline import copy_equations
+from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
+    arithmetic,
+    bessel,
+    complex_error,
+    cumulative,
+    decompositions,
+    error_functions,
+    incomplete_beta,
+    incomplete_gamma,
+    solving,
+)
+from rematc.passes.legalize.rules import RULES, expanded
+from rematc.passes.manager import Pass, register_pass
+from rematc.passes.regions import RegionRewriter
+
+#: An expansion of more equations is a function.
+_MOST_IN_PLACE = 16
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Legalize(Pass):
+    """Expand what no backend has."""
+
+    name = "legalize"
+
+    def run(self, graph: Graph) -> Graph:
+        return _Legalizer().graph(graph)
+
+
+@functools.lru_cache(maxsize=1024)
+def expansion(op: Op, types: tuple[TensorType, ...]) -> Graph | None:
+    """The graph of plain ops that an op is for operands of these types; None for one that is plain."""
+    found = expanded(op, types)
+    return None if found is None else _Legalizer().graph(found)
+
+
+class _Legalizer:
+    def __init__(self) -> None:
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph of plain ops; the graph itself where all are."""
+        env: dict[Value, Value] = {}
+        equations: list[Equation] = []
+        has_changed = False
+        for eqn in graph.equations:
+            found = expansion(eqn.op, eqn.operand_types) if type(eqn.op) in RULES else None
+            op = self._regions.op(eqn.op) if found is None else eqn.op
+            if found is None and op is eqn.op and not env:
+                equations.append(eqn)
+                continue
+            has_changed = True
+            operands = tuple([env.get(value, value) for value in eqn.operands])
+            if found is None:
+                equations.append(Equation(op, operands, eqn.results, eqn.loc))
+            elif len(found.equations) > _MOST_IN_PLACE:
+                equations.append(Equation(Call(found), operands, eqn.results, eqn.loc))
+            else:
+                env.update(zip(eqn.results, copy_equations(found, operands, equations, eqn.loc), strict=True))
+        if not has_changed:
+            return graph
+        return Graph(
+            graph.name, graph.params, tuple(equations), tuple([env.get(value, value) for value in graph.results])
+        )

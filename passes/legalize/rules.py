@@ -1,0 +1,41 @@
+"""The registry of rules by which compound ops become graphs of plain ones.
+
+A rule is a function of (builder, op, *operands) that emits equations and returns the op's results; None where a backend
+has the op itself for operands of these types. Rules stand in modules of this folder by family, mirroring `ir/ops/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Graph, Op, Value
+from rematc.ir.types import TensorType
+
+Rule = Callable[..., Sequence[Value] | None]
+RULES: dict[type[Op], Rule] = {}
+_R = TypeVar("_R", bound=Rule)
+
+
+def expands(*ops: type[Op]) -> Callable[[_R], _R]:
+    """Decorator: this function expands these ops."""
+
+    def enter(rule: _R) -> _R:
+        for op in ops:
+            if op in RULES:
+                raise ValueError(f"two rules expand '{op.name}'")
+            RULES[op] = rule
+        return rule
+
+    return enter
+
+
+def expanded(op: Op, types: Sequence[TensorType]) -> Graph | None:
+    """The graph of an op for operands of these types, one step of the way; None where it is plain."""
+    rule = RULES.get(type(op))
+    if rule is None:
+        return None
+    b = Builder(op.name)
+    results = rule(b, op, *[b.parameter(type) for type in types])
+    return None if results is None else b.build(*results)

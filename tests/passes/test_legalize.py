@@ -1,0 +1,76 @@
+"""Legalization: what compound ops expand to means what they mean, in plain ops."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from rematc.ir.core import Equation, Graph, Op, Weight
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.arithmetic import IntegerPower, Power
+from rematc.lowering import module  # noqa: F401  # rules enter the registry
+from rematc.lowering.writer import RULES as WRITTEN
+from rematc.passes.legalize.legalize import Legalize, expansion
+from rematc.passes.legalize.rules import RULES
+from rematc.passes.light_work import IN_A_ROW
+from tests.support.samples import Sample, assert_close, families, graph_of, rows, tolerance_of
+
+
+def sample_of(key: str) -> Sample:
+    family, index = rows()[key]
+    return families()[family][index]
+
+
+def expanding() -> list[str]:
+    return [key for key in rows() if type(sample_of(key).op) in RULES]
+
+
+@functools.lru_cache
+def legal(key: str) -> Graph:
+    sample = sample_of(key)
+    return Legalize().run(graph_of(sample.op, sample.types))
+
+
+def equations(graph: Graph) -> list[Equation]:
+    inner = [eqn for one in graph.equations for region in one.op.regions() for eqn in equations(region)]
+    return [*graph.equations, *inner]
+
+
+@pytest.mark.parametrize("key", expanding())
+def test_an_expansion_means_what_the_op_means(key: str) -> None:
+    """In the interpreter: before XLA, and wherever there is no XLA."""
+    sample = sample_of(key)
+    arrays = sample.arrays()
+    for found, wanted in zip(evaluate(legal(key), arrays), sample.op.reference(arrays), strict=True):
+        assert_close(found, wanted, tolerance_of(sample, wanted), sample.signed_zeros)
+
+
+@pytest.mark.parametrize("key", expanding())
+def test_what_is_left_the_writer_knows(key: str) -> None:
+    graph = legal(key)
+    assert [eqn.op.name for eqn in equations(graph) if expansion_of(eqn) is not None] == []
+    assert [eqn.op.name for eqn in equations(graph) if type(eqn.op) not in WRITTEN] == []
+    assert Legalize().run(graph) is graph
+
+
+def expansion_of(eqn: Equation) -> Graph | None:
+    return expansion(eqn.op, eqn.operand_types) if type(eqn.op) in RULES else None
+
+
+def is_rare(op: Op) -> bool:
+    """Facts stand in the class: powers are loops of integers alone, and quotients for negative exponents alone."""
+    return isinstance(op, Power) or (isinstance(op, IntegerPower) and op.exponent < 0)
+
+
+@pytest.mark.parametrize("key", expanding())
+def test_the_facts_of_an_op_are_those_of_its_expansion(key: str) -> None:
+    """Whether XLA fuses it, and whether it is less work than to write its result, follow from what it becomes."""
+    sample = sample_of(key)
+    found = expansion(sample.op, sample.types)
+    if found is None or any(0 in type.shape for type in sample.types) or is_rare(sample.op):
+        return
+    parts = [eqn for eqn in equations(found) if eqn.operands]
+    assert not sample.op.is_fusible or [eqn.op.name for eqn in parts if not eqn.op.is_fusible] == []
+    assert [eqn.op.name for eqn in parts if eqn.op.weight > sample.op.weight] == []
+    assert sample.op.weight > Weight.LIGHT or len(parts) <= IN_A_ROW
