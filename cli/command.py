@@ -27,8 +27,8 @@ from rematc.cli.step import TrainingStep, load_step
 from rematc.cli.tables import print_tables
 from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.report import Report
-from rematc.compiler.reports.residuals import format_bytes
 from rematc.compiler.reports.tables import Table, plain_text
+from rematc.compiler.reports.units import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
 from rematc.passes.policies import describe_policies

@@ -12,7 +12,7 @@ import jaxlib.version
 from rematc.compiler.check_jax.placing import Placed, placed_well
 from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
-from rematc.compiler.reports.residuals import format_bytes
+from rematc.compiler.reports.units import format_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.reading import module_of

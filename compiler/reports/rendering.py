@@ -8,9 +8,9 @@ from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.derivative import DerivativeReport, RepeatedValue
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
-from rematc.compiler.reports.residuals import SavedResidual, format_bytes, size_of
+from rematc.compiler.reports.residuals import SavedResidual, size_of
 from rematc.compiler.reports.tables import Table
-from rematc.compiler.reports.units import counted, format_flops, format_ratio, format_seconds
+from rematc.compiler.reports.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.ir.locations import relative
 from rematc.lowering.hlo.module import SourceLine
 

@@ -6,17 +6,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.compiler.functions.calls import trace_call
+from rematc.compiler.reports.units import format_bytes
 from rematc.compiler.tracing import trace
-from rematc.compiler.tracing.arguments import CallArguments, Function
-from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location, relative
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
 from rematc.passes.crossing import Crossings
-from rematc.passes.linearize import linearize
 from rematc.passes.saving import Residual
 
 
@@ -94,48 +91,10 @@ def describe_place(loc: Location | None) -> str:
     return f" from {Location(relative(loc.file), loc.line, loc.column, loc.function).describe()}"
 
 
-def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[SavedResidual]:
-    """What differentiating `fun` at these arguments saves for its backward pass.
-
-    `fun` is differentiated with respect to all floating-point arguments. Arguments that the backward pass needs are
-    in the list; they cost no copy. Nothing is compiled or executed; arguments may be `jax.ShapeDtypeStruct`s.
-    """
-    call = CallArguments.of(fun, args, kwargs)
-    with differentiated():
-        traced = trace_call(fun, call)
-    linearized = linearize(traced.graph, traced.wrt)
-    return describe_residuals(linearized.residuals, linearized.forward)
-
-
-def print_saved_residuals(fun: Function, *args: object, **kwargs: object) -> None:
-    """Print `saved_residuals`, a line each: type, size, where it comes from; then the sum of what is no argument."""
-    rows = saved_residuals(fun, *args, **kwargs)
-    width = max((len(str(row.type)) for row in rows), default=0)
-    for row in rows:
-        print(f"{row.type!s:{width}}  {format_bytes(row.bytes):>10}  {row.provenance}")
-    computed = [row for row in rows if not row.is_argument]
-    values, arguments = _counted(len(computed), "value"), _counted(len(rows) - len(computed), "argument")
-    print(f"{values} saved, {size_of(computed)}; {arguments} kept")
-
-
 def size_of(rows: Sequence[SavedResidual]) -> str:
     """What values take together on the device, and beside it what is on the host."""
     device, host = [sum(row.bytes for row in rows if row.on_host is is_set) for is_set in (False, True)]
     return format_bytes(device) + (f" and {format_bytes(host)} in the host's memory" if host else "")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def format_bytes(count: int) -> str:
-    """`4.0 MiB`: binary units, one decimal."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
 
 
 def log_residuals(name: str, residuals: Sequence[Residual], forward: Graph, policy: Policy | None = None) -> None:

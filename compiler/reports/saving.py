@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematc.compiler.reports.residuals import format_bytes
-from rematc.compiler.reports.units import format_ratio
+from rematc.compiler.reports.units import format_bytes, format_ratio
 
 #: The verdicts.
 SAVES, LITTLE, SAVES_NOTHING, COSTS = "saves memory", "saves little", "saves nothing", "costs memory"

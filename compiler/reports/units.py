@@ -1,6 +1,16 @@
-"""Amounts in units that people read. Bytes are `rematc.compiler.reports.residuals.format_bytes`."""
+"""Amounts in units that people read."""
 
 from __future__ import annotations
+
+
+def format_bytes(count: int) -> str:
+    """`4.0 MiB`: binary units, one decimal."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
 
 
 def format_flops(count: float) -> str:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rematc.compiler.api.debugging.calling import pure_callback as pure_callback
     from rematc.compiler.api.from_jax import from_jax as from_jax
     from rematc.compiler.api.jit import jit as jit
+    from rematc.compiler.api.residuals import print_saved_residuals as print_saved_residuals
+    from rematc.compiler.api.residuals import saved_residuals as saved_residuals
     from rematc.compiler.api.side_by_side import print_fwd_bwd as print_fwd_bwd
     from rematc.compiler.api.text import parse as parse
     from rematc.compiler.api.transforms.batching import all_gather as all_gather
@@ -67,8 +69,6 @@ if TYPE_CHECKING:
     from rematc.compiler.driver.lowered import Compiled as Compiled
     from rematc.compiler.driver.lowered import Lowered as Lowered
     from rematc.compiler.frontends.stablehlo.importing import from_stablehlo as from_stablehlo
-    from rematc.compiler.reports.residuals import print_saved_residuals as print_saved_residuals
-    from rematc.compiler.reports.residuals import saved_residuals as saved_residuals
     from rematc.ir.errors import CompileError as CompileError
     from rematc.ir.errors import InternalError as InternalError
 
@@ -108,8 +108,8 @@ _HOMES = {
     "hessian": "rematc.compiler.api.transforms.jacobians",
     "jacfwd": "rematc.compiler.api.transforms.jacobians",
     "jacrev": "rematc.compiler.api.transforms.jacobians",
-    "print_saved_residuals": "rematc.compiler.reports.residuals",
-    "saved_residuals": "rematc.compiler.reports.residuals",
+    "print_saved_residuals": "rematc.compiler.api.residuals",
+    "saved_residuals": "rematc.compiler.api.residuals",
     "print_fwd_bwd": "rematc.compiler.api.side_by_side",
     "from_stablehlo": "rematc.compiler.frontends.stablehlo.importing",
     "parse": "rematc.compiler.api.text",
