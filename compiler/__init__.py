@@ -1,0 +1,1 @@
+"""Frontends, the API, reports: from what users write to what they get."""

@@ -1,0 +1,1 @@
+"""Lowering rules, a file a family of ops: what each op is in StableHLO."""

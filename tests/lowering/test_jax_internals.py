@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -242,3 +243,12 @@ def test_what_keeps_a_reference_to_itself_is_left_as_it_is() -> None:
     found, _ = without_own_references(closed)
     assert "custom_jvp_call" in [eqn.primitive.name for eqn in found.jaxpr.eqns]
     assert not makes_references(found.jaxpr)
+
+
+def test_what_is_private_to_jax_is_imported_nowhere_else() -> None:
+    root = Path(__file__).parents[2]
+    files = [
+        file for folder in ("cli", "compiler", "ir", "lowering", "passes") for file in (root / folder).rglob("*.py")
+    ]
+    private = {file.parent for file in files if "jax._src" in file.read_text(encoding="utf-8")}
+    assert private == {root / "lowering" / "jax_internals"}

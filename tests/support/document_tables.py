@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import textwrap
-from collections.abc import Callable, Iterable
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import rematc
 import rematc.ir.ops  # registers the ops
@@ -13,6 +16,8 @@ from rematc.ir.types import DTYPES
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS
 from rematc.numpy import supported
 from rematc.passes.policies import describe_policies
+
+ROOT = Path(__file__).parents[2]
 
 
 def ops_table() -> str:
@@ -75,7 +80,27 @@ def numpy_list() -> str:
     return "\n" + "\n".join(parts) + "\n\n"
 
 
+def folders_table() -> str:
+    """The packages, in the order in which they may import each other, by the first line of their docstrings."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = {one["containers"][0]: one["layers"] for one in contracts if one["type"] == "layers"}
+    return "\n" + _table(("folder", "holds"), _folders("rematc", layers)) + "\n"
+
+
+def _folders(package: str, layers: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """The packages in a package and theirs; those whose order is not fixed by name."""
+    folder = ROOT.joinpath("src", *package.split("."))
+    order = [name for layer in reversed(layers.get(package, ())) for name in layer.split(" | ")]
+    present = sorted(file.parent.name for file in folder.glob("*/__init__.py"))
+    for name in sorted(present, key=lambda one: order.index(one) if one in order else 0):
+        summary = ast.get_docstring(ast.parse((folder / name / "__init__.py").read_text())) or ""
+        inner = f"{package}.{name}"
+        yield f"`{'/'.join(inner.split('.')[1:])}/`", summary.partition("\n")[0]
+        yield from _folders(inner, layers)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "folders": folders_table,
     "ops": ops_table,
     "types": types_table,
     "laws": laws_list,

@@ -1,6 +1,6 @@
 """The Markdown files as programs: their examples, what these print, and the tables that follow from the code.
 
-    python -m tests.support.documents                check README.md and docs/, in place of the tests
+    python -m tests.support.documents                check README.md, CONTRIBUTING.md and docs/, in place of the tests
     python -m tests.support.documents --write        bring printed text and generated tables up to date
 
 - All ```python blocks of a file are one program, run from top to bottom. A ```text block right after one holds what
@@ -33,7 +33,7 @@ from pathlib import Path
 from tests.support.document_tables import TABLES
 
 ROOT = Path(__file__).parents[2]
-FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FILES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 #: Tested with the command (tests/cli/test_documentation.py).
 ELSEWHERE = {ROOT / "docs" / "command.md"}
 
