@@ -53,7 +53,7 @@ from rematc.lowering.ops import (
 )
 from rematc.lowering.program import Module
 from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
-from rematc.passes.legalize.legalize import Legalize
+from rematc.passes.legalize.legalization import Legalize
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (

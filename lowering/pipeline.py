@@ -14,7 +14,7 @@ from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
-from rematc.passes.legalize.legalize import Legalize
+from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads

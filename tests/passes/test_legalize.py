@@ -11,7 +11,7 @@ from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.arithmetic import IntegerPower, Power
 from rematc.lowering import module  # noqa: F401  # rules enter the registry
 from rematc.lowering.writer import RULES as WRITTEN
-from rematc.passes.legalize.legalize import Legalize, expansion
+from rematc.passes.legalize.legalization import Legalize, expansion
 from rematc.passes.legalize.rules import RULES
 from rematc.passes.light_work import IN_A_ROW
 from tests.support.samples import Sample, assert_close, families, graph_of, rows, tolerance_of
