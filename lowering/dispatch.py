@@ -23,6 +23,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,10 @@ class Staged:
     out_tree: jax.tree_util.PyTreeDef
 
 
+#: What `Dispatcher.lower_staged` has staged already, while JAX traces it.
+_given: ContextVar[Staged | None] = ContextVar("given", default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Needs:
     """What calls of a program need besides `jax.jit`.
@@ -93,10 +98,14 @@ class _Route:
     Attributes:
         outermost: called with the arguments.
         inside: what to call instead where JAX is tracing; the same function where there are no compiler options.
+        jitted: what `outermost` calls: the `jax.jit` of a function of `hidden`, then the arguments.
+        hidden: closed-over arrays, as arguments.
     """
 
     outermost: Callable[..., Any]
     inside: Callable[..., Any]
+    jitted: Any
+    hidden: tuple[Any, ...] = ()
 
     def entry(self) -> Callable[..., Any]:
         """The one for a call that is made now."""
@@ -233,6 +242,38 @@ class Dispatcher:
         self._see_flags()
         return self(*args, **kwargs)
 
+    def lower_staged(
+        self, staged: Staged, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[jax.stages.Lowered, tuple[Any, ...]] | None:
+        """What a call with these arguments compiles, for who compiles it ahead of time: JAX shares it with the call.
+
+        Args:
+            staged: what the function compiles to for these arguments.
+            args: arrays, or `jax.ShapeDtypeStruct`s.
+            kwargs: the same by name.
+
+        Returns:
+            JAX's lowered function, of closed-over arrays and then the arguments, and the closed-over arrays; None where
+            an argument may be a flag.
+        """
+        previous, token = swap_x64(True), _given.set(staged)
+        try:
+            other = self._in_block(previous) if previous is True or previous is False else None
+            if other is not None:
+                restore_x64(previous)
+                return other.lower_staged(staged, args, kwargs)
+            route = self._route
+            while True:
+                try:
+                    return route.jitted.lower(*route.hidden, *args, **kwargs), route.hidden
+                except _RerouteError as found:
+                    route = self._route_taken(found.program, args, kwargs)
+        except _FlagsError:
+            return None
+        finally:
+            _given.reset(token)
+            restore_x64(previous)
+
     def _copy(self, x64: bool) -> Dispatcher:
         made = Dispatcher(
             self._stage,
@@ -353,7 +394,7 @@ class Dispatcher:
         outermost = functools.partial(route.outermost, hidden)
         is_same = route.inside is route.outermost
         inside = outermost if is_same else functools.partial(route.inside, hidden)
-        return _Route(_settled(outermost) if needs.settling else outermost, inside)
+        return _Route(_settled(outermost) if needs.settling else outermost, inside, route.jitted, (hidden,))
 
     def _jitted(
         self, entry: Callable[..., Any], options: CompilerOptions, static: tuple[int, ...], donated: tuple[int, ...]
@@ -366,8 +407,9 @@ class Dispatcher:
         }
         if not options:
             jitted = jax.jit(entry, **named)
-            return _Route(jitted, jitted)
-        return _Route(jax.jit(entry, **named, compiler_options=dict(options)), jax.jit(entry, **named))
+            return _Route(jitted, jitted, jitted)
+        outermost = jax.jit(entry, **named, compiler_options=dict(options))
+        return _Route(outermost, jax.jit(entry, **named), outermost)
 
     def _needs(self, program: Program) -> _Needs:
         ours: tuple[tuple[str, str | bool | int], ...] = ()
@@ -403,7 +445,7 @@ class Dispatcher:
         if self._flagged is not None and not self._sees_flags and any(map(_is_truth_value, avals)):
             raise _FlagsError
         signature = (tree, static, tuple([(aval.shape, aval.dtype, aval.weak_type) for aval in avals]))
-        return leaves, self._staged.find(signature, lambda: self._stage(*args, **kwargs))
+        return leaves, self._staged.find(signature, lambda: _given.get() or self._stage(*args, **kwargs))
 
 
 def _is_truth_value(aval: Any) -> bool:

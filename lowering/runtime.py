@@ -83,7 +83,13 @@ class Executable:
     devices: int
     _lowered: jax.stages.Lowered = field(repr=False)
     _compiled: jax.stages.Compiled = field(repr=False)
-    _constants: tuple[jax.Array, ...] = field(repr=False)
+    _constants: tuple[Any, ...] = field(repr=False)
+    _in_tree: jax.tree_util.PyTreeDef | None = field(default=None, repr=False)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether calls of the function itself run it, too. Then it can be called as the function is, by `apply`."""
+        return self._in_tree is not None
 
     def __call__(self, *leaves: Any) -> list[jax.Array]:
         """Run the program on its leaves.
@@ -92,28 +98,53 @@ class Executable:
             CompileError: for arguments of other types than the program's, or that lie on other devices, when memory
                 runs out, or where a function of the user's raises (`CallbackError`).
         """
+        if self._in_tree is not None:
+            self._check_count(leaves)
+            args, kwargs = self._in_tree.unflatten(leaves)
+            return jax.tree_util.tree_leaves(self.apply(args, kwargs))
         previous = swap_x64(True)
         try:
             results: list[jax.Array] = self._compiled(*leaves, *self._constants)
             if self.program.module.callbacks:
                 settle(results)
-        except jax.errors.JaxRuntimeError as error:
-            explain_xla(error, self.program.name, [self.program])
-            raise
-        except TypeError:
-            self._check(leaves)
-            raise
-        except ValueError:
-            self._check_shardings(leaves)
+        except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:
+            self._explain(error, leaves)
             raise
         finally:
             restore_x64(previous)
         return results
 
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the function returns, where `is_shared`. Raises as a call with leaves does."""
+        previous = swap_x64(True)
+        try:
+            results = self._compiled(*self._constants, *args, **kwargs)
+            if self.program.module.callbacks:
+                settle(results)
+        except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:
+            self._explain(error, jax.tree_util.tree_leaves((args, kwargs)))
+            raise
+        finally:
+            restore_x64(previous)
+        return results
+
+    def _explain(self, error: Exception, leaves: Sequence[Any]) -> None:
+        """Raise CompileError if the user can act on what JAX says of a call."""
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            explain_xla(error, self.program.name, [self.program])
+        elif isinstance(error, TypeError):
+            self._check(leaves)
+        else:
+            self._check_shardings(leaves)
+
+    def _check_count(self, leaves: Sequence[Any]) -> None:
+        expected = len(self.program.leaf_types)
+        if len(leaves) != expected:
+            raise CompileError(f"'{self.program.name}' takes {expected} arrays, got {len(leaves)}")
+
     def _check(self, leaves: Sequence[Any]) -> None:
+        self._check_count(leaves)
         expected = self.program.leaf_types
-        if len(leaves) != len(expected):
-            raise CompileError(f"'{self.program.name}' takes {len(expected)} arrays, got {len(leaves)}")
         for index, (leaf, type) in enumerate(zip(leaves, expected, strict=True)):
             try:
                 aval = jax.typeof(leaf)
@@ -126,6 +157,8 @@ class Executable:
 
     def _check_shardings(self, leaves: Sequence[Any]) -> None:
         expected = jax.tree_util.tree_leaves(self._compiled.input_shardings)
+        if self.is_shared:
+            expected = expected[len(jax.tree_util.tree_leaves(self._constants)) :]
         for index, (leaf, wanted) in enumerate(zip(leaves, expected, strict=False)):
             found = getattr(leaf, "sharding", None)
             if found is not None and not found.is_equivalent_to(wanted, np.ndim(leaf)):
@@ -223,6 +256,48 @@ def compile_program(
             constants = tuple([jax.device_put(array, None if spread else device) for array in program.constants])
     devices = len(spread[0].device_set) if spread else 1
     return Executable(program, device.platform, seconds, devices, lowered, compiled, constants)
+
+
+def compile_staged(
+    dispatcher: Dispatcher,
+    staged: Staged,
+    in_tree: jax.tree_util.PyTreeDef,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Executable | None:
+    """Compile what a call of a function runs: a call that follows finds it compiled, and so does this after a call.
+
+    Args:
+        dispatcher: the function.
+        staged: what it compiles to for these arguments.
+        in_tree: how `(args, kwargs)` make up the program's leaves.
+        args: arrays, or `jax.ShapeDtypeStruct`s.
+        kwargs: the same by name.
+
+    Returns:
+        None where the call would look at its arguments first, or runs on several devices.
+
+    Raises:
+        CompileError: where XLA refuses, or runs out of memory.
+    """
+    found = dispatcher.lower_staged(staged, args, kwargs)
+    if found is None:
+        return None
+    lowered, constants = found
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        explain_xla(error, staged.program.name, [staged.program])
+        raise
+    seconds = time.perf_counter() - start
+    devices = {device for one in jax.tree_util.tree_leaves(compiled.input_shardings) for device in one.device_set} or {
+        _device(None)
+    }
+    if len(devices) > 1:
+        return None
+    (device,) = devices
+    return Executable(staged.program, device.platform, seconds, 1, lowered, compiled, constants, in_tree)
 
 
 def _device(platform: str | None) -> jax.Device:

@@ -43,7 +43,7 @@ class Jitted(Dispatcher):
 
     def __init__(self, function: Function, options: Options, policy: Policy | None = None) -> None:
         self.options = options
-        self._ahead = functools.partial(lower_call, function, options, policy=policy)
+        self._ahead = functools.partial(lower_call, function, options, policy=policy, dispatcher=self)
         super().__init__(
             _staging(function, options, policy),
             static_argnums=sorted(options.statics.positions),

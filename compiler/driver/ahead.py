@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
@@ -18,6 +18,7 @@ from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
+from rematc.lowering.dispatch import Dispatcher
 from rematc.lowering.pipeline import make_program, run_passes
 
 
@@ -43,14 +44,39 @@ def lower_call(
     passes: str | None = None,
     after_each: Callable[[str, Graph], None] | None = None,
     platform: str | None = None,
+    dispatcher: Dispatcher | None = None,
 ) -> Lowered:
-    """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart."""
+    """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart.
+
+    `dispatcher` compiles the function when it is called, with the same options.
+    """
     call = CallArguments.of(fun, args, kwargs, options.statics)
     with by_default(policy):
         traced = trace_call(fun, call)
     passed = run_passes(traced.graph, passes, after_each)
     program = make_program(passed.graph, traced.constants, platform)
-    return Lowered(traced, passed.graph, program, passed.records, options, call)
+    example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
+    return Lowered(traced, passed.graph, program, passed.records, options, call, example)
+
+
+def _dispatcher(fun: Function, options: Options) -> Dispatcher:
+    """Of a function that is compiled ahead of time alone."""
+    return Dispatcher(
+        fun,
+        donate_argnums=sorted(options.donated.positions),
+        donate_argnames=sorted(options.donated.names),
+        compiler_options=dict(options.compiler_options),
+    )
+
+
+@runtime_checkable
+class LowersItself(Protocol):
+    """What `jit`, `grad` and the like return."""
+
+    options: Options
+
+    def lower(self, *args: object, **kwargs: object) -> Lowered:
+        """As `rematc.lower` of the function, with its own options."""
 
 
 def options_of(fun: object) -> Options:
@@ -83,11 +109,13 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
     Raises:
         CompileError: at the user's line, for what cannot be traced, differentiated or lowered.
     """
-    function = as_function(fun)
+    function: Any = as_function(fun)
     given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
     _refuse_ambiguous(function, given)
     rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
     policy = whole_policy(given.pop("policy", None))
+    if not (given or rest or policy) and isinstance(function, LowersItself):
+        return function.lower(*args, **kwargs)
     options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
     return lower_call(function, options, args, kwargs, policy=policy, **rest)
 

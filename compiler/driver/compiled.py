@@ -62,6 +62,12 @@ class CompiledFunction:
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run it. Raises CompileError where the arguments differ from those it was compiled for."""
+        if self.executable.is_shared:
+            try:
+                return self.executable.apply(args, kwargs)
+            except (CompileError, TypeError):
+                self._checked(args, kwargs)  # which argument it is
+                raise
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
         arrays = self._accepted[0].arrays_of(leaves, tree) if self._accepted else None
         if arrays is None:

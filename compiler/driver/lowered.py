@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import jax
+from jax.sharding import Sharding
 
 from rematc.compiler.driver.compiled import CompiledFunction, is_same
 from rematc.compiler.functions.calls import TracedFunction
@@ -22,11 +26,32 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact
+from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.pipeline import make_program, runs_depth_first
 from rematc.lowering.program import Program
-from rematc.lowering.runtime import compile_program
+from rematc.lowering.runtime import Executable, compile_program, compile_staged
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.manager import PassRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleCall:
+    """The call that a function was lowered for.
+
+    Attributes:
+        dispatcher: gives what compiles calls of the function: its own, where it is compiled when it is called, too.
+        args: the arguments as they were given.
+        kwargs: those by name.
+    """
+
+    dispatcher: Callable[[], Dispatcher]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+    @property
+    def tree(self) -> jax.tree_util.PyTreeDef:
+        """The structure of the arguments."""
+        return jax.tree_util.tree_structure((self.args, self.kwargs))
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,7 @@ class Lowered:
     timings: tuple[PassRecord, ...]
     options: Options
     _call: CallArguments
+    _example: ExampleCall
 
     def __repr__(self) -> str:
         leaves, equations = len(self.program.leaf_types), len(self.graph.equations)
@@ -103,6 +129,9 @@ class Lowered:
         Where arguments that it was lowered for are spread over several devices, so is the program, and XLA's figures
         are those of one device.
 
+        What `rematc.jit(f).lower(...)` gives, and `lower` of `grad` and the like, is compiled once for this and for
+        calls of the function with such arguments, whichever comes first.
+
         Raises CompileError where the platform is not there or XLA refuses.
         """
         program = self.program_for(platform)
@@ -120,10 +149,23 @@ class Lowered:
             tuple(sorted(self.options.statics.names)),
         )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
-        executable = compile_program(
-            program, platform=platform, compiler_options=options, donated=leaves, shardings=shardings
-        )
+        is_as_called = platform is None and not compiler_options
+        executable = self._compiled_for_calls(artifact, shardings) if is_as_called else None
+        if executable is None:
+            executable = compile_program(
+                program, platform=platform, compiler_options=options, donated=leaves, shardings=shardings
+            )
         return Compiled(artifact, executable, self)
+
+    def _compiled_for_calls(self, artifact: Artifact, shardings: Sequence[Sharding | None]) -> Executable | None:
+        """What a call of the function runs; None where that is not this program with these arguments alone."""
+        example, module = self._example, artifact.program.module
+        if example.tree != artifact.in_tree or self._call.fixed() or module.meshes or module.uses_host_memory:
+            return None
+        if any(one is not None and len(one.device_set) > 1 for one in shardings):
+            return None
+        staged = Staged(artifact.program, artifact.out_tree)
+        return compile_staged(example.dispatcher(), staged, artifact.in_tree, example.args, example.kwargs)
 
 
 @dataclass(frozen=True, repr=False)
