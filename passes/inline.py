@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_derivatives import CustomDerivative
+from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
@@ -37,6 +38,11 @@ def inline_for_differentiation(graph: Graph) -> Graph:
     So `everything_saveable` is exactly no checkpoint.
     """
     return _Inliner(_is_transparent).graph(graph)
+
+
+def inline_recognized(graph: Graph) -> Graph:
+    """Inline what a pass has recognised for a derivative, and no tangent has come to."""
+    return _Inliner(lambda op: isinstance(op, CustomJvp) and op.is_recognized).graph(graph)
 
 
 def copy_equations(

@@ -17,9 +17,9 @@ from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Derivatives, Equation, Graph, Primals, Tangents, Value
 from rematc.ir.ops.regions import Region
-from rematc.passes.inline import inline_for_differentiation
+from rematc.passes.inline import inline_for_differentiation, inline_recognized
 from rematc.passes.locating import located
-from rematc.passes.quotients import tangent_of_softmax
+from rematc.passes.recognize import Recognize
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,13 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
 
     Raises CompileError with the equation's location where an op has no jvp.
     """
-    graph = inline_for_differentiation(graph)
+    called = inline_for_differentiation(graph)
+    graph = Recognize().run(called)
+    result = _jvp(graph, has_tangent)
+    return result if graph is called else Jvp(inline_recognized(result.graph), result.has_tangent)
+
+
+def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     walk = _Jvp(graph)
     b = walk.builder
     for param, is_set in zip(graph.params, has_tangent, strict=True):
@@ -64,7 +70,6 @@ class _Jvp:
         self.builder.params.extend(graph.params)
         self.tangents: dict[Value, Value] = {}
         self.env: dict[Value, Value] = {}
-        self._definitions: dict[Value, Equation] = {}
 
     def equation(self, eqn: Equation) -> None:
         """Emit an equation and the tangents of its results."""
@@ -77,15 +82,11 @@ class _Jvp:
         if operands is not eqn.operands and operands != eqn.operands:
             eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
         self.builder.append(eqn)
-        if len(eqn.results) == 1:
-            self._definitions[eqn.results[0]] = eqn
         # Integers and booleans have no tangents, whatever they were computed from.
         if not is_constant and any(value.type.dtype.is_inexact for value in eqn.results):
             self.builder.loc = eqn.loc
             with located(eqn):
-                whole = tangent_of_softmax(self.builder, eqn, self._definitions, self.tangents)
-                own = (whole,) if whole else eqn.op.jvp(self.builder, operands, eqn.results, incoming)
-                self._note(eqn.results, own)
+                self._note(eqn.results, eqn.op.jvp(self.builder, operands, eqn.results, incoming))
 
     def _region(self, eqn: Equation, op: Region, operands: Primals, incoming: Tangents) -> None:
         self.builder.loc = eqn.loc
@@ -102,5 +103,5 @@ class _Jvp:
 
 def jvp_of_region(graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
     """`jvp` as the rules of regions call it."""
-    result = jvp(graph, has_tangent)
+    result = _jvp(graph, has_tangent)
     return result.graph, result.has_tangent

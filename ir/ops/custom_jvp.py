@@ -60,6 +60,7 @@ class CustomJvp(CustomDerivative):
         linear: for each operand, whether the function is linear in it; nothing without an adjoint.
         reason: why there is no rule, for errors; empty where it was not traced because no derivative was to come.
         source: how the frontend applies the op; for derivatives that it takes where there is no rule.
+        is_recognized: whether the rule is a pass's, for one derivative (`rematc.passes.recognize`), and not the user's.
     """
 
     name = "custom_jvp"
@@ -72,6 +73,7 @@ class CustomJvp(CustomDerivative):
     linear: tuple[bool, ...] = ()
     reason: str = ""
     source: FrontendFunction | None = field(default=None, metadata=UNWRITTEN)
+    is_recognized: bool = False
     no_jvp = OF_REGION
     no_transpose = OF_REGION
 

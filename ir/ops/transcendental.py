@@ -146,10 +146,7 @@ class Tanh(Unary):
         return np.tanh(operands[0])
 
     def derivative(self, b: Emitter, x: Value, y: Value) -> Value:
-        # As (y - 1)(-1 - y), to the bit the same: a gelu has 1 + y, too, and XLA would merge the two and hold it until
-        # the backward graph.
-        one = b.full(y.type, 1)
-        return b.multiply(b.subtract(y, one), b.subtract(b.negate(one), y))
+        return b.multiply(one_minus(b, y), one_plus(b, y))
 
 
 @register

@@ -1,4 +1,7 @@
-"""The derivative of a softmax needs its result alone; quotients that look like one keep the rules of their ops."""
+"""The derivative of a softmax needs its result alone; quotients that look like one keep the rules of their ops.
+
+That of a gelu's tanh shares nothing with the gelu.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,13 @@ import numpy as np
 import pytest
 
 import rematc
+from rematc.compiler.api.text import parse
+from rematc.ir.core import Graph
+from rematc.ir.verifier import verify
+from rematc.passes.inline import inline_recognized
+from rematc.passes.jvp import jvp
+from rematc.passes.manager import PassManager, parse_pipeline
+from rematc.passes.recognize import Recognize
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, N, N))
@@ -131,3 +141,51 @@ def test_attention_takes_less_memory_than_in_jax() -> None:
     ours = rematc.compile(rematc.value_and_grad(rematc.from_jax(loss), argnums=(0, 1, 2)), q, k, v)
     theirs: Any = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).lower(q, k, v).compile().memory_analysis()
     assert ours.memory().temp_bytes < 0.85 * theirs.temp_size_in_bytes
+
+
+SOFTMAX_AND_TANH = parse(
+    """graph @f(%x: f32[4], %w: f32[4]) -> (f32[4], f32[4]) {
+      %0: f32[4] = exponential %w
+      %1: f32[] = reduce_sum %0 {dimensions=[0]}
+      %2: f32[4] = broadcast_in_dim %1 {shape=[4], dimensions=[]}
+      %3: f32[4] = divide %0, %2
+      %4: f32[4] = tanh %x
+      return %3, %4
+    }"""
+)
+
+
+def _names(graph: Graph) -> list[str]:
+    return [eqn.op.name for eqn in graph.equations]
+
+
+def test_what_is_recognised_has_a_rule_of_its_own() -> None:
+    recognized = Recognize().run(SOFTMAX_AND_TANH)
+    assert _names(recognized) == ["exponential", "reduce_sum", "broadcast_in_dim", "custom_jvp", "tanh"]
+    verify(recognized)
+    assert inline_recognized(recognized) == SOFTMAX_AND_TANH
+
+
+def test_what_no_tangent_comes_to_is_as_it_was() -> None:
+    assert "custom_jvp" not in _names(jvp(SOFTMAX_AND_TANH, [True, False]).graph)
+    assert _names(jvp(SOFTMAX_AND_TANH, [False, False]).graph) == _names(SOFTMAX_AND_TANH)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_shared"), [("add %one, %y", False), ("add %y, %one", False), ("add %y, %x", True)]
+)
+def test_the_derivative_of_tanh_shares_nothing_with_a_gelu(line: str, is_shared: bool) -> None:
+    """What both compute would be held from the one to the other."""
+    graph = parse(
+        f"""graph @f(%x: f32[4]) -> (f32[4]) {{
+          %c: f32[] = constant {{type=f32[], data=1.0}}
+          %one: f32[4] = broadcast_in_dim %c {{shape=[4], dimensions=[]}}
+          %y: f32[4] = tanh %x
+          %z: f32[4] = {line}
+          return %z
+        }}"""
+    )
+    joint = PassManager(parse_pipeline("simplify,cse")).run(jvp(graph, [True]).graph).graph
+    assert len([eqn for eqn in joint.equations if eqn.op.name == "subtract"]) == (1 if is_shared else 2)
+    (total,) = [eqn for eqn in joint.equations if eqn.results == joint.results[:1]]
+    assert not any(total.results[0] in eqn.operands for eqn in joint.equations)
