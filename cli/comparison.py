@@ -157,7 +157,7 @@ def compare(step: TrainingStep, policies: Sequence[str]) -> Comparison:
         else _compared(policy, compiled[policy], measured[policy], None if policy == "none" else compiled.get("none"))
         for policy in policies
     ]
-    return Comparison(tuple(rows), next(iter(compiled.values())).executable.platform, count)
+    return Comparison(tuple(rows), next(iter(compiled.values())).executable.target.platform, count)
 
 
 def _compared(policy: str, compiled: Compiled, seconds: float, baseline: Compiled | None) -> ComparedPolicy:

@@ -67,7 +67,7 @@ def runner(compiled: Compiled, args: Sequence[object]) -> Callable[[], object]:
     """A function that runs the compiled step once and waits for it; its arguments lie on the device already."""
     leaves = CallArguments.of(lambda *_: None, args, {}).arrays
     with jax.enable_x64(True):
-        device = jax.devices(compiled.executable.platform)[0]
+        device = jax.devices(compiled.executable.target.platform)[0]
         placed = [jax.device_put(np.asarray(leaf), device) for leaf in leaves]
     return lambda: jax.block_until_ready(compiled.executable(*placed))  # type: ignore[no-untyped-call]  # jax's
 

@@ -27,6 +27,8 @@ from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
 from rematc.ir.printer import print_graph
 from rematc.lowering.pipeline import default_pipeline
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import target_of, targeting
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class TrainingStep:
         count = len(self.args)
         positions = [index % count if -count <= index < count else index for index in self.options.argnums]
         return ", ".join(names[index] if index < len(names) else f"argument {index}" for index in positions)
+
+    @property
+    def _target(self) -> Target:
+        return target_of(self.args, self.options.platform)
 
     def trace(self) -> Graph:
         """The entry as traced, not differentiated."""
@@ -118,7 +124,7 @@ class TrainingStep:
     def _tracing(self, what: str) -> Iterator[None]:
         """Run what traces the entry; an error that has no place of its own is about the entry as a whole."""
         try:
-            with self.progress.phase(what), users_code(), strict_names():
+            with self.progress.phase(what), users_code(), strict_names(), targeting(self._target):
                 yield
         except CompileError as error:
             error.loc = error.loc or self.entry.loc

@@ -1,7 +1,7 @@
 """Compiled functions: `jax.jit`, staging a program of ours where JAX would trace its own code.
 
 The C++ dispatch of `jax.jit` is the fastest there is, so a call goes through it: one Python frame, which turns 64-bit
-types on for the thread, is all that comes on top. Three things need more than that, and are found out when a program is
+types on for the thread, is all that comes on top. Four things need more than that, and are found out when a program is
 staged. Tracing then stops with `_RerouteError`, and the call is made again by another route:
 
 - Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
@@ -10,6 +10,7 @@ staged. Tracing then stops with `_RerouteError`, and the call is made again by a
 - A program is compiled with options of XLA's: those that make its optimization barriers hold, or on the CPU the
   scheduler that holds less. JAX takes options at the outermost jit only, so these calls must know whether they are
   inside another.
+- Where there are several platforms, a program is for the one that the arguments lie on, which calls must look at.
 - A program that calls functions of the user's is waited for: what it prints has been printed when the call returns,
   and what a function raises is raised by the call.
 """
@@ -45,9 +46,10 @@ from rematc.lowering.jax_internals.settings import (
     swap_x64,
     tracing_with_x64,
 )
-from rematc.lowering.platforms import CompilerOptions, program_options
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.target import CompilerOptions, Target
+from rematc.lowering.targeting import current_target, is_target_open, targeting
 
 _Hidden = dict[str, tuple[Any, ...]]
 #: The routes of so many signatures are remembered; of others they are found again.
@@ -124,6 +126,10 @@ class _FlagsError(Exception):
     """Raised while tracing: an argument may be a flag of Python's, which must not be traced."""
 
 
+class _TargetError(Exception):
+    """Raised while tracing: the program depends on where the arguments lie, which JAX does not say there."""
+
+
 class _StagingError(Exception):
     """Carries the user's error through JAX, which marks errors that pass it with a note about its own frames."""
 
@@ -166,7 +172,7 @@ class Dispatcher:
             donate_argnames: their names.
             flagged: asked, once a signature has truth values or an argument is no array, for what serves calls with
                 flags: truth values and strings of Python's, which JAX tells not from arrays, or does not take.
-            compiler_options: options of XLA before those of `platforms.program_options`. Inside another `jax.jit` that
+            compiler_options: options of XLA before those of `Program.compile_options`. Inside another `jax.jit` that
                 one's options hold instead.
             open_trace: asked at each call; while it gives something, calls go to `record`.
             record: what a call means while our own tracing is going on. Not a wrapper around this object, because a
@@ -179,6 +185,8 @@ class Dispatcher:
         functools.update_wrapper(self, stage, updated=())
         # Whether 64-bit types are on in the block that calls come from; None outside of all.
         self._x64: bool | None = None
+        # What all calls are for, where there are several platforms; None in what serves all of them.
+        self._target: Target | None = None
         self._stage = stage
         self._arguments = Arguments.of(stage, static_argnums, static_argnames)
         self._open_trace = open_trace
@@ -198,6 +206,8 @@ class Dispatcher:
         self._blocks: dict[bool, Dispatcher] = {}
         self._constants = _DeviceConstants()
         self._sees_flags = False
+        self._sees_targets = False
+        self._by_target: dict[str, Dispatcher] = {}
         self._staged = Remembered[Hashable, Staged]()
         self._route = self._plain_route()
         self._routes = Remembered[Hashable, _Route]()
@@ -225,6 +235,8 @@ class Dispatcher:
             program: Program | None = other.program
         except _FlagsError:
             program = None
+        except _TargetError:
+            self._sees_targets, program = True, None
         except _StagingError as carrier:
             raise carrier.error from None
         except jax.errors.JaxRuntimeError as error:
@@ -256,6 +268,8 @@ class Dispatcher:
             JAX's lowered function, of closed-over arrays and then the arguments, and the closed-over arrays; None where
             an argument may be a flag.
         """
+        if self._target is None and is_target_open():
+            return self._for(current_target((args, kwargs))).lower_staged(staged, args, kwargs)
         previous, token = swap_x64(True), _given.set(staged)
         try:
             other = self._in_block(previous) if previous is True or previous is False else None
@@ -274,7 +288,7 @@ class Dispatcher:
             _given.reset(token)
             restore_x64(previous)
 
-    def _copy(self, x64: bool) -> Dispatcher:
+    def _copy(self, x64: bool | None, target: Target | None) -> Dispatcher:
         made = Dispatcher(
             self._stage,
             static_argnums=self._arguments.static_argnums,
@@ -287,7 +301,7 @@ class Dispatcher:
             record=self._record,
             locate=self._locate,
         )
-        made._x64 = x64
+        made._x64, made._target = x64, target
         return made
 
     def _in_block(self, x64: bool) -> Dispatcher | None:
@@ -295,7 +309,12 @@ class Dispatcher:
         if self._x64 is not None or is_tracing_with_x64():
             return None
         found = self._blocks.get(x64)
-        return self._blocks.setdefault(x64, self._copy(x64)) if found is None else found
+        return self._blocks.setdefault(x64, self._copy(x64, self._target)) if found is None else found
+
+    def _for(self, target: Target) -> Dispatcher:
+        """What serves calls for one target."""
+        found = self._by_target.get(target.platform)
+        return self._by_target.setdefault(target.platform, self._copy(self._x64, target)) if found is None else found
 
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise CompileError at the user's line if the arguments are why a call failed."""
@@ -321,6 +340,8 @@ class Dispatcher:
         self._entry = None
 
     def _select_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        if self._sees_targets:
+            return self._for(current_target((args, kwargs)))
         if self._sees_flags and self._flagged is not None:
             other = self._flagged(args, kwargs)
             if other is not None:
@@ -414,7 +435,7 @@ class Dispatcher:
     def _needs(self, program: Program) -> _Needs:
         ours: tuple[tuple[str, str | bool | int], ...] = ()
         if program.module.barriers or program.is_depth_first:
-            options = program_options(program, jax.default_backend(), self._options)
+            options = program.compile_options(self._target or current_target(), self._options)
             ours = tuple(sorted(options.items() - self._options.items()))
         return _Needs(ours, bool(program.module.callbacks))
 
@@ -422,8 +443,10 @@ class Dispatcher:
 
     def _trace(self, offer: _Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `jax.jit` traces: the program of this signature, if the route is its own."""
+        if self._target is None and is_target_open():
+            raise _TargetError
         try:
-            with tracing_with_x64(self._x64):
+            with tracing_with_x64(self._x64), targeting(self._target or current_target()):
                 leaves, staged = self._stage_once(args, kwargs)
         except CompileError as error:
             raise _StagingError(error) from None

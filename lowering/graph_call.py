@@ -18,10 +18,11 @@ from jax.interpreters import ad, batching, mlir
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements, meshes_of
-from rematc.lowering.jax_internals.calls import effects_of, lower_call
+from rematc.lowering.jax_internals.calls import effects_of, lower_calls, platforms_of
 from rematc.lowering.jax_internals.shardings import on_meshes, varying_axes_of, with_varying_axes
 from rematc.lowering.jax_internals.types import abstract_value
 from rematc.lowering.program import Program
+from rematc.lowering.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class GraphRules:
     """The passes that the primitive's rules are made of.
 
     Attributes:
-        program: (graph, platform) to the program that is called.
+        program: (graph, target) to the program that is called.
         linearize: (graph, which parameters have tangents) to (graph to results and residuals, linear graph of residuals
             and tangents, which results have tangents).
         transpose: (graph, in which parameters it is linear, which results have cotangents) to (its adjoint of known
@@ -40,7 +41,7 @@ class GraphRules:
             batched).
     """
 
-    program: Callable[[Graph, str], Program]
+    program: Callable[[Graph, Target], Program]
     linearize: Callable[[Graph, Sequence[bool]], tuple[Graph, Graph, tuple[bool, ...]]]
     transpose: Callable[[Graph, Sequence[bool], Sequence[bool]], tuple[Graph, tuple[bool, ...]]]
     apply: Callable[[Graph, Sequence[Any]], Sequence[Any]]
@@ -90,8 +91,8 @@ def _jitted(graph: Graph, rules: GraphRules, placed: Any = None) -> Any:
 def _lower(
     ctx: mlir.LoweringRuleContext, *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None
 ) -> Sequence[Any]:
-    program = rules.program(graph, ctx.module_context.platforms[0])
-    return lower_call(ctx, *operands, program=program)
+    programs = {platform: rules.program(graph, Target.of(platform)) for platform in platforms_of(ctx)}
+    return lower_calls(ctx, operands, programs)
 
 
 def _jvp(

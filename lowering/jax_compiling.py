@@ -7,18 +7,17 @@ from the outermost `jax.jit` alone. Inside of others' programs a function that X
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from rematc.lowering.jax_internals.settings import default_platform, is_trace_open
-from rematc.lowering.platforms import barrier_options, barriers_hold, depth_first_options
+from rematc.lowering.jax_internals.settings import is_trace_open
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import targeting
 
 _config: Any = jax.config  # which does not say what it has
-_has_options: ContextVar[bool] = ContextVar("the_program_is_compiled_with_our_options", default=False)
 
 
 def is_outermost() -> bool:
@@ -26,41 +25,25 @@ def is_outermost() -> bool:
     return not is_trace_open() and not _config.jax_disable_jit
 
 
-def barrier_strategy() -> str:
-    """How to keep recomputation where it is, in what is being traced: see `rematc.passes.barriers`."""
-    if _has_options.get() or barriers_hold(default_platform()):
-        return "optimization_barrier"
-    return "call"
-
-
-@contextmanager
-def with_options() -> Iterator[None]:
-    """Trace a program that is compiled with the options that make barriers hold."""
-    token = _has_options.set(True)
-    try:
-        yield
-    finally:
-        _has_options.reset(token)
-
-
-def compiled(function: Callable[..., Any], *, is_depth_first: bool = False, **options: Any) -> Callable[..., Any]:
-    """`jax.jit` of a function, with the options that make barriers hold.
+def compiled(
+    function: Callable[..., Any], target: Target, *, is_depth_first: bool = False, **options: Any
+) -> Callable[..., Any]:
+    """`jax.jit` of a function for a target, with the options that make barriers hold.
 
     Args:
         function: a JAX function.
+        target: for what.
         is_depth_first: whether XLA on the CPU is to run its kernels depth first.
         options: further arguments of `jax.jit`.
     """
     given = options.pop("compiler_options", None)
+    own = replace(target, has_options=True)
 
     @functools.wraps(function, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with with_options():
+        with targeting(own):
             return function(*args, **kwargs)
 
-    platform = default_platform()
-    chosen = barrier_options(platform, given)
-    if is_depth_first:
-        chosen = depth_first_options(platform, chosen)
+    chosen = own.compile_options(given, has_barriers=True, is_depth_first=is_depth_first)
     jitted: Callable[..., Any] = jax.jit(traced, compiler_options=chosen or None, **options)
     return jitted

@@ -52,6 +52,7 @@ from rematc.lowering.ops import (
     window,
 )
 from rematc.lowering.program import Module
+from rematc.lowering.target import Target
 from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
 from rematc.passes.legalize.legalization import Legalize
 
@@ -92,27 +93,27 @@ FAMILIES = (
 )
 
 
-def stablehlo_text(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> str:
+def stablehlo_text(graph: Graph, target: Target | None = None, *, module_name: str | None = None) -> str:
     """The text of `stablehlo_module`."""
-    return stablehlo_module(graph, module_name=module_name, platform=platform).text
+    return stablehlo_module(graph, target, module_name=module_name).text
 
 
-def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: str = "cpu") -> Module:
+def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name: str | None = None) -> Module:
     """The StableHLO module whose public function `main` is `graph`, legalized.
 
     Args:
         graph: what to print.
+        target: where the module is to run; a CPU by default. Decompositions of matrices, which StableHLO lacks, read
+            it: they are calls of the platform's own kernels. So do convolutions inside of loops, branches and
+            functions, which XLA:CPU computes fast in one layout only.
         module_name: name of the module; the graph's name by default.
-        platform: where the module is to run: cpu, cuda (or gpu), rocm or tpu. Decompositions of matrices, which
-            StableHLO lacks, read it: they are calls of the platform's own kernels. So do convolutions inside of loops,
-            branches and functions, which XLA:CPU computes fast in one layout only.
 
     Raises:
         MissingRuleError: at the user's line, for an op without a lowering rule.
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
     graph = Legalize().run(graph)
-    writer = Writer("cuda" if platform == "gpu" else platform)
+    writer = Writer(target or Target.of("cpu"))
     _function(writer, graph, "public @main")
     for callee, body in writer.pending_functions():
         _function(writer, body, f"private @{callee}")
@@ -124,7 +125,7 @@ def stablehlo_module(graph: Graph, *, module_name: str | None = None, platform: 
         barriers=writer.barriers,
         memories=frozenset(writer.memories),
         calls=writer.calls,
-        tuned_for=writer.platform if writer.is_tuned else None,
+        tuned_for=writer.target.platform if writer.is_tuned else None,
         meshes=tuple(writer.meshes),
         partitions=writer.partitions,
         constrained_at=writer.constrained_at,

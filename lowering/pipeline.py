@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Array, Graph
 from rematc.ir.ops.placement import has_placements
-from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.module import stablehlo_module
-from rematc.lowering.program import Program
+from rematc.lowering.program import PlatformChoice, Program
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.legalize.legalization import Legalize
@@ -57,49 +58,45 @@ def run_passes(
 
 
 @collection_paused()
-def make_program(graph: Graph, constants: tuple[Array, ...], platform: str | None = None) -> Program:
-    """The program of a graph whose last parameters are `constants`, for a platform: by default where JAX runs.
+def make_program(
+    graph: Graph, constants: tuple[Array, ...], target: Target | None = None, choice: PlatformChoice | None = None
+) -> Program:
+    """The program of a graph whose last parameters are `constants`.
 
-    JAX is asked only for a program whose text differs from platform to platform.
+    Args:
+        graph: what is called.
+        constants: arrays for its last parameters.
+        target: what it is for; by default the current one.
+        choice: what of the graph was imported for the target's platform alone.
     """
-    program = _printed(graph, constants, platform or "cpu")
-    if platform is None and program.module.platform is not None:
-        default = default_platform()
-        if default != program.module.platform:
-            return _printed(graph, constants, default)
-    return program
-
-
-def _printed(graph: Graph, constants: tuple[Array, ...], platform: str) -> Program:
     return Program(
-        stablehlo_module(graph, platform=platform),
+        stablehlo_module(graph, target or current_target()),
         param_types=graph.param_types,
         result_types=graph.result_types,
         name=graph.name,
         constants=constants,
         effect=graph.effect,
+        choice=choice,
     )
 
 
 @collection_paused()
-def program_of(graph: Graph, constants: tuple[Array, ...]) -> Program:
-    """The program of a graph, through the default passes, as it is to be compiled."""
+def program_of(graph: Graph, constants: tuple[Array, ...], choice: PlatformChoice | None = None) -> Program:
+    """The program of a graph for the current target, through the default passes, as it is to be compiled."""
+    target = current_target()
     passed = run_passes(graph).graph
-    program = make_program(passed, constants)
-    return dataclasses.replace(program, is_depth_first=runs_depth_first(passed))
+    program = make_program(passed, constants, target, choice)
+    return dataclasses.replace(program, is_depth_first=runs_depth_first(passed, target))
 
 
-def runs_depth_first(
-    graph: Graph, platform: str | None = None, prediction: Callable[[], Prediction] | None = None
-) -> bool:
+def runs_depth_first(graph: Graph, target: Target, prediction: Callable[[], Prediction] | None = None) -> bool:
     """Whether a graph, after the passes, is to be compiled with XLA:CPU's depth-first scheduler.
 
     Args:
         graph: what is to be compiled.
-        platform: for which platform; None is where JAX runs.
+        target: for what.
         prediction: predicts it, if somebody needs that for more; asked only where the answer is open.
     """
-    is_open = (platform or default_platform()) == "cpu" and not has_recomputation(graph)
     # What each device of several holds is XLA's to decide, and not predicted.
-    is_open = is_open and not has_placements(graph)
+    is_open = target.platform == "cpu" and not has_recomputation(graph) and not has_placements(graph)
     return is_open and (prediction() if prediction else predict(Legalize().run(graph))).is_depth_first

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rematc.ir.core import Array, Effect
-from rematc.ir.errors import InternalError
+from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.lowering.target import CompilerOptions, Target, platform_of_kernel
 from rematc.lowering.writer import Callback
-
-#: The platform of a kernel of jaxlib's, by how the kernel's name begins.
-_PLATFORMS = {"lapack": "cpu", "cusolver": "cuda", "cu": "cuda", "hipsolver": "rocm", "hip": "rocm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,39 @@ class Module:
     @property
     def kernel_platform(self) -> str | None:
         """The one platform that it runs on, cpu, cuda or rocm, if it calls kernels of jaxlib's (decompositions)."""
-        found = (_PLATFORMS.get(target.partition("_")[0]) for target in self.calls)
+        found = map(platform_of_kernel, self.calls)
         return next((platform for platform in found if platform is not None), None)
 
     @property
     def platform(self) -> str | None:
         """The platform that the text is for; None where it is the same for all."""
         return self.kernel_platform or self.tuned_for
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformChoice:
+    """What was taken of a function for one platform, where it is another one elsewhere.
+
+    Attributes:
+        platform: for which.
+        what: what differs from platform to platform: a primitive of JAX's.
+        loc: the user's line of it.
+    """
+
+    platform: str
+    what: str
+    loc: Location | None
+
+    def check(self, name: str, platforms: Iterable[str]) -> None:
+        """Raise CompileError where the function called `name` is to run on another platform."""
+        for platform in platforms:
+            if platform != self.platform:
+                raise CompileError(
+                    f"'{name}' was traced for platform '{self.platform}', on which '{self.what}' is not what it is on "
+                    f"'{platform}'; trace it for '{platform}': with arguments that lie there, under "
+                    f"jax.default_device, or by rematc.compile(..., platform='{platform}')",
+                    self.loc,
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +96,7 @@ class Program:
         effect: what running it does besides giving results. With ordered effects main takes a token before its
             parameters, and gives one before its results.
         is_depth_first: whether XLA on the CPU is to run its kernels depth first, which is expected to hold less.
+        choice: what makes it a program for one platform already in its graph; None where nothing does.
     """
 
     module: Module
@@ -81,6 +106,7 @@ class Program:
     constants: tuple[Array, ...] = ()
     effect: Effect = Effect.NONE
     is_depth_first: bool = False
+    choice: PlatformChoice | None = None
 
     def __post_init__(self) -> None:
         hidden = self.param_types[len(self.leaf_types) :]
@@ -100,3 +126,14 @@ class Program:
     def text(self) -> str:
         """The module's text."""
         return self.module.text
+
+    @property
+    def platform(self) -> str | None:
+        """The platform that it is for; None where it is the same for all."""
+        return self.module.platform if self.choice is None else self.choice.platform
+
+    def compile_options(self, target: Target, options: CompilerOptions | None = None) -> dict[str, str | bool | int]:
+        """`options` with those that it is compiled with for a target."""
+        has_barriers = self.module.barriers > 0
+        is_depth_first = self.is_depth_first and not has_barriers
+        return target.compile_options(options, has_barriers=has_barriers, is_depth_first=is_depth_first)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -21,10 +21,11 @@ from rematc.ir.types import TensorType
 from rematc.lowering.dispatch import Dispatcher, Staged, explain_xla
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
-from rematc.lowering.jax_internals.settings import restore_x64, swap_x64
+from rematc.lowering.jax_internals.settings import platform_of_device, restore_x64, swap_x64
 from rematc.lowering.jax_internals.shardings import replicated
-from rematc.lowering.platforms import CompilerOptions, barrier_options, program_options
 from rematc.lowering.program import Program
+from rematc.lowering.target import CompilerOptions, Target
+from rematc.lowering.targeting import current_target, default_device, device_of_platform, targeting
 
 __all__ = [
     "CompilerOptions",
@@ -33,10 +34,9 @@ __all__ = [
     "Memory",
     "Program",
     "Staged",
-    "barrier_options",
+    "Target",
     "call_program",
     "compile_program",
-    "program_options",
 ]
 
 
@@ -72,15 +72,13 @@ class Executable:
 
     Attributes:
         program: what was compiled.
-        platform: for what: `cpu`, `cuda`, `rocm` or `tpu`.
+        target: for what. Of a program that is spread over several devices, what XLA says is for one.
         compile_seconds: how long XLA took.
-        devices: on how many devices it runs. Of a program that is spread over several, what XLA says is for one.
     """
 
     program: Program
-    platform: str
+    target: Target
     compile_seconds: float
-    devices: int
     _lowered: jax.stages.Lowered = field(repr=False)
     _compiled: jax.stages.Compiled = field(repr=False)
     _constants: tuple[Any, ...] = field(repr=False)
@@ -205,18 +203,19 @@ class Executable:
 
 def compile_program(
     program: Program,
+    target: Target | None = None,
     *,
-    platform: str | None = None,
     compiler_options: CompilerOptions | None = None,
     donated: Sequence[int] = (),
     shardings: Sequence[Sharding | None] = (),
 ) -> Executable:
-    """Compile a program for the first device of a platform, or for the devices that its arguments lie on.
+    """Compile a program for one device, or for those that its arguments lie on.
 
     Args:
         program: what to compile.
-        platform: `cpu`, `cuda`, `rocm`, `gpu` or `tpu`; JAX's default where None.
-        compiler_options: options of XLA, before those of `platforms.program_options`.
+        target: for what; by default the current one. The device is the one that an argument lies on, if it is the
+            target's, or the first of the platform.
+        compiler_options: options of XLA, before those of `Program.compile_options`.
         donated: indices of the leaves whose memory the results may take over.
         shardings: of the leaves. Where one is spread over several devices, so is the program: XLA partitions it.
 
@@ -224,11 +223,12 @@ def compile_program(
         CompileError: where there is no such platform, it lacks a memory that the program uses, its arguments lie on
             another one, or XLA runs out of memory.
     """
+    target = target or current_target()
     spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
     spread = spread or [replicated(mesh) for mesh in program.module.meshes if mesh.size > 1]
-    device = _device(platform) if not spread else _device_of(spread, platform)
-    if program.module.uses_host_memory and not _has_host_memory(device):
-        raise host_memory_error(program, device.platform)
+    device = _device_of(spread, target) if spread else _one_device(shardings, target)
+    if program.module.uses_host_memory and not target.has_host_memory:
+        raise host_memory_error(program, target.platform)
 
     def run(*operands: Any) -> list[Any]:
         return call_program(program, operands)
@@ -241,7 +241,7 @@ def compile_program(
     else:
         in_shapes = [_placeholder(type, device) for type in program.param_types]
         placements["out_shardings"] = [_placement(type, device) for type in program.result_types]
-    options: dict[str, Any] = program_options(program, device.platform, compiler_options)
+    options: dict[str, Any] = program.compile_options(target, compiler_options)
     with jax.enable_x64(True):
         jitted = jax.jit(run, donate_argnums=tuple(donated), keep_unused=True, **placements)
         lowered = jitted.lower(*in_shapes)
@@ -254,12 +254,13 @@ def compile_program(
         seconds = time.perf_counter() - start
         with jax.ensure_compile_time_eval():
             constants = tuple([jax.device_put(array, None if spread else device) for array in program.constants])
-    devices = len(spread[0].device_set) if spread else 1
-    return Executable(program, device.platform, seconds, devices, lowered, compiled, constants)
+    target = replace(target, devices=len(spread[0].device_set) if spread else 1)
+    return Executable(program, target, seconds, lowered, compiled, constants)
 
 
 def compile_staged(
     dispatcher: Dispatcher,
+    target: Target,
     staged: Staged,
     in_tree: jax.tree_util.PyTreeDef,
     args: tuple[Any, ...],
@@ -269,6 +270,7 @@ def compile_staged(
 
     Args:
         dispatcher: the function.
+        target: for what.
         staged: what it compiles to for these arguments.
         in_tree: how `(args, kwargs)` make up the program's leaves.
         args: arrays, or `jax.ShapeDtypeStruct`s.
@@ -280,7 +282,8 @@ def compile_staged(
     Raises:
         CompileError: where XLA refuses, or runs out of memory.
     """
-    found = dispatcher.lower_staged(staged, args, kwargs)
+    with targeting(target):
+        found = dispatcher.lower_staged(staged, args, kwargs)
     if found is None:
         return None
     lowered, constants = found
@@ -291,34 +294,30 @@ def compile_staged(
         explain_xla(error, staged.program.name, [staged.program])
         raise
     seconds = time.perf_counter() - start
-    devices = {device for one in jax.tree_util.tree_leaves(compiled.input_shardings) for device in one.device_set} or {
-        _device(None)
-    }
-    if len(devices) > 1:
+    shardings = jax.tree_util.tree_leaves(compiled.input_shardings)
+    if any(len(sharding.device_set) > 1 for sharding in shardings):
         return None
-    (device,) = devices
-    return Executable(staged.program, device.platform, seconds, 1, lowered, compiled, constants, in_tree)
+    return Executable(staged.program, target, seconds, lowered, compiled, constants, in_tree)
 
 
-def _device(platform: str | None) -> jax.Device:
-    try:
-        return jax.devices(platform)[0]
-    except RuntimeError:
-        found = ", ".join(sorted({device.platform for device in jax.devices()} | {"cpu"}))
-        raise CompileError(
-            f"no platform '{platform}' here (found: {found}); install jaxlib for it, or pass one of those"
-        ) from None
-
-
-def _device_of(shardings: Sequence[Sharding], platform: str | None) -> jax.Device:
-    """One of the devices that arrays are spread over; they must be the platform's."""
+def _device_of(shardings: Sequence[Sharding], target: Target) -> jax.Device:
+    """One of the devices that arrays are spread over; they must be the target's."""
     device: Any = min(shardings[0].device_set, key=_id)
-    if platform is not None and _device(platform).platform != device.platform:
+    if platform_of_device(device) != target.platform:
         raise CompileError(
-            f"arguments lie on {_described(shardings[0])}, and the program is to run on '{platform}'; leave out the "
-            "platform, or move the arguments there"
+            f"arguments lie on {_described(shardings[0])}, and the program is to run on '{target.platform}'; leave out "
+            "the platform, or move the arguments there"
         )
     return device
+
+
+def _one_device(shardings: Sequence[Sharding | None], target: Target) -> jax.Device:
+    """The target's device that an argument lies on; else the one where JAX puts arrays on that platform."""
+    places: list[Any] = [device for one in shardings if one is not None for device in one.device_set]
+    for device in (*places, default_device()):
+        if platform_of_device(device) == target.platform:
+            return device
+    return device_of_platform(target.platform)
 
 
 def _id(device: Any) -> int:
@@ -331,11 +330,6 @@ def _described(sharding: Sharding) -> str:
         return f"the device {devices[0]}"
     spec = getattr(sharding, "spec", None)
     return f"{len(devices)} devices ({devices[0].platform}{'' if spec is None else f', {spec}'})"
-
-
-def _has_host_memory(device: jax.Device) -> bool:
-    # XLA:CPU names a `pinned_host` memory too, and ignores what is placed there: nothing would be offloaded.
-    return device.platform != "cpu" and any(memory.kind == "pinned_host" for memory in device.addressable_memories())
 
 
 def _placement(type: TensorType, device: jax.Device) -> SingleDeviceSharding:

@@ -17,6 +17,7 @@ from rematc.ir.core import Array, Effect, Equation, Graph, Op, Value
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.lowering.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Writer:
     inside `scope`, or has it written as a function with `function`.
 
     Attributes:
-        platform: where the module is to run (cpu, cuda, rocm, tpu), for ops that are calls of a platform's kernels.
+        target: where the module is to run, for ops that are calls of a platform's kernels.
         lines: the module's lines so far, without its head and foot.
         token: what the last op with an ordered effect gave, for the next one to wait for; None where there is none.
         callbacks: the Python functions that the module calls.
@@ -116,8 +117,8 @@ class Writer:
         is_tuned: whether something is written in one of several ways, the one that this platform is fast with.
     """
 
-    def __init__(self, platform: str = "cpu") -> None:
-        self.platform = platform
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self.lines: list[str] = []
         self.loc_aliases: list[str] = []
         self.token: str | None = None

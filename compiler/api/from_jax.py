@@ -83,6 +83,8 @@ def _recorded(fun: Function, statics: Statics, args: Sequence[object], kwargs: d
     trace = require_trace()
     if imported.fallbacks:
         trace.records.append(Fallbacks(function_name(fun), imported.fallbacks, imported.counts))
+    if imported.choice is not None:
+        trace.records.append(imported.choice)
     given = [
         array if type.dtype is value.type.dtype else emit_op1(Convert(value.type.dtype), array)
         for array, type, value in zip(call.arrays, call.types, imported.graph.params, strict=False)

@@ -103,7 +103,7 @@ def _staging(function: Function, options: Options, policy: Policy | None) -> Cal
         call = CallArguments.of(function, args, kwargs, options.statics)
         with by_default(policy):
             traced = trace_call(function, call)
-        return Staged(program_of(traced.graph, traced.constants), traced.out_tree)
+        return Staged(program_of(traced.graph, traced.constants, traced.choice), traced.out_tree)
 
     return stage
 
@@ -205,8 +205,12 @@ def run_graph(
 def _dispatcher_of_graph(
     graph: Graph, donated: tuple[int, ...], compiler_options: tuple[tuple[str, str | bool | int], ...]
 ) -> Dispatcher:
-    program = Staged(program_of(graph, ()), jax.tree_util.tree_structure([0] * len(graph.results)))
-    return Dispatcher(lambda *leaves: program, donate_argnums=donated, compiler_options=dict(compiler_options))
+    tree = jax.tree_util.tree_structure([0] * len(graph.results))
+    return Dispatcher(
+        lambda *leaves: Staged(program_of(graph, ()), tree),
+        donate_argnums=donated,
+        compiler_options=dict(compiler_options),
+    )
 
 
 caches.table(_dispatcher_of_graph.cache_clear)

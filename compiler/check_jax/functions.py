@@ -14,10 +14,10 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.units import format_bytes
 from rematc.ir.errors import CompileError
-from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.reading import module_of
-from rematc.lowering.runtime import CompilerOptions, barrier_options, compile_program
+from rematc.lowering.runtime import CompilerOptions, compile_program
 from rematc.lowering.stripping import without_barriers
+from rematc.lowering.targeting import target_of
 
 #: Recomputation that leaves more than this part of the memory is said to save nothing.
 _NO_GAIN = 0.95
@@ -110,7 +110,7 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     barriers = module.barriers
     is_flat = comparison.recomputed > comparison.looped or not comparison.recomputed
     without = _without(module.text) if comparison.barriers and is_flat else None
-    options = barrier_options(default_platform()) if barriers else {}
+    options = target_of((args, kwargs)).compile_options(has_barriers=barriers > 0)
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)
     cure = "" if held is None else _cure(options, held, temp)

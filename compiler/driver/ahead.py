@@ -20,6 +20,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering.dispatch import Dispatcher
 from rematc.lowering.pipeline import make_program, run_passes
+from rematc.lowering.targeting import current_target, target_of, targeting
 
 
 def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
@@ -29,8 +30,9 @@ def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
     with custom rules have the rules of one derivative.
     """
     function = as_function(fun)
-    with differentiated():
-        return trace_call(function, CallArguments.of(function, args, kwargs, options_of(function).statics)).graph
+    call = CallArguments.of(function, args, kwargs, options_of(function).statics)
+    with differentiated(), targeting(current_target(call.arrays)):
+        return trace_call(function, call).graph
 
 
 @collection_paused()
@@ -51,12 +53,13 @@ def lower_call(
     `dispatcher` compiles the function when it is called, with the same options.
     """
     call = CallArguments.of(fun, args, kwargs, options.statics)
-    with by_default(policy):
+    target = target_of(call.arrays, platform)
+    with by_default(policy), targeting(target):
         traced = trace_call(fun, call)
     passed = run_passes(traced.graph, passes, after_each)
-    program = make_program(passed.graph, traced.constants, platform)
+    program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
-    return Lowered(traced, passed.graph, program, passed.records, options, call, example)
+    return Lowered(traced, passed.graph, program, target, passed.records, options, call, example)
 
 
 def _dispatcher(fun: Function, options: Options) -> Dispatcher:

@@ -15,6 +15,7 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.runtime import Executable, Memory, compile_program
+from rematc.lowering.targeting import target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         program = self.artifact.program
-        return f"{type(self).__name__}({program.name!r}, {len(program.leaf_types)} leaves, {self.executable.platform})"
+        platform = self.executable.target.platform
+        return f"{type(self).__name__}({program.name!r}, {len(program.leaf_types)} leaves, {platform})"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run it. Raises CompileError where the arguments differ from those it was compiled for."""
@@ -116,13 +118,13 @@ class CompiledFunction:
 
         Raises CompileError for a program that calls Python functions, or is spread over several devices.
         """
-        if self.executable.devices > 1:
+        if self.executable.target.devices > 1:
             raise CompileError(
-                f"'{self.artifact.program.name}' is compiled for {self.executable.devices} devices, and not pickled; "
-                "compile it where it is to run",
+                f"'{self.artifact.program.name}' is compiled for {self.executable.target.devices} devices, and not "
+                "pickled; compile it where it is to run",
                 user_location(),
             )
-        return _compiled_artifact, (self.artifact, self.executable.platform)
+        return _compiled_artifact, (self.artifact, self.executable.target.platform)
 
     def __copy__(self) -> CompiledFunction:
         return self  # it never changes
@@ -179,7 +181,7 @@ def load(path: str | os.PathLike[str], platform: str | None = None) -> CompiledF
 def _compiled_artifact(artifact: Artifact, platform: str | None) -> CompiledFunction:
     executable = compile_program(
         artifact.program,
-        platform=platform,
+        target_of((), platform),
         compiler_options=dict(artifact.compiler_options),
         donated=artifact.donated,
     )

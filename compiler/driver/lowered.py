@@ -30,6 +30,8 @@ from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.pipeline import make_program, runs_depth_first
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, compile_program, compile_staged
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import target_of
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.manager import PassRecord
 
@@ -62,6 +64,7 @@ class Lowered:
         traced: the function's graph as traced, with every derivative in it.
         graph: the graph after the passes.
         program: its StableHLO, with closed-over arrays.
+        target: what it is for.
         timings: what each pass did and how long it took.
         options: how it is to be compiled.
     """
@@ -69,6 +72,7 @@ class Lowered:
     traced: TracedFunction
     graph: Graph
     program: Program
+    target: Target
     timings: tuple[PassRecord, ...]
     options: Options
     _call: CallArguments
@@ -117,9 +121,17 @@ class Lowered:
 
         Raises CompileError where it decomposes matrices and the platform has no kernel for it.
         """
-        if platform is None or self.program.module.platform in (None, platform):
+        return self._for(self._target(platform))
+
+    def _target(self, platform: str | None) -> Target:
+        return self.target if platform is None else target_of(self._call.arrays, platform)
+
+    def _for(self, target: Target) -> Program:
+        if self.program.choice is not None:
+            self.program.choice.check(self.program.name, [target.platform])
+        if self.program.platform in (None, target.platform):
             return self.program
-        return make_program(self.graph, self.traced.constants, platform)
+        return make_program(self.graph, self.traced.constants, target)
 
     def compile(self, platform: str | None = None, compiler_options: CompilerOptions | None = None) -> Compiled:
         """Hand the module to XLA; `platform` is cpu, cuda or tpu, by default what jax would take.
@@ -134,8 +146,9 @@ class Lowered:
 
         Raises CompileError where the platform is not there or XLA refuses.
         """
-        program = self.program_for(platform)
-        is_depth_first = runs_depth_first(self.graph, platform, lambda: self._prediction)
+        target = self._target(platform)
+        program = self._for(target)
+        is_depth_first = runs_depth_first(self.graph, target, lambda: self._prediction)
         program = dataclasses.replace(program, is_depth_first=is_depth_first)
         leaves = self._call.donated(self.options.donated)
         options = {**dict(self.options.compiler_options), **(compiler_options or {})}
@@ -149,12 +162,10 @@ class Lowered:
             tuple(sorted(self.options.statics.names)),
         )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
-        is_as_called = platform is None and not compiler_options
+        is_as_called = not compiler_options and target == target_of(self._call.arrays)
         executable = self._compiled_for_calls(artifact, shardings) if is_as_called else None
         if executable is None:
-            executable = compile_program(
-                program, platform=platform, compiler_options=options, donated=leaves, shardings=shardings
-            )
+            executable = compile_program(program, target, compiler_options=options, donated=leaves, shardings=shardings)
         return Compiled(artifact, executable, self)
 
     def _compiled_for_calls(self, artifact: Artifact, shardings: Sequence[Sharding | None]) -> Executable | None:
@@ -165,7 +176,7 @@ class Lowered:
         if any(one is not None and len(one.device_set) > 1 for one in shardings):
             return None
         staged = Staged(artifact.program, artifact.out_tree)
-        return compile_staged(example.dispatcher(), staged, artifact.in_tree, example.args, example.kwargs)
+        return compile_staged(example.dispatcher(), self.target, staged, artifact.in_tree, example.args, example.kwargs)
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,14 +228,14 @@ class Compiled(CompiledFunction):
     @property
     def _predicted_bytes(self) -> int | None:
         """Of a program on several devices nothing is predicted: XLA decides what each of them holds."""
-        return self.lowered.predicted_peak() if self.executable.devices == 1 else None
+        return self.lowered.predicted_peak() if self.executable.target.devices == 1 else None
 
     def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""
         beside = None if baseline is None else baseline.figures()
         return Report(
             self.lowered.derivatives,
-            self.executable.platform,
+            self.executable.target.platform,
             self.figures(),
             beside,
             self.check(baseline),

@@ -19,6 +19,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import Equations
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
+from rematc.lowering.program import PlatformChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ class TracedFunction:
     captures: tuple[Tracer, ...]
     constants: tuple[Array, ...]
     records: tuple[object, ...]
+
+    @property
+    def choice(self) -> PlatformChoice | None:
+        """What of it was imported for one platform, and is another function elsewhere."""
+        return next((record for record in self.records if isinstance(record, PlatformChoice)), None)
 
     @property
     def wrt(self) -> list[bool]:

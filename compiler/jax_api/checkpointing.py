@@ -42,8 +42,12 @@ from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.settings import without_remat3
+from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
 from rematc.passes.staging.stage import staged
@@ -249,12 +253,18 @@ class _RegionOfJax:
 def _with_derivative(
     traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...] | None, segments: bool
 ) -> Callable[..., Sequence[Any]]:
-    # By the number of derivatives for which the graph has the user's rules.
-    imported: dict[int, tuple[Graph, tuple[Any, ...]]] = {}
+    # By the number of derivatives for which the graph has the user's rules, and what it is for.
+    imported: dict[tuple[int, Target], tuple[Graph, tuple[Any, ...], PlatformChoice | None]] = {}
 
-    def graph() -> tuple[Graph, tuple[Any, ...]]:
+    def applied(operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
+        """The graph, and what to pass for its parameters."""
+        region, constants, choice = graph()
+        return region, on_platform(choice, traced.name, [words(value, None) for value in (*operands, *constants)])
+
+    def graph() -> tuple[Graph, tuple[Any, ...], PlatformChoice | None]:
         order = max(_ORDER, derivative_order())
-        if order not in imported:
+        key = (order, current_target())
+        if key not in imported:
             with asking(policy) as labelled:
                 found = traced.imported(order)
             graph = found.graph
@@ -265,13 +275,12 @@ def _with_derivative(
                 graph = _in_segments(graph)
             if isinstance(prevent_cse, bool):
                 graph = _with_barriers(graph, prevent_cse)
-            imported[order] = (graph, found.constants)
-        return imported[order]
+            imported[key] = (graph, found.constants, found.choice)
+        return imported[key]
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        region, constants = graph()
-        given = [words(value, None) for value in (*primals, *constants)]
-        parts = linearize(region, (*present, *(False,) * len(constants)))
+        region, given = applied(primals)
+        parts = linearize(region, (*present, *(False,) * (len(given) - len(primals))))
         log_residuals(traced.name, parts.residuals, parts.forward)
         results = apply_graph(parts.forward, given)
         count = len(region.results)
@@ -279,8 +288,7 @@ def _with_derivative(
         return values, tangents_of(parts, results[count:], tangents)
 
     def of_graph(*operands: Any) -> tuple[Any, ...]:
-        region, constants = graph()
-        results = apply_graph(region, [words(value, None) for value in (*operands, *constants)])
+        results = apply_graph(*applied(operands))
         return tuple([like(value, aval) for value, aval in zip(results, traced.out_avals, strict=True)])
 
     # The jaxpr was traced as if all devices had the same values, which jax.lax tells apart again; and JAX's functions

@@ -31,11 +31,15 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
-from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermost
+from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
+from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
 from rematc.passes.staging.stage import staged
@@ -109,10 +113,9 @@ def value_and_grad(
             asked = replace(wanted, policy=default)
 
         def found(arguments: JaxArguments) -> _Gradient:
-            return calls.find(
-                (count, asked.policy, barrier_strategy(), arguments.key()),
-                lambda: _Gradient.of(fun, arguments, count, asked),
-            )
+            target = current_target(arguments.arrays)
+            key = (count, asked.policy, target, arguments.key())
+            return calls.find(key, lambda: _Gradient.of(fun, arguments, count, asked, target))
 
         def is_differentiated(arguments: JaxArguments, index: int) -> bool:
             return arguments.owners()[index] in argument_positions(fun, wanted.argnums, count)
@@ -183,6 +186,7 @@ class _Gradient:
         differentiated: for each array, whether there is a gradient.
         call: JAX's function of the graph's operands to results and gradients.
         constants: arrays for its last operands.
+        choice: what of it is another function on other platforms.
     """
 
     traced: TracedCall
@@ -190,31 +194,32 @@ class _Gradient:
     differentiated: tuple[bool, ...]
     call: Callable[..., Sequence[Any]]
     constants: tuple[Any, ...]
+    choice: PlatformChoice | None
 
     @property
     def is_lasting(self) -> bool:
         return self.traced.is_lasting
 
     @staticmethod
-    def of(fun: Callable[..., Any], arguments: JaxArguments, count: int, wanted: _Wanted) -> _Gradient:
+    def of(fun: Callable[..., Any], arguments: JaxArguments, count: int, wanted: _Wanted, target: Target) -> _Gradient:
         positions = argument_positions(fun, wanted.argnums, count)
         check_not_static(fun, positions, wanted.options)
         differentiated = tuple([owner in positions for owner in arguments.owners()])
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
-        made = _Graphs(traced, differentiated, wanted)
+        made = _Graphs(traced, differentiated, wanted, target)
         graph = made.value_and_gradients(0)
         donated = wanted.options.donated
         owners = enumerate(arguments.owners())
         leaves = [index for index, one in owners if one in donated.positions or one in donated.names]
-        run = _lasting_call(made.value_and_gradients, graph, leaves, dict(wanted.options.compiler_options))
-        return _Gradient(traced, wanted, differentiated, run, made.constants)
+        run = _lasting_call(made.value_and_gradients, graph, target, leaves, dict(wanted.options.compiler_options))
+        return _Gradient(traced, wanted, differentiated, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Values and gradients. Where shardings are part of types, XLA chooses those inside; gradients have those of
         their arguments.
         """
         traced = self.traced
-        operands = traced.operands(arrays, self.constants)
+        operands = on_platform(self.choice, traced.name, traced.operands(arrays, self.constants))
         mesh = explicit_mesh(operands)
         if mesh is None:
             return self.call(*operands)
@@ -246,13 +251,17 @@ class _Graphs:
         traced: what JAX traced.
         differentiated: for each array, whether there is a gradient.
         wanted: what is asked for.
+        target: what it is imported for.
         constants: the large arrays that became the last parameters.
+        choice: what of it is another function on other platforms.
     """
 
     traced: TracedCall
     differentiated: tuple[bool, ...]
     wanted: _Wanted
+    target: Target
     constants: tuple[Any, ...] = ()
+    choice: PlatformChoice | None = None
     _made: dict[int, Graph] = field(default_factory=dict)
 
     def value_and_gradients(self, further: int) -> Graph:
@@ -264,9 +273,9 @@ class _Graphs:
         return found
 
     def _differentiated(self, further: int) -> Graph:
-        with asking(self.wanted.policy) as policy:
+        with asking(self.wanted.policy) as policy, targeting(self.target):
             imported = self.traced.imported(1 + further)
-        self.constants = imported.constants
+        self.constants, self.choice = imported.constants, imported.choice
         graph, wanted = imported.graph, self.wanted
         pairs = zip(self.traced.names, graph.params, self.differentiated, strict=False)
         chosen = [(name, value.type) for name, value, is_set in pairs if is_set]
@@ -291,11 +300,10 @@ class _Graphs:
 
 
 def _lasting_call(
-    graphs: Graphs, graph: Graph, donated: Sequence[int], options: CompilerOptions
+    graphs: Graphs, graph: Graph, target: Target, donated: Sequence[int], options: CompilerOptions
 ) -> Callable[..., Sequence[Any]]:
     """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced."""
-    strategy = barrier_strategy()
-    inside = _function(graphs, strategy, lambda: _passed(graphs(0), strategy))
+    inside = _function(graphs, target, lambda: _passed(graphs(0), target))
     inside.__name__ = inside.__qualname__ = graph.name
     nested = jax.jit(inside)
     outermost: list[Callable[..., Any]] = []
@@ -305,12 +313,12 @@ def _lasting_call(
             found: Sequence[Any] = nested(*operands)
             return found
         if not outermost:
-            passed = _passed(graphs(0), "optimization_barrier")
-            alone = _function(graphs, "optimization_barrier", lambda: passed)
+            own = replace(target, has_options=True)
+            passed = _passed(graphs(0), own)
+            alone = _function(graphs, own, lambda: passed)
             alone.__name__ = alone.__qualname__ = graph.name
-            made = compiled(
-                alone, is_depth_first=runs_depth_first(passed), donate_argnums=donated, compiler_options=options
-            )
+            is_depth_first = runs_depth_first(passed, own)
+            made = compiled(alone, own, is_depth_first=is_depth_first, donate_argnums=donated, compiler_options=options)
             outermost.append(made)
         results: Sequence[Any] = outermost[0](*operands)
         return results
@@ -318,21 +326,23 @@ def _lasting_call(
     return run
 
 
-def _function(graphs: Graphs, strategy: str, passed: Callable[[], Graph]) -> Callable[..., Sequence[Any]]:
+def _function(graphs: Graphs, target: Target, passed: Callable[[], Graph]) -> Callable[..., Sequence[Any]]:
     """A graph as a JAX function, the derivative of which is that of the graph with rules for further derivatives.
 
     Derivatives of these are JAX's own. `passed` gives the graph itself, after the passes.
     """
 
     def function(*operands: Any) -> tuple[Any, ...]:
-        return tuple(apply_graph(passed(), operands))
+        with targeting(target):
+            return tuple(apply_graph(passed(), operands))
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         graph = graphs(_FURTHER)
         parts = linearize(graph, present)
-        results = apply_graph(_passed(parts.forward, strategy), primals)
         count = len(graph.results)
-        return results[:count], tangents_of(parts, results[count:], tangents)
+        with targeting(target):
+            results = apply_graph(_passed(parts.forward, target), primals)
+            return results[:count], tangents_of(parts, results[count:], tangents)
 
     differentiable = differentiable_call(function, forward)
 
@@ -342,8 +352,8 @@ def _function(graphs: Graphs, strategy: str, passed: Callable[[], Graph]) -> Cal
     return run
 
 
-def _passed(graph: Graph, strategy: str) -> Graph:
-    return run_passes(graph, jax_pipeline(strategy)).graph
+def _passed(graph: Graph, target: Target) -> Graph:
+    return run_passes(graph, jax_pipeline(target.barrier_strategy)).graph
 
 
 # -- vjp --------------------------------------------------------------------------------------------------------------

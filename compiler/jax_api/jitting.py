@@ -11,6 +11,8 @@ import jax
 from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.tracing.options import Options
 from rematc.lowering.jax_compiling import compiled, is_outermost
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 
 _ARGUMENTS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 
@@ -58,10 +60,10 @@ def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Ca
         return found
 
     def lower(*args: Any, **kwargs: Any) -> Any:
-        return with_flags(args, kwargs).outermost.lower(*args, **kwargs)  # type: ignore[attr-defined]  # jax.jit's
+        return with_flags(args, kwargs).outermost(args, kwargs).lower(*args, **kwargs)
 
     def trace(*args: Any, **kwargs: Any) -> Any:
-        return with_flags(args, kwargs).outermost.trace(*args, **kwargs)  # type: ignore[attr-defined]  # as above
+        return with_flags(args, kwargs).outermost(args, kwargs).trace(*args, **kwargs)
 
     call.lower, call.trace = lower, trace  # type: ignore[attr-defined]  # as the functions that jax.jit returns have
     return call
@@ -73,12 +75,20 @@ class _Compiled:
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function = function
         self._options = options
-        self.outermost = compiled(function, **options)
+        self._by_target: dict[Target, Callable[..., Any]] = {}
         inside = {name: value for name, value in options.items() if name != "compiler_options"}
         self._inside: Callable[..., Any] = jax.jit(function, **inside)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return (self.outermost if is_outermost() else self._inside)(*args, **kwargs)
+        return (self.outermost(args, kwargs) if is_outermost() else self._inside)(*args, **kwargs)
+
+    def outermost(self, args: Any, kwargs: Any) -> Any:
+        """What serves a call that compiles a program of its own: what `jax.jit` returns."""
+        target = current_target((args, kwargs))
+        found = self._by_target.get(target)
+        if found is None:
+            found = self._by_target.setdefault(target, compiled(self._function, target, **self._options))
+        return found
 
     def with_static(self, positions: tuple[int, ...], names: tuple[str, ...]) -> _Compiled:
         """The same, with these arguments static, too."""

@@ -20,11 +20,14 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
-from rematc.lowering.jax_compiling import barrier_strategy, compiled, is_outermost
+from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import varied
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.types import is_float0
 from rematc.lowering.pipeline import jax_pipeline, run_passes
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import vjp
 from rematc.passes.staging.stage import staged
 
@@ -48,7 +51,8 @@ def pulled_back(
         lambda arguments: trace_jax(fun, arguments, function_name(fun), has_aux=has_aux),
         lambda arguments, index: not isinstance(arguments.arrays[index], int),
     )
-    with asking(policy) as labelled:
+    target = current_target(arguments.arrays)
+    with asking(policy) as labelled, targeting(target):
         imported = traced.imported(_ORDER)
     graph = imported.graph
     check_whole_names(labelled, graph, traced.name)
@@ -63,10 +67,10 @@ def pulled_back(
     donated = options.donated
     owners = enumerate(arguments.owners())
     leaves = [index for index, one in owners if one in donated.positions or one in donated.names]
-    operands = traced.operands(arguments.arrays, imported.constants)
-    found = _run(_clean(pulled.forward), operands, leaves, options)
+    operands = on_platform(imported.choice, traced.name, traced.operands(arguments.arrays, imported.constants))
+    found = _run(_clean(pulled.forward, target), operands, leaves, options, target)
     residuals = found[len(graph.results) :]
-    backward_graph = _clean(pulled.backward)
+    backward_graph = _clean(pulled.backward, target)
 
     def backward(cts: Any) -> tuple[Any, ...]:
         leaves, structure = jax.tree_util.tree_flatten(cts)
@@ -78,7 +82,7 @@ def pulled_back(
             if is_set
         ]
         given, has_ct = (
-            iter(_run(backward_graph, (*residuals, *varied(present, traced.axes)), (), options)),
+            iter(_run(backward_graph, (*residuals, *varied(present, traced.axes)), (), options, target)),
             iter(pulled.has_ct),
         )
         outgoing = [
@@ -91,20 +95,23 @@ def pulled_back(
     return (output[0], backward, output[1]) if has_aux else (output, backward)
 
 
-def _run(graph: Graph, operands: Sequence[Any], donated: Sequence[int], options: Options) -> Sequence[Any]:
+def _run(
+    graph: Graph, operands: Sequence[Any], donated: Sequence[int], options: Options, target: Target
+) -> Sequence[Any]:
     """Apply a graph: as a program of its own where one is asked for and nothing is traced."""
     if not is_outermost() or not (donated or options.compiler_options):
-        return apply_graph(graph, operands)
+        with targeting(target):
+            return apply_graph(graph, operands)
     given = dict(options.compiler_options)
     program = compiled(
-        lambda *arrays: tuple(apply_graph(graph, arrays)), donate_argnums=donated, compiler_options=given
+        lambda *arrays: tuple(apply_graph(graph, arrays)), target, donate_argnums=donated, compiler_options=given
     )
     found: Sequence[Any] = program(*operands)
     return found
 
 
-def _clean(graph: Graph) -> Graph:
-    return run_passes(graph, jax_pipeline(barrier_strategy())).graph
+def _clean(graph: Graph, target: Target) -> Graph:
+    return run_passes(graph, jax_pipeline(target.barrier_strategy)).graph
 
 
 def _outputs_tree(tree: jax.tree_util.PyTreeDef, name: str) -> tuple[jax.tree_util.PyTreeDef, int]:

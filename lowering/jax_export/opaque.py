@@ -14,8 +14,8 @@ from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.lowering import graph_call
 from rematc.lowering.jax_export.evaluating import evaluate, graph_of, varied, varying_axes, wide_types
 from rematc.lowering.pipeline import default_pipeline, make_program, run_passes
-from rematc.lowering.platforms import barriers_hold
 from rematc.lowering.program import Program
+from rematc.lowering.target import Target
 from rematc.passes.linearize import linearize
 from rematc.passes.transpose import transpose
 from rematc.passes.vmap import vmap
@@ -52,10 +52,10 @@ def _has_sources(graph: Graph) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _program(graph: Graph, platform: str) -> Program:
+def _program(graph: Graph, target: Target) -> Program:
     """The program of a graph. JAX compiles it, without options of ours: where barriers need one, functions hold."""
-    strategy = "auto" if barriers_hold(platform) else "call"
-    return make_program(run_passes(graph, default_pipeline(strategy)).graph, (), platform)
+    strategy = "auto" if target.barriers_hold else "call"
+    return make_program(run_passes(graph, default_pipeline(strategy)).graph, (), target)
 
 
 def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, Graph, tuple[bool, ...]]:

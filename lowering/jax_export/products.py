@@ -11,8 +11,8 @@ from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.types import DType
 from rematc.lowering.jax_export.evaluating import exports, lax
-from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.ops.convolution import permutation_between
+from rematc.lowering.targeting import current_target
 
 
 def _precision(name: str) -> Any:
@@ -47,7 +47,7 @@ def convolution(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     assert isinstance(op, Convolution)
     x, kernel = operands
     dimensions = op.dimensions
-    if default_platform() == "cpu":
+    if current_target().platform == "cpu":
         dimensions = ConvolutionDimensions.features_last(len(op.window_strides))
         x = lax.transpose(x, permutation_between(op.dimensions.input, dimensions.input))
         kernel = lax.transpose(kernel, permutation_between(op.dimensions.kernel, dimensions.kernel))

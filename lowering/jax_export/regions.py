@@ -18,7 +18,6 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
-from rematc.lowering.jax_compiling import barrier_strategy
 from rematc.lowering.jax_export.evaluating import (
     evaluate,
     exports,
@@ -33,6 +32,7 @@ from rematc.lowering.jax_export.evaluating import (
 from rematc.lowering.jax_export.opaque import opaque
 from rematc.lowering.jax_internals.checkpoints import policy_of_recomputation
 from rematc.lowering.jax_internals.settings import without_remat3
+from rematc.lowering.targeting import current_target
 
 
 @exports(Call)
@@ -86,7 +86,7 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
     def recompute(*operands: Any) -> Sequence[Any]:
         # JAX's newer checkpoint cannot be transposed, and these are linear.
         with without_remat3():
-            is_apart = barrier_strategy() == "call"
+            is_apart = not current_target().barriers_hold
             policy = policy_of_recomputation() if is_apart else None
             recomputed = jax_checkpoint(run, prevent_cse=prevent_cse, policy=policy)
             results: Sequence[Any] = recomputed(*operands)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
 from jax._src import config, debugging
 from jax._src.callback import _callback_op_sharding, emit_python_callback
+from jax._src.interpreters import mlir as mlir_internals
 from jax._src.sharding_impls import SPMDAxisContext
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -84,11 +85,17 @@ def _jitted(program: Program) -> Any:
 
 
 def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program, placed: Any = None) -> Sequence[Any]:
-    """Move the program's functions into the module that JAX is lowering, and call what was `main`."""
+    """Move the program's functions into the module that JAX is lowering, and call what was `main`.
+
+    Raises CompileError where the program cannot run on a platform that it is lowered for.
+    """
     _check_devices(ctx, program)
-    if program.module.uses_host_memory and "cpu" in ctx.module_context.platforms:
+    platforms = platforms_of(ctx)
+    if program.module.uses_host_memory and "cpu" in platforms:
         raise host_memory_error(program, "cpu")
-    _prepare_kernels(program, ctx.module_context.platforms)
+    if program.choice is not None:
+        program.choice.check(program.name, platforms)
+    _prepare_kernels(program, platforms)
     source = parse(program.text)
     _drop_memory_kinds(source)
     _emit_callbacks(ctx, source, program)
@@ -105,6 +112,25 @@ def lower_call(ctx: mlir.LoweringRuleContext, *operands: Any, program: Program, 
     following = mlir.TokenSet({debugging.ordered_debug_effect: outcome[0]})
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(following))
     return list(outcome)[1:]
+
+
+def lower_calls(
+    ctx: mlir.LoweringRuleContext, operands: Sequence[Any], programs: Mapping[str, Program]
+) -> Sequence[Any]:
+    """As `lower_call`, with a program for each of the platforms that JAX lowers for: one, but for `jax.export`."""
+    first, *others = programs.values()
+    if all(other.text == first.text for other in others):
+        return lower_call(ctx, *operands, program=first)
+    rules: Any = {name: functools.partial(lower_call, program=program) for name, program in programs.items()}
+    effects = effects_of(first.effect)
+    results: Sequence[Any] = mlir_internals.lower_per_platform(ctx, first.name, rules, None, effects, *operands)
+    return results
+
+
+def platforms_of(ctx: mlir.LoweringRuleContext) -> tuple[str, ...]:
+    """The platforms that an equation is lowered for."""
+    found: tuple[str, ...] = mlir_internals._platforms_for_eqn(ctx)
+    return found
 
 
 def _check_devices(ctx: mlir.LoweringRuleContext, program: Program) -> None:

@@ -1,4 +1,4 @@
-"""How JAX runs: 64-bit types, open traces, the default platform, the version of jaxlib."""
+"""How JAX runs: 64-bit types, open traces, platforms, the version of jaxlib."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
-import jax.extend.backend
 import jaxlib.lapack
-import jaxlib.version
 import numpy as np
 from jax._src import config
 from jax._src.core import trace_state_clean
+
+from rematc.lowering.target import installed_jaxlib
 
 # `jax.enable_x64` as a context manager costs 1.5 us a call, these two methods of it 0.1 us. They are what the context
 # manager itself calls, and set the flag for this thread only.
@@ -64,13 +64,12 @@ def without_remat3() -> Any:
 
 def is_jaxlib_before(*version: int) -> bool:
     """Whether the installed jaxlib is older than this version."""
-    return tuple(int(part) for part in jaxlib.version.__version__.split(".")[: len(version)]) < version
+    return installed_jaxlib()[: len(version)] < version
 
 
-def default_platform() -> str:
-    """Where JAX runs by default: cpu, cuda, rocm or tpu. `jax.default_backend` calls two of them gpu."""
-    backend: Any = jax.extend.backend.get_backend()
-    platform: str = backend._raw_platform
+def platform_of_device(device: Any) -> str:
+    """The platform of a device: cpu, cuda, rocm or tpu. `device.platform` calls two of them gpu."""
+    platform: str = device.client._raw_platform
     return platform
 
 

@@ -26,7 +26,7 @@ def convolution(w: Writer, eqn: Equation) -> None:
     fast = ConvolutionDimensions.features_last(len(op.window_strides))
     is_slow = w.is_inside and op.dimensions != fast
     w.is_tuned |= is_slow
-    if not is_slow or w.platform != "cpu":
+    if not is_slow or w.target.platform != "cpu":
         text = _convolution(w, op, op.dimensions, names, types, result.type)
         w.line(f"{w.define(result)} = {text}", eqn.loc)
         return

@@ -13,6 +13,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.custom_call import CustomCall, evaluates
 from rematc.ir.types import TensorType, dtype_of_numpy
 from rematc.lowering.program import Module, Program
+from rematc.lowering.target import Target
 from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers, symbol
 
 
@@ -78,12 +79,13 @@ def _compiled(op: CustomCall, types: tuple[TensorType, ...]) -> Any:
     from rematc.lowering.runtime import compile_program  # noqa: PLC0415  # jax is imported where it is used
 
     program = Program(_module(op, types), types, op.types, op.name)
-    return compile_program(program, platform=program.module.kernel_platform)
+    platform = program.module.kernel_platform
+    return compile_program(program, None if platform is None else Target.of(platform))
 
 
 def _module(op: CustomCall, types: Sequence[TensorType]) -> Module:
     """The module of which the call is all."""
-    w = Writer()
+    w = Writer(Target.of("cpu"))
     params, results = [Value(type) for type in types], tuple([Value(type) for type in op.types])
     listed = []
     for index, param in enumerate(params):

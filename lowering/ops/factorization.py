@@ -11,7 +11,7 @@ from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.matrices import batch_of, columns, padded, rows, upper_triangle
 from rematc.ir.types import I32, TensorType
 from rematc.lowering.ops.kernels import (
-    GPU_PREFIXES,
+    GPU_KERNELS,
     Kernel,
     bind_results,
     call_kernel,
@@ -44,17 +44,17 @@ def lu(w: Writer, eqn: Equation) -> None:
 
 
 def _target(w: Writer, eqn: Equation, routine: str, gpu_routine: str) -> str:
-    if w.platform == "cpu":
+    if w.target.kernels == "lapack":
         return lapack(routine, eqn.operands[0].type.dtype)
-    if w.platform in GPU_PREFIXES:
-        return f"{GPU_PREFIXES[w.platform]}solver_{gpu_routine}_ffi"
+    if w.target.kernels in GPU_KERNELS:
+        return f"{w.target.kernels}solver_{gpu_routine}_ffi"
     no_kernel(w, eqn)
 
 
 def _permutation(w: Writer, pivots: Named, type: TensorType, eqn: Equation) -> str:
     """The permutation that exchanging row i with row `pivots[i]`, one after the other, comes to."""
-    if w.platform in GPU_PREFIXES:
-        kernel = Kernel(f"{GPU_PREFIXES[w.platform]}_lu_pivots_to_permutation", column_major=False, overwrites=False)
+    if w.target.kernels in GPU_KERNELS:
+        kernel = Kernel(f"{w.target.kernels}_lu_pivots_to_permutation", column_major=False, overwrites=False)
         return call_kernel(w, kernel, [pivots], [type], eqn)[0]
     counter = TensorType(I32, ())
     start = in_place(w, lambda b: [b.zeros(counter), b.iota(type, type.rank - 1)], [], eqn)

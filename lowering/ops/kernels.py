@@ -15,8 +15,8 @@ from rematc.lowering.writer import Writer
 
 #: How names of LAPACK's routines begin for an element type.
 LAPACK_PREFIXES: Mapping[DType, str] = {F32: "s", F64: "d", C64: "c", C128: "z"}
-#: How names of the kernels of a GPU's libraries begin: cuSOLVER, hipSOLVER.
-GPU_PREFIXES = {"cuda": "cu", "rocm": "hip"}
+#: How those of kernels on GPUs begin (`Target.kernels`).
+GPU_KERNELS = ("cu", "hip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def character(letter: str) -> str:
 def no_kernel(w: Writer, eqn: Equation) -> NoReturn:
     """Raise CompileError: the platform has no kernel for the op."""
     raise CompileError(
-        f"'{eqn.op.name}' has no kernel on platform '{w.platform}'; "
+        f"'{eqn.op.name}' has no kernel on platform '{w.target.platform}'; "
         "compute that part on the CPU, in a function compiled with platform='cpu'",
         eqn.loc,
     )

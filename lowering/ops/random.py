@@ -32,7 +32,7 @@ def threefry2x32(w: Writer, eqn: Equation) -> None:
     kept = ""
     if high.type.size <= _FEW:
         w.is_tuned = True
-        kept = _KEPT_APART if w.platform == "cpu" else ""
+        kept = _KEPT_APART if w.target.platform == "cpu" else ""
     callee = f"func.call @{w.function(_rounds(key.type, high.type))}({w.names(eqn.operands)}){kept}"
     signature = f"({w.types(eqn.operands)}) -> ({w.types(eqn.results)})"
     w.line(f"{w.define_all(eqn.results)}{callee} : {signature}", eqn.loc)

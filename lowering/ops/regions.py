@@ -25,7 +25,7 @@ def call(w: Writer, eqn: Equation) -> None:
     assert isinstance(eqn.op, Call)
     if eqn.op.pinned is not None:
         w.is_tuned = True
-        if w.platform != "cpu":
+        if w.target.platform != "cpu":
             in_place(w, eqn.op.body, eqn, _behind_barrier(w, eqn, eqn.op.pinned))
             return
     tokens, types = w.tokens(eqn.op.effect), w.token_types(eqn.op.effect)

@@ -10,7 +10,7 @@ from rematc.ir.ops.matrices import batch_of
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.types import TensorType
 from rematc.lowering.ops.kernels import (
-    GPU_PREFIXES,
+    GPU_KERNELS,
     Kernel,
     bind_results,
     call_kernel,
@@ -41,12 +41,12 @@ def eigh(w: Writer, eqn: Equation) -> None:
     """syevd, or heevd. The kernels on GPUs compute the vectors in any case."""
     op, (a,) = eqn.op, eqn.operands
     assert isinstance(op, Eigh)
-    if w.platform == "cpu":
+    if w.target.kernels == "lapack":
         options = {"mode": character("V" if op.vectors else "N"), "uplo": character("L" if op.lower else "U")}
         kernel = Kernel(lapack("heevd" if a.type.dtype.is_complex else "syevd", a.type.dtype), options)
-    elif w.platform in GPU_PREFIXES:
+    elif w.target.kernels in GPU_KERNELS:
         options = {"algorithm": "0 : ui8", "lower": "true" if op.lower else "false"}
-        kernel = Kernel(f"{GPU_PREFIXES[w.platform]}solver_syevd_ffi", options)
+        kernel = Kernel(f"{w.target.kernels}solver_syevd_ffi", options)
     else:
         no_kernel(w, eqn)
     values = eqn.results[0].type
@@ -61,7 +61,7 @@ def eig(w: Writer, eqn: Equation) -> None:
     """geev, which gives real and imaginary parts of a real matrix's eigenvalues apart."""
     op, (a,) = eqn.op, eqn.operands
     assert isinstance(op, Eig)
-    if w.platform != "cpu":
+    if w.target.kernels != "lapack":
         no_kernel(w, eqn)
     is_complex = a.type.dtype.is_complex
     options = {"compute_left": character("N"), "compute_right": character("V" if op.vectors else "N")}
@@ -84,10 +84,10 @@ def svd(w: Writer, eqn: Equation) -> None:
     """gesdd on the CPU, gesvd on GPUs."""
     op, (a,) = eqn.op, eqn.operands
     assert isinstance(op, Svd)
-    if w.platform not in ("cpu", *GPU_PREFIXES):
+    if not w.target.kernels:
         no_kernel(w, eqn)
     values, (u, vh) = eqn.results[op.vectors].type, _vectors(op, a.type)
-    call = _gesdd if w.platform == "cpu" else _gesvd
+    call = _gesdd if w.target.kernels == "lapack" else _gesvd
     found, info = call(w, eqn, op, [u, values, vh])
     return _bind_valid(w, eqn, found if op.vectors else found[1:2], info)
 
@@ -116,7 +116,7 @@ def _gesvd(w: Writer, eqn: Equation, op: Svd, types: Sequence[TensorType]) -> tu
     if not op.vectors:
         u = vh = a.type.with_shape(())
     options = {name: "true" if value else "false" for name, value in _gesvd_options(op, is_wide).items()}
-    kernel = Kernel(f"{GPU_PREFIXES[w.platform]}solver_gesvd_ffi", options, column_major=not is_wide)
+    kernel = Kernel(f"{w.target.kernels}solver_gesvd_ffi", options, column_major=not is_wide)
     results = [a.type, s, *((vh, u) if is_wide else (u, vh)), info_of(batch_of(a.type))]
     _, values, left, right, info = call_kernel(w, kernel, [(w.name(a), a.type)], results, eqn)
     if is_wide:

@@ -63,7 +63,7 @@ def triangular_solve(w: Writer, eqn: Equation) -> None:
 def _is_in_lapack(w: Writer, eqn: Equation) -> bool:
     """Whether LAPACK has the routine: on the CPU, for a type of BLAS's, and for matrices with elements."""
     type = eqn.results[0].type
-    return w.platform == "cpu" and type.dtype in LAPACK_PREFIXES and type.size > 0
+    return w.target.kernels == "lapack" and type.dtype in LAPACK_PREFIXES and type.size > 0
 
 
 def _factor_by_lapack(w: Writer, eqn: Equation, op: Cholesky) -> None:

@@ -120,7 +120,7 @@ described_by["from_jax"] = described(ours.executable._compiled, ours(W, X))
 said["mlp"] = described_by
 
 alone = rematc.compile(rematc.from_jax(mlp), w, x)
-said["on the mesh of its constraints"] = [alone.executable.devices, float(alone(w, x)), float(mlp(w, x))]
+said["on the mesh of its constraints"] = [alone.executable.target.devices, float(alone(w, x)), float(mlp(w, x))]
 
 ours = rematc.vmap(rematc.from_jax(split))
 said["batched by us"] = str(rematc.compile(ours, jax.device_put(np.ones((3, 8, 4), np.float32), whole)).stablehlo())

@@ -24,11 +24,11 @@ from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType, dtype_of_numpy
-from rematc.lowering import dispatch
 from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import MOST_SIGNATURES
-from rematc.lowering.runtime import barrier_options
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 from tests.support.programs import program
 
 LEAF = jax.tree_util.tree_structure(0)
@@ -385,7 +385,8 @@ def test_barriers_hold_with_the_options_for_the_platform() -> None:
             x = layer(x, w)
         return x.sum()
 
-    step = jax.jit(jax.value_and_grad(loss), compiler_options=barrier_options("cpu") or None)
+    options = Target.of("cpu").compile_options(has_barriers=True)
+    step = jax.jit(jax.value_and_grad(loss), compiler_options=options or None)
     ws = [ShapeDtypeStruct((width, width), np.float32)] * layers
     x = ShapeDtypeStruct((batch, width), np.float32)
     memory: Any = step.lower(ws, x).compile().memory_analysis()
@@ -403,14 +404,14 @@ def recomputing(x: Any) -> Staged:
 def test_programs_with_barriers_get_the_options_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def options(program: Program, platform: str, given: Any = None) -> dict[str, Any]:
-        asked.append(platform)
+    def options(program: Program, target: Target, given: Any = None) -> dict[str, Any]:
+        asked.append(target)
         return {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
-    monkeypatch.setattr(dispatch, "program_options", options)
+    monkeypatch.setattr(Program, "compile_options", options)
     f = Dispatcher(recomputing)
     np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
-    assert set(asked) == {jax.default_backend()}
+    assert set(asked) == {current_target()}
     # JAX refuses options inside another jit; there the function must run without them.
     np.testing.assert_array_equal(jax.jit(lambda x: f(x) + 1)(floats([1, 2])), [3, 5])
     np.testing.assert_array_equal(f(floats([1, 2])), [2, 4])
@@ -456,10 +457,11 @@ def test_depth_first_programs_are_compiled_so_and_run_inside_others(
 
 
 def test_options_of_the_user_are_kept_beside_those_for_barriers() -> None:
-    merged = barrier_options("cpu", {"xla_disable_hlo_passes": "cse", "xla_cpu_enable_fast_math": False})
+    chosen: dict[str, str | bool | int] = {"xla_disable_hlo_passes": "cse", "xla_cpu_enable_fast_math": False}
+    merged = Target.of("cpu").compile_options(chosen, has_barriers=True)
     assert merged["xla_cpu_enable_fast_math"] is False
     assert str(merged["xla_disable_hlo_passes"]).split(",")[0] == "cse"
-    assert barrier_options("cuda", {}) == {}
+    assert Target.of("cuda").compile_options({}, has_barriers=True) == {}
 
 
 # -- our own tracing ---------------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ import pytest
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import F64, I32, TensorType
-from rematc.lowering.jax_internals.settings import default_platform
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 from tests.support.programs import read_module
 
 MATRIX = TensorType(F64, (2, 2))
@@ -62,7 +63,7 @@ def test_a_program_knows_the_platform_of_its_kernels(target: str, platform: str 
 def test_a_program_for_another_platform_is_refused() -> None:
     program = lu(TEXT.replace("lapack_dgetrf_ffi", "cusolver_getrf_ffi"))
     with pytest.raises(CompileError, match="kernels of platform 'cuda' and cannot run on 'cpu'; compile it for 'cpu'"):
-        compile_program(program, platform="cpu")
+        compile_program(program, Target.of("cpu"))
 
 
 def test_kernels_are_registered_under_the_names_that_we_call() -> None:
@@ -75,4 +76,4 @@ def test_kernels_are_registered_under_the_names_that_we_call() -> None:
 
 
 def test_the_default_platform_has_the_name_that_kernels_go_by() -> None:
-    assert default_platform() in ("cpu", "cuda", "rocm", "tpu")
+    assert current_target().platform in ("cpu", "cuda", "rocm", "tpu")

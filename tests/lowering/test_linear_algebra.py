@@ -17,6 +17,7 @@ from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.ops.triangular import TRANSPOSES, Cholesky, TriangularSolve
 from rematc.ir.types import BF16, C64, C128, F16, F32, F64, DType, TensorType
 from rematc.lowering.module import stablehlo_text
+from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
 from tests.support.samples import graph_of
 
@@ -93,7 +94,7 @@ ON_CPU: dict[str, tuple[Op, Callable[..., Any], tuple[int, ...]]] = {
 def test_gpus_get_the_calls_that_jax_makes(name: str, platform: str, dtype: DType) -> None:
     op, function, shape = CASES[name]
     type = TensorType(dtype, shape)
-    found = calls(stablehlo_text(graph_of(op, [type]), platform=platform))
+    found = calls(stablehlo_text(graph_of(op, [type]), Target.of(platform)))
     assert found == calls(in_jax(function, type, platform))
     assert len(found) == (2 if isinstance(op, Lu | Qr) else 1)
 
@@ -120,7 +121,7 @@ def test_triangular_systems_get_the_calls_that_jax_makes(transpose_a: str, left_
         b = Builder("solving")
         a = b.parameter(type)
         return stablehlo_text(
-            b.build(*b.emit(TriangularSolve(left_side, True, True, transpose_a), a, a)), platform=platform
+            b.build(*b.emit(TriangularSolve(left_side, True, True, transpose_a), a, a)), Target.of(platform)
         )
 
     found = calls(solving("cpu"))
@@ -136,7 +137,7 @@ def test_narrow_types_and_other_platforms_have_no_kernel_of_lapack(dtype: DType)
         (graph_of(Cholesky(True), [TensorType(dtype, (3, 3))]), "cpu"),
         (graph_of(Cholesky(True), [TensorType(F32, (3, 3))]), "tpu"),
     ):
-        text = stablehlo_text(graph, platform=platform)
+        text = stablehlo_text(graph, Target.of(platform))
         assert calls(text) == []
         assert "stablehlo.cholesky" in text
 
@@ -145,7 +146,7 @@ def test_narrow_types_and_other_platforms_have_no_kernel_of_lapack(dtype: DType)
 def test_matrices_without_elements_need_no_kernel(op: Op) -> None:
     """Some kernels divide by their number of rows."""
     for platform in ("cpu", "cuda", "tpu"):
-        assert calls(stablehlo_text(graph_of(op, [TensorType(F64, (2, 0, 0))]), platform=platform)) == []
+        assert calls(stablehlo_text(graph_of(op, [TensorType(F64, (2, 0, 0))]), Target.of(platform))) == []
 
 
 @pytest.mark.parametrize(
@@ -154,9 +155,9 @@ def test_matrices_without_elements_need_no_kernel(op: Op) -> None:
 )
 def test_a_platform_without_the_kernel_is_refused(op: Op, platform: str) -> None:
     with pytest.raises(CompileError, match=f"'{op.name}' has no kernel on platform '{platform}'; .*platform='cpu'"):
-        stablehlo_text(graph_of(op, [TensorType(F64, (3, 3))]), platform=platform)
+        stablehlo_text(graph_of(op, [TensorType(F64, (3, 3))]), Target.of(platform))
 
 
 def test_kernels_of_the_gpu_go_by_either_name_of_the_platform() -> None:
     graph = graph_of(Lu(), [TensorType(F64, (3, 3))])
-    assert stablehlo_text(graph, platform="gpu") == stablehlo_text(graph, platform="cuda")
+    assert stablehlo_text(graph, Target.of("gpu")) == stablehlo_text(graph, Target.of("cuda"))

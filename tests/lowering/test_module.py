@@ -14,6 +14,7 @@ from rematc.ir.ops.arithmetic import Add, Multiply, Negate
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.types import F32, TensorType
 from rematc.lowering.module import stablehlo_module, stablehlo_text
+from rematc.lowering.target import Target
 from rematc.lowering.validation import validate
 
 VECTOR = TensorType(F32, (4,))
@@ -150,7 +151,7 @@ def kept_apart() -> Graph:
 
 
 def test_a_function_that_is_kept_apart_is_one_on_the_cpu() -> None:
-    module = stablehlo_module(kept_apart(), platform="cpu")
+    module = stablehlo_module(kept_apart(), Target.of("cpu"))
     assert 'call @part(%arg0, %arg1) {mhlo.frontend_attributes = {inlineable = "false"}}' in module.text
     assert "optimization_barrier" not in module.text
     assert module.tuned_for == "cpu"
@@ -159,7 +160,7 @@ def test_a_function_that_is_kept_apart_is_one_on_the_cpu() -> None:
 
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
 def test_elsewhere_its_body_stands_behind_a_barrier_over_what_it_waits_for(platform: str) -> None:
-    module = stablehlo_module(kept_apart(), platform=platform)
+    module = stablehlo_module(kept_apart(), Target.of(platform))
     lines = [line.strip().partition(" loc(")[0] for line in module.text.splitlines() if "stablehlo." in line]
     assert lines == [
         "%0 = stablehlo.optimization_barrier %arg1 : tensor<4xf32>",

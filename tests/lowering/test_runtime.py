@@ -12,6 +12,7 @@ from rematc.ir.types import F32, F64, TensorType
 from rematc.lowering.dispatch import explain_xla
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, compile_program
+from rematc.lowering.target import Target
 from tests.support.programs import program
 
 MATRIX = TensorType(F32, (32, 32))
@@ -46,7 +47,7 @@ def test_xlas_numbers(product: Executable) -> None:
     assert product.flops() == pytest.approx(2 * 32**3, rel=0.1)  # XLA may count a few for the copy
     assert product.cost()["flops"] == product.flops()
     assert product.compile_seconds > 0
-    assert product.platform == jax.default_backend()
+    assert product.target.platform == jax.default_backend()
 
 
 def test_hlo_before_and_after_optimization(product: Executable) -> None:
@@ -91,7 +92,7 @@ def test_arguments_of_other_types_are_named(product: Executable, leaves: tuple[o
 
 def test_a_platform_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(CompileError, match=r"no platform 'abacus' here \(found: .*cpu"):
-        compile_program(offloading(), platform="abacus")
+        compile_program(offloading(), Target.of("abacus"))
 
 
 def test_an_option_that_xla_does_not_have_is_named() -> None:
@@ -106,7 +107,7 @@ def plain() -> Program:
 def test_offloading_where_there_is_no_host_memory_is_refused_before_compiling() -> None:
     message = r"'step' offloads values to the host's memory, but on platform 'cpu'.*; save these values"
     with pytest.raises(CompileError, match=message):
-        compile_program(offloading(), platform="cpu")
+        compile_program(offloading(), Target.of("cpu"))
 
 
 def test_running_out_of_memory_is_the_users_error() -> None:

@@ -10,6 +10,7 @@ from rematc.ir.core import Array, Graph, Value
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.regions import Call
 from rematc.lowering.module import stablehlo_text
+from rematc.lowering.target import Target
 from rematc.passes.jvp import jvp
 from rematc.passes.transpose import transpose
 from tests.support.op_samples import convolution, window
@@ -39,7 +40,7 @@ def test_xla_runs_convolutions_inside_of_functions_as_the_reference_does() -> No
     results = [b.emit1(call, *[next(params) for _ in call.body.params]) for call in calls]
     graph = b.build(*results)
     text = stablehlo_text(graph)
-    assert " dims = [" in text and " dims = [" not in stablehlo_text(graph, platform="cuda")
+    assert " dims = [" in text and " dims = [" not in stablehlo_text(graph, Target.of("cuda"))
     for got, wanted in zip(run_stablehlo(text, arguments), evaluate(graph, arguments), strict=True):
         _assert_same_sums(got, wanted)
 

@@ -29,6 +29,9 @@ from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words
 from rematc.lowering.jax_internals.locations import equation_location, scopes_of
 from rematc.lowering.jax_internals.references import is_reference, makes_references, without_own_references
 from rematc.lowering.jax_internals.types import is_float0
+from rematc.lowering.program import PlatformChoice
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 
 Rule = Callable[["Block", Any], Sequence[Value]]
 #: What imports the equations of each primitive, by the primitive's name.
@@ -82,6 +85,8 @@ class Shared:
         jaxprs: what JAX was asked to trace for equations, by what makes them alike.
         called: the primitives whose own implementation is being imported.
         is_in_adjoint: whether what is imported is the adjoint of a linear map, which is never transposed itself.
+        target: what is imported for.
+        choice: what of it is another function on other platforms; None where nothing is, as far as it is imported.
         typed_placement: (block, abstract value, value) to the value where its type says; None where no type does.
     """
 
@@ -92,6 +97,8 @@ class Shared:
     jaxprs: dict[Any, Any] = field(default_factory=dict)
     is_in_adjoint: bool = False
     called: set[Any] = field(default_factory=set)
+    target: Target = field(default_factory=current_target)
+    choice: PlatformChoice | None = None
     typed_placement: Callable[[Block, Any, Value], Value] | None = None
 
     @contextmanager
@@ -221,6 +228,13 @@ class Block:
     def result_type(self, eqn: Any) -> TensorType:
         """The type of an equation's only output."""
         return type_of(eqn.outvars[0].aval)
+
+    def platform(self, eqn: Any) -> str:
+        """The target's platform, for an equation that is another function on others; the import notes that it asks."""
+        platform = self.shared.target.platform
+        if self.shared.choice is None:
+            self.shared.choice = PlatformChoice(platform, eqn.primitive.name, self.location(eqn))
+        return platform
 
     def location(self, eqn: Any) -> Location | None:
         """The user's line that an equation comes from."""

@@ -11,9 +11,9 @@ from rematc.compiler.frontends.jax.block import NOT_INLINED, Block, imports
 from rematc.compiler.frontends.jax.placements import constrained
 from rematc.ir.core import Value
 from rematc.lowering import graph_call
+from rematc.lowering.jax_internals import platform
 from rematc.lowering.jax_internals.jaxprs import closed
 from rematc.lowering.jax_internals.locations import is_library_function
-from rematc.lowering.jax_internals.settings import default_platform
 
 
 @imports("jit", "pjit", keys=True)
@@ -67,11 +67,20 @@ def rematc_graph(block: Block, eqn: Any) -> Sequence[Value]:
     return block.b.inline(eqn.params["graph"], block.operands(eqn))
 
 
+@imports(platform.NAME, keys=True)
+def on_platform(block: Block, eqn: Any) -> Sequence[Value]:
+    """The operands, in a program of which a part was chosen for the platform."""
+    choice = eqn.params["choice"]
+    choice.check(eqn.params["name"], [block.shared.target.platform])
+    block.shared.choice = block.shared.choice or choice
+    return block.operands(eqn)
+
+
 @imports("platform_index")
 def platform_index(block: Block, eqn: Any) -> Sequence[Value]:
-    """A constant: which entry lists the platform where JAX runs, or else has no list."""
+    """A constant: which entry lists the target's platform, or else has no list."""
     platforms = eqn.params["platforms"]
-    own = default_platform()
+    own = block.platform(eqn)
     default = None
     for index, listed in enumerate(platforms):
         if listed is not None and own in listed:

@@ -33,7 +33,6 @@ from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.lowering.jax_internals.jaxprs import apply_equation, is_lowered_when_called
 from rematc.lowering.jax_internals.keys import apply_to_words, is_key, words_aval
 from rematc.lowering.jax_internals.references import has_only_local_references
-from rematc.lowering.jax_internals.settings import default_platform
 
 #: Effects and references: they have no StableHLO lowering that could stand alone.
 _REFUSED = {
@@ -237,7 +236,7 @@ def _lowered(block: Block, eqn: Any) -> Graph:
         return apply_to_words(eqn, operands)
 
     reasons = []
-    own = default_platform()
+    own = block.shared.target.platform
     for platform in dict.fromkeys((own, "tpu")):
         try:
             with in_arithmetic_of([*avals, *[variable.aval for variable in eqn.outvars]]):
@@ -245,7 +244,10 @@ def _lowered(block: Block, eqn: Any) -> Graph:
                 text = traced.lower(lowering_platforms=(platform,)).as_text()
             graph = _named(from_stablehlo(text), eqn.primitive.name)
             # Plain StableHLO runs wherever it was meant for; what a library of another platform's computes does not.
-            if platform == own or not _calls_libraries(graph):
+            if not _calls_libraries(graph):
+                return graph
+            if platform == own:
+                block.platform(eqn)
                 return graph
             reasons.append(f"for {platform}: it calls a kernel of that platform")
         except FAILURES as error:

@@ -33,6 +33,7 @@ from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 from rematc.lowering.jax_internals.types import is_weak
+from rematc.lowering.program import PlatformChoice
 
 #: Importing a family enters its rules in `rematc.compiler.frontends.jax.block.RULES`.
 FAMILIES = (
@@ -66,6 +67,7 @@ class Imported:
         weak: one per result: whether JAX gives it a weak type.
         fallbacks: the primitives that have no import rule, and the line where each was met first.
         counts: of each of these, how many equations there are.
+        choice: what of it was taken for the current target's platform, and differs elsewhere.
     """
 
     graph: Graph
@@ -73,6 +75,7 @@ class Imported:
     weak: tuple[bool, ...]
     fallbacks: dict[str, Location | None]
     counts: dict[str, int]
+    choice: PlatformChoice | None
 
 
 @collection_paused()
@@ -100,4 +103,5 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
     large = block.large_constants()
     graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
     weak = tuple([is_weak(aval) for aval in jaxpr.out_avals])
-    return Imported(graph, tuple([shared.constants[key] for key in large]), weak, shared.fallbacks, shared.counts)
+    constants = tuple([shared.constants[key] for key in large])
+    return Imported(graph, constants, weak, shared.fallbacks, shared.counts, shared.choice)

@@ -15,7 +15,7 @@ import pytest
 
 import rematc
 import rematc.jax as rjax
-from rematc.lowering.platforms import barriers_hold
+from rematc.lowering.target import Target
 
 KEY = jax.random.key(0)
 PARAMS = [jax.random.normal(jax.random.fold_in(KEY, i), (16, 16)) / 4 for i in range(4)]
@@ -149,7 +149,7 @@ def test_recomputation_holds_in_programs_of_others() -> None:
     alone = temporary(rjax.jit(rjax.grad(chain, policy="nothing")))
     assert inside < 0.75 * without
     assert alone < 0.75 * without
-    if barriers_hold("cpu"):
+    if Target.of("cpu").barriers_hold:
         assert inside == alone
 
 

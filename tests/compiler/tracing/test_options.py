@@ -145,7 +145,7 @@ def test_keywords_of_the_users_function_are_the_users() -> None:
     for name in ("policy", "platform"):
         with pytest.raises(rematc.CompileError, match=f"'{name}' is an option of rematc.compile and rematc.lower, and"):
             rematc.compile(weighted, X, X, **{name: "cpu"})
-    assert rematc.compile(lambda x: x + 1, X, platform="cpu").executable.platform == "cpu"
+    assert rematc.compile(lambda x: x + 1, X, platform="cpu").executable.target.platform == "cpu"
 
 
 def test_a_policy_of_jit_is_that_of_derivatives_without_one() -> None:

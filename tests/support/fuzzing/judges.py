@@ -14,6 +14,7 @@ from rematc.ir.core import Array, Graph
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
+from rematc.lowering.target import Target
 from rematc.passes.barriers import Barriers
 from tests.support.fuzzing import jax_evaluator
 from tests.support.fuzzing.derivatives import cotangents, gradient
@@ -102,7 +103,7 @@ def by_xla(joints: Sequence[Joint], options: Options) -> list[list[Array] | None
     graph = b.build(*[value for group in groups for value in group])
     program = Program(stablehlo_module(graph), graph.param_types, graph.result_types, "batch")
     arguments = [array for joint in joints for array in joint.arguments]
-    results = iter(compile_program(program, platform="cpu", compiler_options=options)(*arguments))
+    results = iter(compile_program(program, Target.of("cpu"), compiler_options=options)(*arguments))
     return [[np.asarray(next(results)) for _ in group] for group in groups]
 
 

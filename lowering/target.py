@@ -1,0 +1,106 @@
+"""What a program is compiled for, and what is particular to it: platforms, and versions of XLA on them.
+
+A target is chosen once, where a user's call comes in (`rematc.lowering.targeting`); import, passes, writer and compile
+options are handed it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CompilerOptions = Mapping[str, "str | bool | int"]
+
+_DISABLED_PASSES = "xla_disable_hlo_passes"
+#: What removes barriers, and what has small loops compiled by an emitter that knows no barriers and dies of them.
+_NO_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
+#: How XLA:CPU orders kernels: jaxlib 0.10.0, 0.10.2 and 0.12.0.1 know this option.
+_SCHEDULER, _DEPTH_FIRST = "xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+
+#: How the names of jaxlib's kernels for a platform begin: LAPACK's, cuSOLVER's and jaxlib's own, hipSOLVER's.
+_KERNELS = {"cpu": "lapack", "cuda": "cu", "rocm": "hip"}
+#: The platform by what stands before the first underscore of a kernel's name.
+_PLATFORMS = {f"{prefix}{library}": name for name, prefix in _KERNELS.items() for library in ("", "solver")}
+
+
+@functools.cache
+def installed_jaxlib() -> tuple[int, ...]:
+    """The version of the jaxlib that compiles."""
+    from jaxlib.version import __version__  # noqa: PLC0415  # jaxlib is imported where it is used
+
+    return tuple([int(part) for part in __version__.split(".") if part.isdigit()])
+
+
+def platform_of_kernel(name: str) -> str | None:
+    """The platform that a function of jaxlib's is for, by its name; None for functions of others."""
+    return _PLATFORMS.get(name.partition("_")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a program is compiled for.
+
+    Attributes:
+        platform: cpu, cuda, rocm or tpu.
+        jaxlib: the version of the jaxlib that compiles.
+        device_kind: what the devices are, in their maker's words; "" where there are none and only text is wanted.
+        devices: over how many of them the arguments are spread, as far as that is known.
+        has_host_memory: whether values can wait in a memory of the host's that is not the device's own.
+        has_options: whether what JAX traces is compiled with our options; in somebody else's program there are none.
+    """
+
+    platform: str
+    jaxlib: tuple[int, ...] = field(default_factory=installed_jaxlib)
+    device_kind: str = ""
+    devices: int = 1
+    has_host_memory: bool = False
+    has_options: bool = False
+
+    @staticmethod
+    def of(platform: str) -> Target:
+        """A platform by its name, whether there is a device or not; gpu is cuda."""
+        name = "cuda" if platform == "gpu" else platform
+        return Target(name, has_host_memory=name != "cpu")
+
+    @property
+    def barriers_hold(self) -> bool:
+        """Whether XLA keeps optimization barriers until it has scheduled, with the options that we give it."""
+        return self.has_options or not self._drops_barriers
+
+    @property
+    def _drops_barriers(self) -> bool:
+        """Whether XLA deletes barriers before it schedules, unless it is told not to."""
+        return self.platform == "cpu" and self.jaxlib < (0, 12)
+
+    @property
+    def barrier_strategy(self) -> str:
+        """How to keep recomputation where it is: see `rematc.passes.barriers`."""
+        return "optimization_barrier" if self.barriers_hold else "call"
+
+    @property
+    def kernels(self) -> str:
+        """How the names of jaxlib's kernels begin here: lapack, cu or hip; "" where there are none."""
+        return _KERNELS.get(self.platform, "")
+
+    def compile_options(
+        self, options: CompilerOptions | None = None, *, has_barriers: bool = False, is_depth_first: bool = False
+    ) -> dict[str, str | bool | int]:
+        """`options` with those that a program is compiled with; what the user chose, in them or in `XLA_FLAGS`, stays.
+
+        Args:
+            options: the user's.
+            has_barriers: whether it has optimization barriers. XLA:CPU before jaxlib 0.12 deletes them before it
+                schedules (its pass `cse_barrier_expander`), and with them all that recomputation saves. Kept, they must
+                not meet its way of compiling loops over few bytes.
+            is_depth_first: whether XLA:CPU is to run kernels depth first, by its other scheduler: the usual one runs
+                first what is ready first.
+        """
+        merged = dict(options or {})
+        if has_barriers and self._drops_barriers:
+            disabled = [name for name in str(merged.get(_DISABLED_PASSES, "")).split(",") if name]
+            merged[_DISABLED_PASSES] = ",".join(dict.fromkeys([*disabled, *_NO_BARRIERS]))
+        if is_depth_first and self.platform == "cpu" and _SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
+            merged.setdefault(_SCHEDULER, _DEPTH_FIRST)
+        return merged
