@@ -19,7 +19,6 @@ from pathlib import Path
 from rematc.ir.core import OPS, Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import StepBinary, StepUnary
-from rematc.ir.ops.regions import Region
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.writer import RULES as WRITTEN
 from rematc.passes.legalize.rules import RULES as EXPANDED
@@ -72,8 +71,6 @@ def ops_by_family() -> dict[str, list[type[Op]]]:
 
 def reason_against(cls: type[Op], rule: str) -> str:
     """Why an op has no rule; "" where it has one, which a more derived class may have brought."""
-    if issubclass(cls, Region) and getattr(cls, f"{rule}_region", None) is not getattr(Region, f"{rule}_region", None):
-        return ""
     reason: str = getattr(cls, f"no_{rule}")
     brings_rule, brings_reason = ([name in vars(base) for base in cls.__mro__] for name in (rule, f"no_{rule}"))
     return reason if brings_reason.index(True) <= brings_rule.index(True) else ""
@@ -85,7 +82,7 @@ def cell(cls: type[Op], rule: str) -> str:
         return "–"
     if rule == "jvp" and issubclass(cls, (StepUnary, StepBinary)):
         return "0"
-    has_rule = issubclass(cls, Region) or getattr(cls, rule) is not getattr(Op, rule)
+    has_rule = getattr(cls, rule) is not getattr(Op, rule)
     return "yes" if has_rule else "**missing**"
 
 

@@ -33,6 +33,7 @@ from rematc.ir.ops import (
 from rematc.ir.ops import shape as shape_ops
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
+from rematc.ir.splicing import splice
 from rematc.ir.types import I32, DType, TensorType
 
 
@@ -83,12 +84,7 @@ class Builder:
         """Copy the equations of `graph` here, its parameters replaced by `operands`; its results."""
         if len(operands) != len(graph.params):
             raise InternalError(f"graph '{graph.name}' takes {len(graph.params)} values, got {len(operands)}")
-        env: dict[Value, Value] = dict(zip(graph.params, operands, strict=True))
-        for eqn in graph.equations:
-            results = tuple([Value(value.type, value.name) for value in eqn.results])
-            env.update(zip(eqn.results, results, strict=True))
-            self.equations.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
-        return tuple([env[value] for value in graph.results])
+        return splice(graph, operands, self.equations)
 
     def build(self, *results: Value) -> Graph:
         """The graph of all equations so far with these results."""

@@ -14,8 +14,10 @@ from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from rematc.ir.decisions import Decision
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.locations import Location
+from rematc.ir.schedules import Schedule
 from rematc.ir.types import DType, TensorType
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -116,6 +118,84 @@ class Emitter(Protocol):
     ) -> Value: ...
 
 
+class JvpContext(Emitter, Protocol):
+    """What a jvp rule is given: an emitter, and the transformations of graphs that it may need."""
+
+    def jvp_of(self, graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
+        """The graph of primals and present tangents, and which results have tangents."""
+
+    def vmap_of(self, graph: Graph, is_batched: Sequence[bool], size: int) -> tuple[Graph, tuple[bool, ...]]:
+        """The graph of a batch of this size, and which results are batched."""
+
+    def instead(self, results: Primals) -> None:
+        """Let these values stand for the results: the equation itself is not applied."""
+
+
+class TransposeContext(Emitter, Protocol):
+    """What a transpose rule is given."""
+
+    def adjoint_of(
+        self, graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
+    ) -> tuple[Graph, tuple[bool, ...]]:
+        """The graph of known values and present cts, and which linear parameters get a ct."""
+
+    def schedule(self, steps: int, snapshots: int) -> Schedule:
+        """In which order the adjoints of so many steps are taken, with so many carries kept at a time."""
+
+
+class VmapContext(Emitter, Protocol):
+    """What a vmap rule is given.
+
+    Attributes:
+        axis: the name of the batch dimension, for collectives.
+    """
+
+    axis: str | None
+
+    def vmap_of(
+        self, graph: Graph, is_batched: Sequence[bool], size: int | None = None
+    ) -> tuple[Graph, tuple[bool, ...]]:
+        """The graph of this batch, or of one of another size, and which results are batched."""
+
+    def one_by_one(self, op: Op, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        """The op on each element of the batch, one after another; all results are batched."""
+
+
+class Policy(Protocol):
+    """Decides what may be a residual."""
+
+    @property
+    def spec(self) -> str:
+        """The policy as text: `dots`, `names=a,b`, `file.py:function`."""
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the policy lets every value be saved: then a checkpoint changes nothing."""
+
+    @property
+    def saves_least(self) -> bool:
+        """Whether of what may be saved as few bytes are as will do: what follows from them by fusible work is not."""
+
+    def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
+        """One decision per result of `op`, or a single one for all of them.
+
+        `names` are those that `checkpoint_name` gave to the value, under whichever alias the backward graph reads it.
+        """
+
+
+class SplitContext(Protocol):
+    """What a split rule is given: partial evaluation."""
+
+    def split_of(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
+        """A graph in two, under a policy; without one, every value that the staged graph needs is a residual."""
+
+    def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
+        """The step of a loop without a policy: the fewest bytes from which what is needed follows are saved."""
+
+    def rematerialized(self, graph: Graph, policy: Policy) -> SplitGraph:
+        """A known graph in one that saves what the policy lets it, and a staged one of the same results."""
+
+
 class Effect(enum.IntEnum):
     """What applying an op, or a graph, does besides giving results."""
 
@@ -191,25 +271,42 @@ class Op:
         """The meaning of the op, in NumPy."""
         raise NotImplementedError
 
-    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        """Tangents of the results. At least one tangent is not None."""
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        """Tangents of the results. At least one tangent is not None.
+
+        A rule that computes the results together with their tangents says so by `b.instead`, and reads no `results`.
+        """
         reason = self.no_jvp or f"needs {type(self).__name__}.jvp"
         raise MissingRuleError(f"jvp of '{self.name}' {reason}")
 
-    def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
+    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
         """Cotangents of the operands: None for those with a value, and for symbolic zeros."""
         raise MissingRuleError(
             f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}"
         )
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        """The op applied to each element of a batch that is not empty.
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        """The op applied to each element of a batch, which is not empty but for ops with regions.
 
         Operands for which `is_batched` is set, at least one, have a batch dimension of this size in front; the others
         are the same for the whole batch. The results likewise: one that has its batch dimension is batched, one that
         has the op's own type is not.
         """
         raise MissingRuleError(f"vmap of '{self.name}' {self.no_vmap or needed_rule(self, 'vmap')}")
+
+    def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion | None:
+        """What the known operands determine apart from the rest; `policy` is that of the graph around the op.
+
+        None for an op that stays whole: known if all of its operands are.
+        """
+        return None
+
+    def without_unused(self, used: Sequence[bool]) -> tuple[Op, tuple[int, ...], tuple[int, ...]] | None:
+        """The op with only the used results: (op, indices of the operands it still takes, of the results it gives).
+
+        None for an op that cannot do with fewer.
+        """
+        return None
 
     def flops(self, operands: Types, results: Types) -> int:
         """Floating-point operations of one application; an n-term sum counts n, a product and sum two."""
@@ -218,6 +315,10 @@ class Op:
     def regions(self) -> tuple[Graph, ...]:
         """The graphs that this op owns, in field order."""
         return ()
+
+    def origin(self, result: int) -> Origin | None:
+        """The equation inside that computes a result, for reports; None where the op computes it itself."""
+        return None
 
     @property
     def effect(self) -> Effect:
@@ -246,6 +347,11 @@ class Op:
     def overwrites(self, result: int) -> int | None:
         """The operand in whose memory this result lies, if nothing reads the operand any more; None for its own."""
         return None
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """The names of the batch dimensions over which the op, or one in its regions, is a collective."""
+        return frozenset().union(*[graph.axes for graph in self.regions()])
 
 
 def known(operand: Value | LinearOperand, law: str) -> Value:
@@ -313,6 +419,7 @@ class Graph:
     _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)
     _hash: list[int] = field(default_factory=list, repr=False)
     _effect: list[Effect] = field(default_factory=list, repr=False)
+    _axes: list[frozenset[str]] = field(default_factory=list, repr=False)
 
     @property
     def param_types(self) -> tuple[TensorType, ...]:
@@ -333,6 +440,13 @@ class Graph:
             self._effect.append(max([eqn.op.effect for eqn in self.equations], default=Effect.NONE))
         return self._effect[0]
 
+    @property
+    def axes(self) -> frozenset[str]:
+        """Those of its ops."""
+        if not self._axes:
+            self._axes.append(frozenset().union(*[eqn.op.axes for eqn in self.equations]))
+        return self._axes[0]
+
     def key(self) -> tuple[object, ...]:
         """The graph's structure with values numbered in order of definition: what equality and hashing compare."""
         if not self._key:
@@ -348,6 +462,72 @@ class Graph:
         if not self._hash:
             self._hash.append(hash(self.key()))
         return self._hash[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitGraph:
+    """A graph in two: what is evaluated now, and what later.
+
+    Attributes:
+        known: known parameters to known results, then residuals.
+        staged: residuals, then unknown parameters, to unknown results.
+        is_unknown: for each result of the whole graph, whether it is unknown.
+        sources: for each residual, the index of the known parameter that it is; None for a computed one.
+    """
+
+    known: Graph
+    staged: Graph
+    is_unknown: tuple[bool, ...]
+    sources: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What of a loop's step reaches the staged loop without being stacked for it.
+
+    Attributes:
+        params: for each parameter of the step, whether it does.
+        fixed: for each parameter, whether it is the same in all steps.
+        results: for each known result, whether it is stacked in any case.
+    """
+
+    params: tuple[bool, ...]
+    fixed: tuple[bool, ...]
+    results: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRegion:
+    """An op with regions in two.
+
+    Attributes:
+        known: a graph to inline now: known operands to known results, then residuals.
+        staged: a graph to inline later: residuals, then what `again` recomputes, then unknown operands, to unknown
+            results.
+        is_unknown: for each result of the whole op, whether it is unknown.
+        again: how the staged side has known values: residuals to known results, then what `staged` needs beside the
+            residuals. None where the policy around the op is asked about each residual.
+        is_decided: with `again`: for each residual, whether the op has asked that policy, which lets it be saved.
+    """
+
+    known: Graph
+    staged: Graph
+    is_unknown: tuple[bool, ...]
+    again: Graph | None = None
+    is_decided: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a result of an op with regions comes from.
+
+    Attributes:
+        eqn: the equation inside that computes it.
+        steps: how many of its results are stacked.
+    """
+
+    eqn: Equation
+    steps: int
 
 
 def _structure(graph: Graph) -> tuple[object, ...]:

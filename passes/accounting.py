@@ -11,7 +11,8 @@ from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.while_.op import While, known_integers
+from rematc.ir.ops.while_.op import While
+from rematc.ir.ops.while_.trip_count import known_integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,9 @@ from rematc.ir.ops.logical import Or
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.splicing import splice
 from rematc.ir.types import F32, I32
 from rematc.passes.dce import DeadCode
-from rematc.passes.inline import copy_equations
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
@@ -104,7 +104,7 @@ class Barriers(Pass):
 
     def _inline(self, op: Checkpoint, operands: tuple[Value, ...], eqn: Equation, place: _Place) -> None:
         body: list[Equation] = []
-        results = copy_equations(op.body, operands, body)
+        results = splice(op.body, operands, body)
         self._dissolve(body, place)
         place.env.update(zip(eqn.results, [place.env.get(value, value) for value in results], strict=True))
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
-from rematc.ir.locations import Location
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.splicing import splice
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
@@ -45,21 +45,6 @@ def inline_recognized(graph: Graph) -> Graph:
     return _Inliner(lambda op: isinstance(op, CustomJvp) and op.is_recognized).graph(graph)
 
 
-def copy_equations(
-    graph: Graph, operands: tuple[Value, ...], into: list[Equation], loc: Location | None = None
-) -> tuple[Value, ...]:
-    """Append fresh copies of the graph's equations, its parameters replaced by `operands`; its results.
-
-    Equations without a location get `loc`.
-    """
-    env: dict[Value, Value] = dict(zip(graph.params, operands, strict=True))
-    for eqn in graph.equations:
-        results = tuple([Value(value.type, value.name) for value in eqn.results])
-        into.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc or loc))
-        env.update(zip(eqn.results, results, strict=True))
-    return tuple([env[value] for value in graph.results])
-
-
 def _is_function(op: Op) -> bool:
     return isinstance(op, CustomDerivative) or (isinstance(op, Call) and op.is_inlineable)
 
@@ -86,7 +71,7 @@ class _Inliner:
             operands = tuple([env.get(value, value) for value in eqn.operands])
             if isinstance(eqn.op, (Call, Checkpoint, CustomDerivative)) and self._is_inlined(eqn.op):
                 # The body is inlined before it is copied: a function is gone through once, however often it is called.
-                results = copy_equations(self._regions.graph(eqn.op.body), operands, equations)
+                results = splice(self._regions.graph(eqn.op.body), operands, equations)
                 env.update(zip(eqn.results, results, strict=True))
                 has_changed = True
                 continue

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
-from rematc.ir.core import Derivatives, Equation, Graph, Primals, Tangents, Value
-from rematc.ir.ops.regions import Region
+from rematc.ir.core import Equation, Graph, Primals, Tangents, Value
 from rematc.passes.inline import inline_for_differentiation, inline_recognized
 from rematc.passes.locating import located
 from rematc.passes.recognize import Recognize
+from rematc.passes.vmap import vmap
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,46 +62,58 @@ def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     return Jvp(joint, tuple(value is not None for value in tangents))
 
 
+class _Context(Builder):
+    """What jvp rules are given. `replaced` are values that a rule gives in the place of its equation's results."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.replaced: tuple[Value, ...] | None = None
+
+    def jvp_of(self, graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
+        result = _jvp(graph, has_tangent)
+        return result.graph, result.has_tangent
+
+    def vmap_of(self, graph: Graph, is_batched: Sequence[bool], size: int) -> tuple[Graph, tuple[bool, ...]]:
+        result = vmap(graph, is_batched, size)
+        return inline_for_differentiation(result.graph), result.is_batched
+
+    def instead(self, results: Primals) -> None:
+        self.replaced = tuple(results)
+
+
 class _Jvp:
-    """One walk over a graph. `env` renames results of regions, which come out of new equations."""
+    """One walk over a graph. `env` renames results that a rule has replaced."""
 
     def __init__(self, graph: Graph) -> None:
-        self.builder = Builder(graph.name)
+        self.builder = _Context(graph.name)
         self.builder.params.extend(graph.params)
         self.tangents: dict[Value, Value] = {}
         self.env: dict[Value, Value] = {}
 
     def equation(self, eqn: Equation) -> None:
         """Emit an equation and the tangents of its results."""
-        operands = tuple([self.env.get(value, value) for value in eqn.operands]) if self.env else eqn.operands
-        incoming = [self.tangents.get(value) for value in operands]
-        is_constant = all(tangent is None for tangent in incoming)
-        if isinstance(eqn.op, Region) and not is_constant:
-            self._region(eqn, eqn.op, operands, incoming)
-            return
-        if operands is not eqn.operands and operands != eqn.operands:
-            eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+        if self.env:
+            operands = tuple([self.env.get(value, value) for value in eqn.operands])
+            if operands != eqn.operands:
+                eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
         self.builder.append(eqn)
-        # Integers and booleans have no tangents, whatever they were computed from.
-        if not is_constant and any(value.type.dtype.is_inexact for value in eqn.results):
-            self.builder.loc = eqn.loc
-            with located(eqn):
-                self._note(eqn.results, eqn.op.jvp(self.builder, operands, eqn.results, incoming))
+        incoming = [self.tangents.get(value) for value in eqn.operands]
+        is_constant = all(tangent is None for tangent in incoming)
+        # Integers and booleans have no tangents, whatever they were computed from; in regions others may have some.
+        if not is_constant and (eqn.op.regions() or any(value.type.dtype.is_inexact for value in eqn.results)):
+            self._tangents(eqn, incoming)
 
-    def _region(self, eqn: Equation, op: Region, operands: Primals, incoming: Tangents) -> None:
-        self.builder.loc = eqn.loc
+    def _tangents(self, eqn: Equation, incoming: Tangents) -> None:
+        """Emit the tangents of the results of the last equation."""
+        b, results = self.builder, eqn.results
+        place = len(b.equations) - 1
+        b.loc, b.replaced = eqn.loc, None
         with located(eqn):
-            results, outgoing = op.jvp_region(self.builder, jvp_of_region, operands, incoming)
-        self.env.update(zip(eqn.results, results, strict=True))
-        self._note(results, outgoing)
-
-    def _note(self, results: Primals, outgoing: Derivatives) -> None:
+            outgoing = eqn.op.jvp(b, eqn.operands, results, incoming)
+        if b.replaced is not None:
+            del b.equations[place]
+            self.env.update(zip(results, b.replaced, strict=True))
+            results = b.replaced
         for value, tangent in zip(results, outgoing, strict=True):
             if tangent is not None and value.type.dtype.is_inexact:
                 self.tangents[value] = tangent
-
-
-def jvp_of_region(graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
-    """`jvp` as the rules of regions call it."""
-    result = _jvp(graph, has_tangent)
-    return result.graph, result.has_tangent

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value, Weight
+from rematc.ir.core import Crossing, Equation, Graph, Value, Weight
 from rematc.ir.ops.bodies import chosen
-from rematc.ir.ops.regions import Crossing
 from rematc.passes.aliases import Aliases
 
 #: How many light equations in a row are still less work than to write a value and to read it again.

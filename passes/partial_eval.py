@@ -22,15 +22,15 @@ from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Crossing, Equation, Graph, Op, SplitGraph, SplitRegion, Value
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.regions import Crossing, Region, SplitGraph, SplitRegion
 from rematc.ir.ops.structural import StopGradient, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Save
+from rematc.ir.splicing import splice
 from rematc.passes.dce import DeadCode
-from rematc.passes.inline import copy_equations, inline_for_differentiation
+from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.light_work import light_work
 from rematc.passes.locating import located
 from rematc.passes.saving import Residual, Saving
@@ -58,7 +58,7 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
 
     Raises CompileError where a policy's answer does not fit the equation it was asked about.
     """
-    return _partial_eval(graph, is_unknown, policy, None, _OfRegions())
+    return _partial_eval(graph, is_unknown, policy, None, _Context())
 
 
 def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> PartialEvaluation:
@@ -67,11 +67,11 @@ def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Cro
     Most of what is saved of a step is stacked, written and read again, which costs more than work that is light
     (`Weight.LIGHT`): the staged graph repeats such work, from the fewest bytes.
     """
-    return _partial_eval(graph, is_unknown, None, crossing, _OfRegions())
+    return _partial_eval(graph, is_unknown, None, crossing, _Context())
 
 
 def _partial_eval(
-    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, crossing: Crossing | None, regions: _OfRegions
+    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, crossing: Crossing | None, regions: _Context
 ) -> PartialEvaluation:
     graph = inline_for_differentiation(graph)
     split = _classify(graph, is_unknown, policy, regions)
@@ -91,10 +91,10 @@ def rematerialize(graph: Graph, policy: Policy) -> PartialEvaluation:
 
     So a loop whose values are recomputed says which of them it saves on the way.
     """
-    return _rematerialize(graph, policy, _OfRegions())
+    return _rematerialize(graph, policy, _Context())
 
 
-def _rematerialize(graph: Graph, policy: Policy, regions: _OfRegions) -> PartialEvaluation:
+def _rematerialize(graph: Graph, policy: Policy, regions: _Context) -> PartialEvaluation:
     graph = inline_for_differentiation(graph)
     is_unknown = (False,) * len(graph.params)
     split = _classify(graph, is_unknown, policy, regions)
@@ -116,7 +116,7 @@ class _Split:
     """
 
     unknown: set[Value]
-    regions: _OfRegions
+    regions: _Context
     known: list[Equation] = field(default_factory=list)
     staged: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class _Split:
         return tuple([self.env.get(value, value) for value in values])
 
 
-def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, regions: _OfRegions) -> _Split:
+def _classify(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, regions: _Context) -> _Split:
     split = _Split({value for value, is_set in zip(graph.params, is_unknown, strict=True) if is_set}, regions)
     for eqn in graph.equations:
         _classify_equation(split, eqn, policy)
@@ -143,8 +143,8 @@ def _classify_equation(split: _Split, eqn: Equation, policy: Policy | None) -> N
     if operands != eqn.operands:
         eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
     is_known = split.unknown.isdisjoint(operands)
-    if isinstance(eqn.op, Region) and (not is_known or policy is not None):
-        _split_region(split, eqn, eqn.op, policy)
+    if (not is_known or policy is not None) and (part := _split_op(split, eqn, policy)) is not None:
+        _split_region(split, eqn, part, policy)
     elif is_known:
         split.known.append(eqn)
     else:
@@ -152,13 +152,15 @@ def _classify_equation(split: _Split, eqn: Equation, policy: Policy | None) -> N
         split.unknown.update(eqn.results)
 
 
-def _split_region(split: _Split, eqn: Equation, op: Region, policy: Policy | None) -> None:
-    is_unknown = [value in split.unknown for value in eqn.operands]
-    known_operands, unknown_operands = _partition(eqn.operands, is_unknown)
+def _split_op(split: _Split, eqn: Equation, policy: Policy | None) -> SplitRegion | None:
     with located(eqn):
-        part = split.regions.split(op, is_unknown, policy)
+        return split.regions.split(eqn.op, tuple([value in split.unknown for value in eqn.operands]), policy)
+
+
+def _split_region(split: _Split, eqn: Equation, part: SplitRegion, policy: Policy | None) -> None:
+    known_operands, unknown_operands = _partition(eqn.operands, [value in split.unknown for value in eqn.operands])
     known: list[Equation] = []
-    results = copy_equations(part.known, known_operands, known, eqn.loc)
+    results = splice(part.known, known_operands, known, eqn.loc)
     if part.again is None:
         # Regions inside this one answer to the policy around it as well.
         for one in known:
@@ -172,7 +174,7 @@ def _split_region(split: _Split, eqn: Equation, op: Region, policy: Policy | Non
     residuals = results[count:]
     recomputed = _recomputed(split, part, results, eqn) if part.again is not None else ()
     first = len(split.staged)
-    staged = copy_equations(part.staged, (*residuals, *recomputed, *unknown_operands), split.staged, eqn.loc)
+    staged = splice(part.staged, (*residuals, *recomputed, *unknown_operands), split.staged, eqn.loc)
     split.env.update(zip(unknown_results, staged, strict=True))
     split.unknown.update(value for one in split.staged[first:] for value in one.results)
 
@@ -184,39 +186,41 @@ def _recomputed(split: _Split, part: SplitRegion, results: tuple[Value, ...], eq
     residuals = results[count:]
     split.decided.update((value, SAVE) for value, is_set in zip(residuals, part.is_decided, strict=True) if is_set)
     first = len(split.known)
-    again = copy_equations(without_effects(part.again), residuals, split.known, eqn.loc)
+    again = splice(without_effects(part.again), residuals, split.known, eqn.loc)
     split.decided.update((value, RECOMPUTE) for one in split.known[first:] for value in one.results)
     pairs = zip(results[:count], again[:count], strict=True)
     split.again.update((value, other) for value, other in pairs if value is not other)
     return again[count:]
 
 
-class _OfRegions:
-    """Partial evaluation as the rules of regions call it.
+class _Context:
+    """What split rules are given.
 
     A loop splits its step more than once. The regions in it are the same each time, and are split once: else the work
     doubled with each level of nesting.
     """
 
     def __init__(self) -> None:
-        # The region and the policy are kept, so that their identities stay their own.
-        self._parts: dict[tuple[int, tuple[bool, ...], int], tuple[Region, Policy | None, SplitRegion]] = {}
+        # The op and the policy are kept, so that their identities stay their own.
+        self._parts: dict[tuple[int, tuple[bool, ...], int], tuple[Op, Policy | None, SplitRegion | None]] = {}
 
-    def split(self, op: Region, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+    def split(self, op: Op, is_unknown: tuple[bool, ...], policy: Policy | None) -> SplitRegion | None:
         """`op.split`."""
-        key = (id(op), tuple(is_unknown), id(policy))
+        if not op.regions():
+            return op.split(self, is_unknown, policy)
+        key = (id(op), is_unknown, id(policy))
         found = self._parts.get(key)
         if found is None:
             found = self._parts[key] = (op, policy, op.split(self, is_unknown, policy))
         return found[2]
 
-    def __call__(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
+    def split_of(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
         return _as_split(_partial_eval(graph, is_unknown, policy, None, self))
 
-    def of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
+    def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
         return _as_split(_partial_eval(graph, is_unknown, None, crossing, self))
 
-    def rematerialize(self, graph: Graph, policy: Policy) -> SplitGraph:
+    def rematerialized(self, graph: Graph, policy: Policy) -> SplitGraph:
         return _as_split(_rematerialize(graph, policy, self))
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from rematc.ir.core import Equation, Op, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.regions import Region
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, is_private
@@ -216,7 +215,7 @@ class Saving:
         names = [eqn for eqn in self._names(root) if not (isinstance(eqn.op, Name) and is_private(eqn.op.label))]
         value = self._origin(root)
         source, steps = names[0] if names else self.producer[value][1], 1
-        origin = source.op.origin(source.results.index(value)) if isinstance(source.op, Region) else None
+        origin = None if names else source.op.origin(source.results.index(value))
         if origin is not None:
             source, steps = origin.eqn, origin.steps
             labels = (source.op.label,) if isinstance(source.op, Name) else ()

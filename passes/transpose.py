@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, LinearOperand, Value
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.regions import Region
 from rematc.ir.ops.shape import Slice
+from rematc.ir.schedules import Schedule
 from rematc.passes.cotangents import Cotangents
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.locating import located
+from rematc.passes.revolve import schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,19 @@ class Transposed:
     has_ct: tuple[bool, ...]
 
 
+class _Context(Builder):
+    """What transpose rules are given."""
+
+    def adjoint_of(
+        self, graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
+    ) -> tuple[Graph, tuple[bool, ...]]:
+        result = transpose(graph, is_linear, has_ct)
+        return result.graph, result.has_ct
+
+    def schedule(self, steps: int, snapshots: int) -> Schedule:
+        return schedule(steps, snapshots)
+
+
 def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | None = None) -> Transposed:
     """The adjoint of `graph` in the parameters for which `is_linear` is set.
 
@@ -43,7 +57,7 @@ def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | 
     CompileError with the equation's location where an op has no transpose.
     """
     graph = inline_for_differentiation(graph)
-    b = Builder(graph.name)
+    b = _Context(graph.name)
     linear = {value for value, is_set in zip(graph.params, is_linear, strict=True) if is_set}
     b.params.extend(value for value in graph.params if value not in linear)
     backwards: list[Equation] = []
@@ -66,7 +80,7 @@ def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | 
     return Transposed(b.build(*(ct for ct in wanted if ct is not None)), tuple(ct is not None for ct in wanted))
 
 
-def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: Cotangents) -> None:
+def _transpose_equation(b: _Context, eqn: Equation, linear: set[Value], cts: Cotangents) -> None:
     incoming = [cts.take(value) for value in eqn.results]
     if all(ct is None for ct in incoming):
         if eqn.op.effect:
@@ -82,18 +96,7 @@ def _transpose_equation(b: Builder, eqn: Equation, linear: set[Value], cts: Cota
         return
     operands = [LinearOperand(value.type) if value in linear else value for value in eqn.operands]
     with located(eqn):
-        if isinstance(eqn.op, Region):
-            outgoing = eqn.op.transpose_region(b, transpose_of_region, incoming, operands)
-        else:
-            outgoing = eqn.op.transpose(b, incoming, operands)
+        outgoing = eqn.op.transpose(b, incoming, operands)
     for value, ct in zip(eqn.operands, outgoing, strict=True):
         if ct is not None and value in linear:
             cts.add(value, ct)
-
-
-def transpose_of_region(
-    graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
-) -> tuple[Graph, tuple[bool, ...]]:
-    """`transpose` as the rules of regions call it."""
-    result = transpose(graph, is_linear, has_ct)
-    return result.graph, result.has_ct

@@ -19,8 +19,6 @@ from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph, Op, Primals, Value
 from rematc.ir.errors import InternalError
-from rematc.ir.ops.collective import Collective
-from rematc.ir.ops.regions import Region
 from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
 from rematc.passes.locating import located
@@ -62,7 +60,6 @@ class _Vmap:
         self.axis = axis
         # By identity; the graph is kept beside its result so that its id stays its own.
         self._done: dict[tuple[int, tuple[bool, ...]], tuple[Graph, Vmapped]] = {}
-        self._is_over_axis: dict[int, tuple[Graph, bool]] = {}
 
     def graph(self, graph: Graph, is_batched: Sequence[bool]) -> Vmapped:
         """`vmap`, remembered."""
@@ -72,25 +69,27 @@ class _Vmap:
             found = self._done[key] = (graph, _Walk(self, graph, is_batched).run())
         return found[1]
 
-    def region(self, graph: Graph, is_batched: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
-        """`vmap` as the rules of regions call it."""
-        result = self.graph(graph, is_batched)
-        return result.graph, result.is_batched
-
     def is_over_axis(self, op: Op) -> bool:
         """Whether the op is, or has in its regions, a collective over this batch."""
-        if self.axis is None:
-            return False
-        if isinstance(op, Collective):
-            return op.axis == self.axis
-        return any(self._has_collective(region) for region in op.regions())
+        return self.axis is not None and self.axis in op.axes
 
-    def _has_collective(self, graph: Graph) -> bool:
-        found = self._is_over_axis.get(id(graph))
-        if found is None:
-            has_one = any(self.is_over_axis(eqn.op) for eqn in graph.equations)
-            found = self._is_over_axis[id(graph)] = (graph, has_one)
-        return found[1]
+
+class _Context(Builder):
+    """What vmap rules are given. `axis` is the name of the batch dimension."""
+
+    def __init__(self, batch: _Vmap, name: str) -> None:
+        super().__init__(name)
+        self._batch = batch
+        self.axis = batch.axis
+
+    def vmap_of(
+        self, graph: Graph, is_batched: Sequence[bool], size: int | None = None
+    ) -> tuple[Graph, tuple[bool, ...]]:
+        result = self._batch.graph(graph, is_batched) if size is None else vmap(graph, is_batched, size)
+        return result.graph, result.is_batched
+
+    def one_by_one(self, op: Op, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return each_element(op, self, self._batch.size, operands, is_batched)
 
 
 class _Walk:
@@ -99,7 +98,7 @@ class _Walk:
     def __init__(self, batch: _Vmap, graph: Graph, is_batched: Sequence[bool]) -> None:
         self._batch = batch
         self._graph = graph
-        self._b = Builder(graph.name)
+        self._b = _Context(batch, graph.name)
         self._batched: set[Value] = set()
         self._env: dict[Value, Value] = {}
         for param, is_set in zip(graph.params, is_batched, strict=True):
@@ -140,13 +139,7 @@ class _Walk:
 
     def _apply(self, eqn: Equation, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         op, size = eqn.op, self._batch.size
-        if isinstance(op, Collective) and op.axis == self._batch.axis:
-            return op.resolve(self._b, size, operands, is_batched)
-        if isinstance(op, Region) and op.takes_turns(is_batched) and any(is_batched):
-            return each_element(op, self._b, size, operands, is_batched)
-        if isinstance(op, Region):
-            return op.vmap_region(self._b, self._batch.region, size, operands, is_batched)
-        if not size:
+        if not size and not op.regions() and not self._batch.is_over_axis(op):
             # No rule need think of windows in, or groups of, nothing.
             return tuple([self._b.zeros(batched_type(0, type)) for type in eqn.result_types])
         return op.vmap(self._b, size, operands, is_batched)

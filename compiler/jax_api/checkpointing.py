@@ -39,6 +39,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
+from rematc.ir.splicing import splice
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.lowering.jax_export.exporting import apply_graph
@@ -48,7 +49,6 @@ from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
-from rematc.passes.inline import copy_equations
 from rematc.passes.linearize import linearize
 from rematc.passes.staging.stage import staged
 
@@ -336,7 +336,7 @@ def _dissolved(graph: Graph) -> Graph:
     for eqn in graph.equations:
         operands = tuple([env.get(value, value) for value in eqn.operands])
         if isinstance(eqn.op, Checkpoint):
-            env.update(zip(eqn.results, copy_equations(eqn.op.body, operands, equations), strict=True))
+            env.update(zip(eqn.results, splice(eqn.op.body, operands, equations), strict=True))
         else:
             equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
     return Graph(graph.name, graph.params, tuple(equations), tuple([env.get(v, v) for v in graph.results]))

@@ -37,6 +37,14 @@ def all_repeated(b: Emitter, size: int, operands: Primals, is_batched: Sequence[
     return [repeated(b, size, x, is_set) for x, is_set in zip(operands, is_batched, strict=True)]
 
 
+def repeated_where(
+    b: Emitter, size: int, values: Primals, is_batched: Sequence[bool], wanted: Sequence[bool]
+) -> list[Value]:
+    """The values, those that have to be batched with a batch dimension."""
+    rows = zip(values, is_batched, wanted, strict=True)
+    return [repeated(b, size, x, is_set) if is_wanted else x for x, is_set, is_wanted in rows]
+
+
 def element_type(x: Value, is_batched: bool) -> TensorType:
     """The type of `x` for one element of the batch."""
     return x.type.with_shape(x.type.shape[1:]) if is_batched else x.type

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Derivatives, Equation, Graph, Op, Types, Value
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
+from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
 
 T = TypeVar("T")
+
+
+class Zeros(Protocol):
+    """What writes zeros: a rule's context, or equations in the making."""
+
+    def zeros(self, type: TensorType) -> Value: ...
 
 
 class Equations:
@@ -40,11 +47,16 @@ class Equations:
     def add(self, x: Value, y: Value) -> Value:
         return self.emit(Add(), x, y)[0]
 
-    def copy(self, eqn: Equation, env: dict[Value, Value]) -> None:
-        """Append an equation with its operands renamed by `env`, which learns the new results."""
-        results = tuple([Value(value.type, value.name) for value in eqn.results])
-        self.all.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
-        env.update(zip(eqn.results, results, strict=True))
+    def inline(self, graph: Graph, operands: Sequence[Value]) -> tuple[Value, ...]:
+        """The results of a graph applied to `operands`."""
+        return splice(graph, operands, self.all)
+
+
+def graph_of(op: Op, operands: Types) -> Graph:
+    """The graph that applies one op to operands of these types."""
+    params = tuple([Value(type) for type in operands])
+    results = tuple([Value(type) for type in op.infer(operands)])
+    return Graph(op.name, params, (Equation(op, params, results),), results)
 
 
 def chosen(values: Sequence[T], flags: Sequence[bool]) -> tuple[T, ...]:
@@ -63,19 +75,34 @@ def spread(values: Iterable[T], flags: Iterable[bool]) -> tuple[T | None, ...]:
     return tuple([next(given) if is_set else None for is_set in flags])
 
 
-@runtime_checkable
-class Prunable(Protocol):
-    """An op that can do with fewer operands and results."""
+def cts_of(is_linear: Sequence[bool], cts: Iterable[Value | None]) -> Derivatives:
+    """What a transpose rule gives: the cts of linear operands, one after another, in their places."""
+    return spread(cts, is_linear)
 
-    def without_unused(self, used: Sequence[bool]) -> tuple[Op, tuple[int, ...], tuple[int, ...]]:
-        """The op with only the used results: (op, indices of the operands it still takes, of the results it gives)."""
+
+def settled(
+    step: Callable[[tuple[bool, ...]], tuple[T, tuple[bool, ...]]], carries: Iterable[bool]
+) -> tuple[T, tuple[bool, ...], tuple[bool, ...]]:
+    """What `step` gives for flags of a loop's carries to which it adds none, and these flags.
+
+    `step` takes the flags of the carries as they come in; it gives something, and first the flags of the carries as
+    they go out. A carry has a flag if its first value has it, or a step gives it to it: found as a fixpoint.
+    """
+    flags = tuple(carries)
+    while True:
+        outcome, outgoing = step(flags)
+        grown = tuple([old or new for old, new in zip(flags, outgoing, strict=False)])
+        if grown == flags:
+            return outcome, outgoing, flags
+        flags = grown
 
 
 def without_unused(eqn: Equation, used: Sequence[bool]) -> Equation:
     """The equation with only the used results, where its op can do with fewer; itself where all are needed."""
-    if not isinstance(eqn.op, Prunable):
+    pruned = eqn.op.without_unused(used)
+    if pruned is None:
         return eqn
-    op, operands, results = eqn.op.without_unused(used)
+    op, operands, results = pruned
     if len(operands) == len(eqn.operands) and len(results) == len(eqn.results):
         return eqn
     kept = tuple([eqn.operands[index] for index in operands])
@@ -107,14 +134,29 @@ def with_tangents(
     body: Graph, count: int, has_tangent: tuple[bool, ...], carries: Sequence[bool]
 ) -> tuple[Graph, tuple[bool, ...]]:
     """The body with zeros for the tangents of carries that a step does not give."""
-    missing = [is_set and not has for is_set, has in zip(carries, has_tangent, strict=False)]
-    if not any(missing):
+    wanted = (*[a or b for a, b in zip(carries, has_tangent, strict=False)], *has_tangent[len(carries) :])
+    if wanted == has_tangent:
         return body, has_tangent
     inside = Equations(body.equations)
-    tangents = list(spread(body.results[count:], has_tangent))
-    for index, is_missing in enumerate(missing):
-        if is_missing:
-            tangents[index] = inside.zeros(body.results[index].type)
-    present = [tangent for tangent in tangents if tangent is not None]
-    graph = Graph(body.name, body.params, tuple(inside.all), (*body.results[:count], *present))
-    return graph, tuple([tangent is not None for tangent in tangents])
+    tangents = filled(inside, spread(body.results[count:], has_tangent), body.results[:count], wanted)
+    return Graph(body.name, body.params, tuple(inside.all), (*body.results[:count], *tangents)), wanted
+
+
+def filled(b: Zeros, given: Sequence[Value | None], like: Sequence[Value], flags: Sequence[bool]) -> tuple[Value, ...]:
+    """Where the flag is set the given value, or zeros like it."""
+    rows = chosen(tuple(zip(given, like, strict=True)), flags)
+    return tuple([b.zeros(value.type) if one is None else one for one, value in rows])
+
+
+def with_batch(graph: Graph, size: int, found: Sequence[bool], wanted: Sequence[bool]) -> Graph:
+    """The graph with results repeated that have to be batched and are not."""
+    if list(found) == list(wanted):
+        return graph
+    inside = Equations(graph.equations)
+    results = []
+    for value, is_set, is_wanted in zip(graph.results, found, wanted, strict=True):
+        shape, rank = value.type.shape, value.type.rank
+        is_missing = is_wanted and not is_set
+        op = BroadcastInDim((size, *shape), tuple(range(1, rank + 1)))
+        results.append(inside.emit(op, value)[0] if is_missing else value)
+    return Graph(graph.name, graph.params, tuple(inside.all), tuple(results))

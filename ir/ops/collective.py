@@ -21,6 +21,7 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    VmapContext,
     register,
 )
 from rematc.ir.errors import CompileError, TypeMismatchError
@@ -43,6 +44,19 @@ class Collective(Op):
     axis: str
     size: int
 
+    @property
+    def axes(self) -> frozenset[str]:
+        return frozenset((self.axis,))
+
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        if b.axis == self.axis:
+            return self.resolve(b, size, operands, is_batched)
+        return self.beside(b, size, operands, is_batched)
+
+    def beside(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        """The op on a batch of another axis."""
+        return batch_alike(self, b, size, operands, is_batched)
+
     def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         """The op on the batch that it names, whose dimension is the first of the batched operands."""
         raise NotImplementedError
@@ -62,9 +76,6 @@ class AxisReduction(Collective):
         check_arity(self, operands, 1)
         check_kind(self, operands[0], self.kinds)
         return (operands[0],)
-
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
 
 
 @register
@@ -164,7 +175,7 @@ class AxisGather(Collective):
         sizes = (*x.shape[: self.dimension], 1, *x.shape[self.dimension :])
         return (b.reshape(b.emit1(DynamicSlice(sizes), total, *starts), x.shape),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def beside(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return b.emit(AxisGather(self.axis, self.size, self.dimension + 1), *operands)
 
     def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:

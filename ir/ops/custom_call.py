@@ -21,11 +21,11 @@ from rematc.ir.core import (
     Tangents,
     Types,
     Value,
+    VmapContext,
     register,
 )
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import all_repeated, shifted
-from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
 
 _UNKNOWN = (
@@ -136,12 +136,12 @@ class CustomCall(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         raise MissingRuleError(f"jvp of '{self.name}' of '{self.target}' {self.no_jvp}")
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         """One call, where the function takes batches and says so; else a call for each element."""
         attributes = dict(self.attributes)
         found = _BATCH_DIMS.search(attributes.get(_FRONTEND, ""))
         if found is None or self.called:
-            return each_element(self, b, size, operands, is_batched)
+            return b.one_by_one(self, operands, is_batched)
         more = f'num_batch_dims = "{int(found[1]) + 1}"'
         attributes[_FRONTEND] = _BATCH_DIMS.sub(more, attributes[_FRONTEND])
         # How dimensions are partitioned, of an element. Without it nothing is, which is right for a batch, too.

@@ -14,27 +14,33 @@ import numpy as np
 from rematc.ir.core import (
     Derivatives,
     Effect,
-    Emitter,
     Graph,
     LinearOperand,
+    Op,
     Operands,
+    Origin,
+    SplitContext,
+    SplitRegion,
     Tangents,
+    TransposeContext,
     Types,
     Value,
 )
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.host_functions import FrontendFunction
-from rematc.ir.ops.bodies import Equations, chosen, live_equations, others, spread, types_text
-from rematc.ir.ops.loop_batching import with_batch
-from rematc.ir.ops.reduction import ReduceSum
-from rematc.ir.ops.regions import (
-    Origin,
-    PartialEvalOfGraph,
-    Region,
-    SplitRegion,
-    TransposeOfGraph,
+from rematc.ir.ops.bodies import (
+    Equations,
+    chosen,
+    cts_of,
     graph_of,
+    live_equations,
+    others,
+    spread,
+    types_text,
+    with_batch,
 )
+from rematc.ir.ops.reduction import ReduceSum
+from rematc.ir.ops.regions import Region
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.policy import Policy
@@ -66,27 +72,23 @@ class CustomDerivative(Region):
         """That of the body: rules are not applied where the op is."""
         return self.body.effect
 
-    def transpose_region(
-        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
-    ) -> Derivatives:
+    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
         """Where the function is applied to tangents: the transpose of its body."""
         is_linear = [isinstance(operand, LinearOperand) for operand in operands]
-        graph, gets_ct = transpose(self.body, is_linear, [ct is not None for ct in cts])
+        graph, gets_ct = b.adjoint_of(self.body, is_linear, [ct is not None for ct in cts])
         values = [operand for operand in operands if isinstance(operand, Value)]
         outgoing = spread(b.inline(graph, [*values, *[ct for ct in cts if ct is not None]]), gets_ct)
-        pulled = iter(outgoing)
-        return tuple([next(pulled) if is_set else None for is_set in is_linear])
+        return cts_of(is_linear, outgoing)
 
     def origin(self, result: int) -> Origin | None:
         """The equation of the function's own graph."""
         value = self.body.results[result]
         for eqn in self.body.equations:
             if value in eqn.results:
-                inner = eqn.op.origin(eqn.results.index(value)) if isinstance(eqn.op, Region) else None
-                return inner or Origin(eqn, 1)
+                return eqn.op.origin(eqn.results.index(value)) or Origin(eqn, 1)
         return None
 
-    def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+    def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """Without rules the body is what there is; with some the op stays whole, to be differentiated again."""
         if any(is_unknown):
             return staged_whole(self, self.body.param_types, is_unknown, policy)
@@ -136,7 +138,7 @@ def check_rule(op: CustomDerivative, what: str, rule: Graph, params: Types, resu
         )
 
 
-def kept_whole(op: Region, types: Types) -> SplitRegion:
+def kept_whole(op: Op, types: Types) -> SplitRegion:
     """The op kept whole; the policy is asked about its results."""
     whole = graph_of(op, types)
     operands = whole.params
@@ -146,7 +148,7 @@ def kept_whole(op: Region, types: Types) -> SplitRegion:
     return SplitRegion(forward, nothing, (False,) * count, graph_of(op, types), (False,) * len(operands))
 
 
-def staged_whole(op: Region, types: Types, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+def staged_whole(op: Op, types: Types, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
     """The op for later, with its known operands."""
     whole = graph_of(op, types)
     now, later = others(whole.params, is_unknown), chosen(whole.params, is_unknown)
@@ -194,14 +196,13 @@ def without_cts(backward: Graph, used: Sequence[bool]) -> Graph:
     count = len(backward.params) - len(used)
     inside = Equations()
     params = list(backward.params[:count])
-    env = dict(zip(params, params, strict=True))
+    operands = list(params)
     for param, is_used in zip(backward.params[count:], used, strict=True):
-        env[param] = param if is_used else inside.zeros(param.type)
+        operands.append(param if is_used else inside.zeros(param.type))
         if is_used:
             params.append(param)
-    for eqn in backward.equations:
-        inside.copy(eqn, env)
-    return Graph(backward.name, tuple(params), tuple(inside.all), tuple([env[value] for value in backward.results]))
+    results = inside.inline(backward, operands)
+    return Graph(backward.name, tuple(params), tuple(inside.all), results)
 
 
 def summed_over_batch(backward: Graph, size: int, found: Sequence[bool], wanted: Sequence[bool]) -> Graph:

@@ -7,20 +7,22 @@ from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import (
     Derivatives,
-    Emitter,
     Graph,
+    JvpContext,
     LinearOperand,
     Operands,
     Primals,
     Tangents,
+    TransposeContext,
     Types,
     Value,
+    VmapContext,
     known,
     register,
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
-from rematc.ir.ops.bodies import chosen, others, spread
+from rematc.ir.ops.bodies import chosen, filled, others, spread, with_batch
 from rematc.ir.ops.custom_derivatives import (
     CustomDerivative,
     check_flags,
@@ -31,14 +33,7 @@ from rematc.ir.ops.custom_derivatives import (
     summed_over_batch,
     taking,
 )
-from rematc.ir.ops.loop_batching import with_batch
-from rematc.ir.ops.regions import (
-    OF_REGION,
-    JvpOfGraph,
-    Region,
-    TransposeOfGraph,
-    VmapOfGraph,
-)
+from rematc.ir.ops.regions import Region
 from rematc.ir.types import TensorType
 
 
@@ -74,8 +69,6 @@ class CustomJvp(CustomDerivative):
     reason: str = ""
     source: FrontendFunction | None = field(default=None, metadata=UNWRITTEN)
     is_recognized: bool = False
-    no_jvp = OF_REGION
-    no_transpose = OF_REGION
 
     @property
     def has_rule(self) -> bool:
@@ -96,49 +89,39 @@ class CustomJvp(CustomDerivative):
             )
         return results
 
-    def jvp_region(
-        self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
-    ) -> tuple[Primals, Derivatives]:
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         """The rule's own results: what it computes for tangents and values alike is computed once."""
         if self.rule is None:
             raise self.untraced()
         self.check_closure(tangents)
-        given = [
-            b.zeros(primal.type) if tangent is None else tangent
-            for primal, tangent in chosen(tuple(zip(primals, tangents, strict=True)), self.wrt)
-        ]
-        results = b.inline(self.rule, [*primals, *given])
-        count = len(self.of)
-        return results[:count], spread(results[count:], self.of)
+        given = filled(b, tangents, primals, self.wrt)
+        joint = b.inline(self.rule, [*primals, *given])
+        b.instead(joint[: len(self.of)])
+        return spread(joint[len(self.of) :], self.of)
 
-    def transpose_region(
-        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
-    ) -> Derivatives:
+    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
         if self.adjoint is None:
-            return CustomDerivative.transpose_region(self, b, transpose, cts, operands)
+            return CustomDerivative.transpose(self, b, cts, operands)
         law = self.reason or f"'{self.body.name}' is not linear in what its adjoint gives no cotangent of"
         values = [known(operand, law) for operand in others(operands, self.linear)]
-        rows = chosen(tuple(zip(cts, self.body.results, strict=True)), self.of)
-        given = [b.zeros(value.type) if ct is None else ct for ct, value in rows]
+        given = filled(b, cts, self.body.results, self.of)
         outgoing = spread(b.inline(self.adjoint, [*values, *given]), self.linear)
         return tuple(
             [ct if isinstance(one, LinearOperand) else None for ct, one in zip(outgoing, operands, strict=True)]
         )
 
-    def vmap_region(
-        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
-    ) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         """A result is batched if it, or its tangent, is; all are where each element must have its own cotangents."""
-        body, of_body = vmap(self.body, is_batched)
+        body, of_body = b.vmap_of(self.body, is_batched)
         wanted, rule, count = of_body, self.rule, len(self.of)
         if rule is not None:
-            rule, found = vmap(rule, (*is_batched, *chosen(is_batched, self.wrt)))
+            rule, found = b.vmap_of(rule, (*is_batched, *chosen(is_batched, self.wrt)))
             of_tangents = [bool(is_set) for is_set in spread(found[count:], self.of)]
             wanted = tuple([any(row) for row in zip(wanted, found[:count], of_tangents, strict=True)])
         adjoint = self.adjoint
         if adjoint is not None:
             wanted = (any(wanted),) * count
-            adjoint, of_cts = vmap(adjoint, (*others(is_batched, self.linear), *chosen(wanted, self.of)))
+            adjoint, of_cts = b.vmap_of(adjoint, (*others(is_batched, self.linear), *chosen(wanted, self.of)))
             if any(wanted):
                 adjoint = summed_over_batch(adjoint, size, of_cts, chosen(is_batched, self.linear))
         if rule is not None:

@@ -9,18 +9,23 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Effect,
-    Emitter,
     Graph,
+    JvpContext,
+    Op,
     Operands,
     Primals,
+    SplitContext,
+    SplitRegion,
     Tangents,
+    TransposeContext,
     Types,
     Value,
+    VmapContext,
     register,
 )
 from rematc.ir.errors import CompileError, InternalError, TypeMismatchError
 from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
-from rematc.ir.ops.bodies import chosen, spread, types_text
+from rematc.ir.ops.bodies import chosen, spread, types_text, with_batch
 from rematc.ir.ops.custom_derivatives import (
     CustomDerivative,
     check_flags,
@@ -35,16 +40,7 @@ from rematc.ir.ops.custom_derivatives import (
     taking,
     without_cts,
 )
-from rematc.ir.ops.loop_batching import with_batch
-from rematc.ir.ops.regions import (
-    OF_REGION,
-    JvpOfGraph,
-    PartialEvalOfGraph,
-    Region,
-    SplitRegion,
-    TransposeOfGraph,
-    VmapOfGraph,
-)
+from rematc.ir.ops.regions import Region
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 
@@ -75,8 +71,6 @@ class CustomVjp(CustomDerivative):
     closure: int = 0
     reason: str = ""
     source: FrontendFunction | None = field(default=None, metadata=UNWRITTEN)
-    no_jvp = OF_REGION
-    no_transpose = OF_REGION
 
     @property
     def has_rule(self) -> bool:
@@ -96,41 +90,38 @@ class CustomVjp(CustomDerivative):
         check_rule(self, "backward", self.backward, (*residuals, *cts), chosen(types, self.wrt))
         return results
 
-    def jvp_region(
-        self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
-    ) -> tuple[Primals, Derivatives]:
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         """`forward` in place of the body; the tangents are those that have the cotangents of `backward`."""
         if self.forward is None or self.backward is None:
             raise self.untraced()
         self.check_closure(tangents)
         outcome = b.inline(self.forward, primals)
         count = len(self.of)
-        results, residuals = outcome[:count], outcome[count:]
+        b.instead(outcome[:count])
+        residuals = outcome[count:]
         given = chosen(tangents, self.wrt)
         present = [tangent for tangent in given if tangent is not None]
         if not present or not any(self.of):
-            return results, (None,) * count
+            return (None,) * count
         flags = tuple([tangent is not None for tangent in given])
         op = CustomLinear(self.backward, self.body.name, len(residuals), flags)
-        return results, spread(b.emit(op, *residuals, *present), self.of)
+        return spread(b.emit(op, *residuals, *present), self.of)
 
-    def vmap_region(
-        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
-    ) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         """All results are batched as soon as one is, so that each element has its own cotangents.
 
         Those of operands that the batch shares are summed over the elements.
         """
-        body, found = vmap(self.body, is_batched)
+        body, found = b.vmap_of(self.body, is_batched)
         count = len(self.of)
         if self.forward is None or self.backward is None:
             return b.emit(replace(self, body=body, source=None), *operands)
-        forward, outcome = vmap(self.forward, is_batched)
+        forward, outcome = b.vmap_of(self.forward, is_batched)
         flags = (any((*found, *outcome)),) * count
         body = with_batch(body, size, found, flags)
         forward = with_batch(forward, size, outcome, (*flags, *outcome[count:]))
         cts = chosen(flags, self.of)
-        backward, outgoing = vmap(self.backward, (*outcome[count:], *cts))
+        backward, outgoing = b.vmap_of(self.backward, (*outcome[count:], *cts))
         if any(flags):
             backward = summed_over_batch(backward, size, outgoing, chosen(is_batched, self.wrt))
         return b.emit(replace(self, body=body, forward=forward, backward=backward), *operands)
@@ -171,7 +162,7 @@ class CustomVjp(CustomDerivative):
 
 @register
 @dataclass(frozen=True, slots=True)
-class CustomLinear(Region):
+class CustomLinear(Op):
     """The linear map whose adjoint is `backward`: tangents of a `custom_vjp`. It has no value, only a transpose.
 
     Operands are residuals, then tangents; results are tangents.
@@ -189,7 +180,6 @@ class CustomLinear(Region):
     residuals: int
     given: tuple[bool, ...]
     no_jvp = "does not exist: a custom_vjp has no forward derivative"
-    no_transpose = OF_REGION
 
     @property
     def effect(self) -> Effect:
@@ -214,9 +204,7 @@ class CustomLinear(Region):
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         raise self.forward_mode()
 
-    def jvp_region(
-        self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
-    ) -> tuple[Primals, Derivatives]:
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         raise self.forward_mode()
 
     def forward_mode(self) -> CompileError:
@@ -226,9 +214,7 @@ class CustomLinear(Region):
             "forwards (jvp, linearize, jacfwd); use grad, vjp or jacrev, or give it a custom_jvp"
         )
 
-    def transpose_region(
-        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
-    ) -> Derivatives:
+    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
         residuals = [operand for operand in operands[: self.residuals] if isinstance(operand, Value)]
         if len(residuals) != self.residuals:
             raise InternalError(f"residuals of '{self.function}' are not known where it is transposed")
@@ -237,16 +223,14 @@ class CustomLinear(Region):
         outgoing = b.inline(self.backward, [*residuals, *given])
         return (*(None,) * self.residuals, *chosen(outgoing, self.given))
 
-    def vmap_region(
-        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
-    ) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         cts = (True,) * (len(self.backward.params) - self.residuals)
-        backward, found = vmap(self.backward, (*is_batched[: self.residuals], *cts))
+        backward, found = b.vmap_of(self.backward, (*is_batched[: self.residuals], *cts))
         flags = spread(is_batched[self.residuals :], self.given)
         backward = summed_over_batch(backward, size, found, [bool(is_set) for is_set in flags])
         return b.emit(replace(self, backward=backward), *operands)
 
-    def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+    def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         if any(is_unknown):
             return staged_whole(self, self._operand_types, is_unknown, policy)
         return kept_whole(self, self._operand_types)

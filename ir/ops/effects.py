@@ -13,11 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Effect, Emitter, Op, Primals, Types, Value, register
+from rematc.ir.core import Array, Effect, Op, Primals, Types, Value, VmapContext, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import CallbackError, HostFunction
 from rematc.ir.ops.batching import all_repeated
-from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
 
 WITHOUT_RESULTS = "does not exist: the op has no results"
@@ -47,8 +46,8 @@ class DebugEffect(Op):
         self.host_function()(*operands)
         return ()
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return each_element(self, b, size, operands, is_batched)
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return b.one_by_one(self, operands, is_batched)
 
 
 @register
@@ -158,9 +157,9 @@ class PureCallback(Op):
             self.function.loc,
         )
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         if self.vmap_method == "sequential":
-            return each_element(self, b, size, operands, is_batched)
+            return b.one_by_one(self, operands, is_batched)
         if self.vmap_method == "expand_dims":
             rows = zip(operands, is_batched, strict=True)
             given = [x if is_set else b.reshape(x, (1, *x.type.shape)) for x, is_set in rows]

@@ -4,18 +4,17 @@ The function combines two tuples of scalars into one. In which order elements ar
 the initial values are: the function must be associative, and the initial values its neutral element. Sums, products
 and extrema have ops of their own, with cheaper derivatives.
 
-The derivative is that of the combinations, made in pairs: log2 n rounds of the function and its tangent at whole
-arrays. So the function must consist of ops that work element by element where it is differentiated, and of functions of
-such ops with a `custom_jvp` or `custom_vjp`.
+The derivative is that of the combinations, made in pairs: log2 n rounds of the function and its tangent, on batches of
+the shape of arrays.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from typing import NoReturn
+from typing import Protocol
 
 import numpy as np
 
@@ -23,123 +22,51 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Emitter,
-    Equation,
     Graph,
+    JvpContext,
     Op,
     Primals,
     Tangents,
     Types,
     Value,
+    VmapContext,
     register,
 )
-from rematc.ir.errors import InternalError, MissingRuleError, TypeMismatchError
+from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.batching import all_repeated, shifted
-from rematc.ir.ops.custom_jvp import CustomJvp
-from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
+from rematc.ir.ops.bodies import spread, with_batch
 from rematc.ir.ops.elementwise import NOT_LINEAR
-from rematc.ir.ops.shape import BroadcastInDim, check_dimensions, check_per_dimension, others, zeros_if_none
+from rematc.ir.ops.shape import check_dimensions, check_per_dimension, others, zeros_if_none
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, window_dimensions, windows_of
 from rematc.ir.types import BOOL, TensorType
 
 #: What is combined: values, and beside each its tangent or None.
 Duals = tuple[tuple[Value, Value | None], ...]
+Combine = Callable[[Duals, Duals], Duals]
 
 
-# -- functions of scalars at arrays ------------------------------------------------------------------------------------
+class Batching(Emitter, Protocol):
+    """What contexts of rules have that know batches."""
+
+    def vmap_of(self, graph: Graph, is_batched: Sequence[bool], size: int) -> tuple[Graph, tuple[bool, ...]]: ...
 
 
-def _at_arrays(b: Emitter, body: Graph, operands: Duals) -> Duals:
-    """The function applied at each index, and its tangent. Raises MissingRuleError for ops that mix indices."""
-    shape = operands[0][0].type.shape
-    env = dict(zip(body.params, operands, strict=True))
-    for eqn in body.equations:
-        found = _equation_at_arrays(b, body, eqn, [env[value] for value in eqn.operands], shape)
-        env.update(zip(eqn.results, found, strict=True))
-    return tuple([env[value] for value in body.results])
-
-
-def _equation_at_arrays(
-    b: Emitter, body: Graph, eqn: Equation, operands: Sequence[tuple[Value, Value | None]], shape: tuple[int, ...]
-) -> list[tuple[Value, Value | None]]:
-    primals, tangents = [primal for primal, _ in operands], [tangent for _, tangent in operands]
-    if not primals:
-        return [(b.broadcast_in_dim(value, shape, ()), None) for value in b.emit(eqn.op)]
-    op = _op_at_arrays(body, eqn, shape)
-    has_tangent = any(tangent is not None for tangent in tangents)
-    outgoing: Derivatives = (None,) * len(eqn.results)
-    if has_tangent and isinstance(op, (CustomJvp, CustomVjp)):
-        results, outgoing = op.jvp_region(b, _no_jvp, primals, tangents)
-    else:
-        results = b.emit(op, *primals)
-        if has_tangent and any(value.type.dtype.is_inexact for value in results):
-            outgoing = op.jvp(b, primals, results, tangents)
-    return [
-        (value, tangent if value.type.dtype.is_inexact else None)
-        for value, tangent in zip(results, outgoing, strict=True)
-    ]
-
-
-def _no_jvp(graph: Graph, has_tangent: Sequence[bool]) -> NoReturn:
-    raise InternalError(f"the derivative of '{graph.name}' is its rule's")
-
-
-def _op_at_arrays(function: Graph, eqn: Equation, shape: tuple[int, ...]) -> Op:
-    """What applies an op of scalars at each index of arrays: itself, or its own functions so.
-
-    Raises MissingRuleError for ops that mix indices.
-    """
-    op = eqn.op
-    match op:
-        # How a frontend applies them is for scalars.
-        case CustomJvp():
-            rule = None if op.rule is None else _graph_at_arrays(op.rule, shape)
-            body = _graph_at_arrays(op.body, shape)
-            return replace(op, body=body, rule=rule, adjoint=None, linear=(), source=None)
-        case CustomVjp(forward=None) | CustomVjp(backward=None):
-            return replace(op, body=_graph_at_arrays(op.body, shape), source=None)
-        case CustomVjp(body, forward, backward) if forward is not None and backward is not None:
-            body, forward, backward = (_graph_at_arrays(graph, shape) for graph in (body, forward, backward))
-            return replace(op, body=body, forward=forward, backward=backward, source=None)
-        case CustomLinear():
-            return replace(op, backward=_graph_at_arrays(op.backward, shape))
-    if op.regions() or not _is_elementwise(eqn, shape):
-        raise MissingRuleError(
-            f"the function '{function.name}' of a reduction uses '{op.name}', which does not work element by element; "
-            "its derivative and its vmap need such ops",
-            eqn.loc,
-        )
-    return op
-
-
-def _is_elementwise(eqn: Equation, shape: tuple[int, ...]) -> bool:
-    """Whether the op of an equation of scalars may be applied to arrays as it is."""
-    if any(value.type.shape for value in (*eqn.operands, *eqn.results)):
-        return False
-    expected = tuple([value.type.with_shape(shape) for value in eqn.results])
-    return eqn.op.infer([value.type.with_shape(shape) for value in eqn.operands]) == expected
-
-
-def _graph_at_arrays(graph: Graph, shape: tuple[int, ...]) -> Graph:
-    """The function of arrays that applies a function of scalars at each index."""
-    env = {value: Value(value.type.with_shape(shape), value.name) for value in graph.params}
-    params, equations = tuple(env.values()), []
-    for eqn in graph.equations:
-        results = tuple([Value(value.type.with_shape(shape)) for value in eqn.results])
-        env.update(zip(eqn.results, results, strict=True))
-        if eqn.operands:
-            op = _op_at_arrays(graph, eqn, shape)
-            equations.append(Equation(op, tuple([env[value] for value in eqn.operands]), results, eqn.loc))
-            continue
-        scalars = tuple([Value(value.type) for value in eqn.results])
-        equations.append(Equation(eqn.op, (), scalars, eqn.loc))
-        for scalar, result in zip(scalars, results, strict=True):
-            equations.append(Equation(BroadcastInDim(shape, ()), (scalar,), (result,), eqn.loc))
-    return Graph(graph.name, params, tuple(equations), tuple([env[value] for value in graph.results]))
+def _at_arrays(b: Batching, body: Graph, shape: Sequence[int]) -> Graph:
+    """The function of scalars applied at each index of arrays."""
+    for size in reversed(shape):
+        body, is_batched = b.vmap_of(body, (True,) * len(body.params), size)
+        body = with_batch(body, size, is_batched, (True,) * len(body.results))
+    return body
 
 
 def _with_tangents(values: Primals, tangents: Tangents) -> Duals:
     return tuple(zip(values, tangents, strict=True))
+
+
+def _halves(xs: Duals) -> tuple[Duals, Duals]:
+    """Arrays, and their initial values."""
+    return xs[: len(xs) // 2], xs[len(xs) // 2 :]
 
 
 def _parts(xs: Duals) -> tuple[tuple[Value, ...], Derivatives]:
@@ -211,8 +138,44 @@ class Folding(Op):
                 result[place] = value
         return tuple(results)
 
-    def combine(self, b: Emitter, xs: Duals, ys: Duals) -> Duals:
-        return _at_arrays(b, self.body, (*xs, *ys))
+    def with_initial(self, b: Batching, combine: Combine, xs: Duals, initial: Duals) -> Duals:
+        """Arrays folded by combining whole arrays; initial values are scalars, or have the leading dimensions."""
+        raise NotImplementedError
+
+    def of_batch(self) -> Folding:
+        """The op with one dimension more in front, which it keeps."""
+        raise NotImplementedError
+
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        def combine(xs: Duals, ys: Duals) -> Duals:
+            values, given = _parts((*xs, *ys))
+            at_arrays = _at_arrays(b, self.body, values[0].type.shape)
+            graph, has_tangent = b.jvp_of(at_arrays, [tangent is not None for tangent in given])
+            joint = b.inline(graph, (*values, *[tangent for tangent in given if tangent is not None]))
+            return _with_tangents(joint[: len(xs)], spread(joint[len(xs) :], has_tangent))
+
+        if not results[0].type.size:
+            return (None,) * len(results)
+        xs, initial = _halves(_with_tangents(primals, tangents))
+        return _parts(self.with_initial(b, combine, xs, initial))[1]
+
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        def combine(xs: Duals, ys: Duals) -> Duals:
+            values, _ = _parts((*xs, *ys))
+            results = b.inline(_at_arrays(b, self.body, values[0].type.shape), values)
+            return _with_tangents(results, [None] * len(results))
+
+        whole, count = self.of_batch(), len(operands) // 2
+        arrays = all_repeated(b, size, operands[:count], is_batched[:count])
+        scalars = [x.type.with_shape(()) for x in arrays]
+        types = whole.infer([*[x.type for x in arrays], *scalars])
+        if not types[0].size:
+            return tuple([b.zeros(type) for type in types])
+        if not any(is_batched[count:]):
+            return b.emit(whole, *arrays, *operands[count:])
+        starts = all_repeated(b, size, operands[count:], is_batched[count:])
+        xs, initial = _halves(_with_tangents((*arrays, *starts), [None] * len(operands)))
+        return _parts(whole.with_initial(b, combine, xs, initial))[0]
 
     def flops_of_pair(self) -> int:
         """The work of combining two."""
@@ -246,17 +209,12 @@ class Reduce(Folding):
         kept = moved[0].shape[: len(order) - len(self.dimensions)]
         return self.folded([x.reshape(*kept, math.prod(x.shape[len(kept) :])) for x in moved], operands[count:])
 
-    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        count = len(results)
-        xs = _with_tangents(primals[:count], tangents[:count])
-        initial = _with_tangents(primals[count:], tangents[count:])
-        return _parts(self._in_pairs(b, xs, _repeated(b, initial, results[0].type.shape, ())))[1]
-
-    def _in_pairs(self, b: Emitter, xs: Duals, initial: Duals) -> Duals:
+    def with_initial(self, b: Batching, combine: Combine, xs: Duals, initial: Duals) -> Duals:
         """Halves combined until one is left, then with the initial values, which have the results' shape."""
         shape = xs[0][0].type.shape
         order = (*self.dimensions, *others(self.dimensions, len(shape)))
-        kept = initial[0][0].type.shape
+        kept = tuple([shape[d] for d in others(self.dimensions, len(shape))])
+        initial = _repeated(b, initial, kept, range(initial[0][0].type.rank))
         n = math.prod([shape[d] for d in self.dimensions])
         lines = _each(xs, lambda x: b.reshape(b.transpose(x, order), (n, *kept)))
         if not n:
@@ -265,21 +223,13 @@ class Reduce(Folding):
             half = n // 2
             first, second = _rows(b, lines, 0, half), _rows(b, lines, half, 2 * half)
             rest = _rows(b, lines, 2 * half, n)
-            combined = self.combine(b, first, second)
+            combined = combine(first, second)
             lines = combined if n % 2 == 0 else _joined(b, combined, rest)
             n -= half
-        return self.combine(b, initial, _each(lines, lambda x: b.reshape(x, kept)))
+        return combine(initial, _each(lines, lambda x: b.reshape(x, kept)))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        count = len(operands) // 2
-        arrays = all_repeated(b, size, operands[:count], is_batched[:count])
-        whole = Reduce(shifted(self.dimensions), self.body)
-        if not any(is_batched[count:]):
-            return b.emit(whole, *arrays, *operands[count:])
-        kept = whole.infer([*[x.type for x in arrays], *[x.type.with_shape(()) for x in operands[count:]]])[0].shape
-        starts = all_repeated(b, size, operands[count:], is_batched[count:])
-        initial = _repeated(b, _with_tangents(starts, [None] * count), kept, (0,))
-        return _parts(whole._in_pairs(b, _with_tangents(arrays, [None] * count), initial))[0]
+    def of_batch(self) -> Reduce:
+        return Reduce(shifted(self.dimensions), self.body)
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size * self.flops_of_pair()
@@ -357,18 +307,10 @@ class ReduceWindow(Folding):
         views = [windows_of(x, self.windows(), fill) for x, fill in zip(operands[:count], initial, strict=True)]
         return self.folded([view.reshape(*view.shape[: operands[0].ndim], taps) for view in views], initial)
 
-    def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        count = len(results)
-        if not results[0].type.size:
-            return (None,) * count
-        xs = _with_tangents(primals[:count], tangents[:count])
-        initial = _with_tangents(primals[count:], tangents[count:])
-        return _parts(self._by_position(b, xs, initial))[1]
-
-    def _by_position(self, b: Emitter, xs: Duals, initial: Duals) -> Duals:
+    def with_initial(self, b: Batching, combine: Combine, xs: Duals, initial: Duals) -> Duals:
         """For each position of the window, a slice of the padded arrays, combined with those before.
 
-        Initial values are scalars, or have the arrays' leading dimensions, over which windows have size 1.
+        Over the leading dimensions that initial values have, windows have size 1.
         """
         shape = xs[0][0].type.shape
         windows, counts = self.windows(), self.counts(shape)
@@ -379,7 +321,7 @@ class ReduceWindow(Folding):
             start = [k * window.dilation for k, window in zip(position, windows, strict=True)]
             steps = zip(start, counts, self.window_strides, strict=True)
             limit = [first + (m - 1) * step + 1 for first, m, step in steps]
-            found = self.combine(b, found, _slices(b, padded, start, limit, self.window_strides))
+            found = combine(found, _slices(b, padded, start, limit, self.window_strides))
         return found
 
     def _padded(
@@ -405,10 +347,8 @@ class ReduceWindow(Folding):
         own = zeros_if_none(b, tangent, primal.type)
         return pad(primal, fill), pad(own, zeros_if_none(b, fill_tangent, fill.type))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        count = len(operands) // 2
-        arrays = all_repeated(b, size, operands[:count], is_batched[:count])
-        whole = ReduceWindow(
+    def of_batch(self) -> ReduceWindow:
+        return ReduceWindow(
             self.body,
             (1, *self.window_dimensions),
             (1, *self.window_strides),
@@ -416,13 +356,6 @@ class ReduceWindow(Folding):
             (1, *self.base_dilations),
             (1, *self.window_dilations),
         )
-        if not any(is_batched[count:]):
-            return b.emit(whole, *arrays, *operands[count:])
-        starts = all_repeated(b, size, operands[count:], is_batched[count:])
-        if 0 in whole.counts(arrays[0].type.shape):
-            return tuple([b.zeros(x.type.with_shape(whole.counts(x.type.shape))) for x in arrays])
-        none = [None] * count
-        return _parts(whole._by_position(b, _with_tangents(arrays, none), _with_tangents(starts, none)))[0]
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * math.prod(self.window_dimensions) * self.flops_of_pair()

@@ -70,14 +70,12 @@ class Threefry2x32(Op):
         return b.emit(self, *all_repeated(b, size, operands, is_batched))
 
 
-def threefry(words: Sequence[Array]) -> tuple[Array, Array]:
+def threefry(words: Sequence[Any]) -> tuple[Array, Array]:
     """Two words of the key and two of each counter, all u32, to the two words of the hash."""
     first, second, high, low = words
-    keys: tuple[Any, ...] = (first, second, first ^ second ^ np.uint32(PARITY))
-    x0: Any = high
-    x1: Any = low
+    keys = (first, second, first ^ second ^ np.uint32(PARITY))
     with np.errstate(over="ignore"):
-        x0, x1 = x0 + keys[0], x1 + keys[1]
+        x0, x1 = high + keys[0], low + keys[1]
         for group in range(GROUPS):
             for distance in ROTATIONS[group % 2]:
                 x0 = x0 + x1

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Array, Emitter, Equation, Graph, Op, Primals, Types, Value, register
+from rematc.ir.core import Array, Op, Primals, Types, Value, VmapContext, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.ops.random import threefry
-from rematc.ir.ops.scan.op import Scan
 from rematc.ir.types import U64, TensorType
 
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
@@ -74,12 +73,9 @@ class RngBitGenerator(Op):
                 bits, following = _philox_bits(state, self.type)
         return following, bits.astype(f"u{self.type.dtype.numpy.itemsize}").view(self.type.dtype.numpy)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         """One state after the other: each numbers its own elements."""
-        state = Value(TensorType(operands[0].type.dtype, operands[0].type.shape[1:]))
-        results = tuple([Value(type) for type in self.infer([state.type])])
-        body = Graph(self.name, (state,), (Equation(self, (state,), results),), results)
-        return b.emit(Scan(body, size, 0, 0), *operands)
+        return b.one_by_one(self, operands, is_batched)
 
 
 def _words(x: Words) -> tuple[Words, Words]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight, register
+from rematc.ir.errors import MissingRuleError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
     FLOATS,
@@ -118,7 +119,7 @@ class NextAfter(Binary):
             return (np.asarray(np.nextafter(*operands)),)
 
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        return Op.jvp(self, b, primals, results, tangents)
+        raise MissingRuleError(f"jvp of '{self.name}' {self.no_jvp}")
 
 
 @register

@@ -12,7 +12,7 @@ from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
-from rematc.passes.inline import copy_equations
+from rematc.ir.splicing import splice
 from rematc.passes.policies import with_crossing
 
 
@@ -91,5 +91,5 @@ def _closed(
     whole = Graph(name, inputs, (*equations, *named), tuple([labels.get(value, value) for value in outputs]))
     params = tuple([Value(value.type, value.name) for value in inputs])
     copies: list[Equation] = []
-    results = copy_equations(whole, params, copies)
+    results = splice(whole, params, copies)
     return Graph(name, params, tuple(copies), results)

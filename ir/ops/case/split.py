@@ -7,27 +7,24 @@ fills with zeros. Under a policy a third case, before the staged one, computes a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Types, Value
+from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion, Types, Value
+from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Equations, chosen, others, spread
-from rematc.ir.ops.regions import PartialEvalOfGraph, SplitGraph, SplitRegion
+from rematc.ir.ops.case.base import CaseBase
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 
-if TYPE_CHECKING:
-    from rematc.ir.ops.case.op import Case
-
 
 def split_case(
-    op: Case, types: Types, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None
+    op: CaseBase, types: Types, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None
 ) -> SplitRegion:
     """`Case.split`; `types` are those of the operands."""
     operands = tuple([Value(type) for type in types])
     if is_unknown[0]:
         return _all_staged(op, operands, is_unknown, policy)
-    parts = [partial_eval(branch, is_unknown[1:], None) for branch in op.branches]
+    parts = [b.split_of(branch, is_unknown[1:], None) for branch in op.branches]
     staged_flags = tuple([any(column) for column in zip(*[part.is_unknown for part in parts], strict=True)])
     branches = [_Branch.of(part, staged_flags) for part in parts]
     known, unknown = others(operands, is_unknown), chosen(operands, is_unknown)
@@ -40,7 +37,7 @@ def split_case(
         staged = _staged(op, branches, places, residuals, (), unknown)
         return SplitRegion(_returning(forward, count, residuals), staged, staged_flags)
 
-    splits = [partial_eval.rematerialize(branch.body((*branch.known, *branch.needed)), policy) for branch in branches]
+    splits = [b.rematerialized(branch.body((*branch.known, *branch.needed)), policy) for branch in branches]
     saved = [
         [
             value
@@ -68,7 +65,9 @@ def split_case(
     return SplitRegion(_returning(forward, count, residuals), staged, staged_flags, again, is_decided)
 
 
-def _all_staged(op: Case, operands: Sequence[Value], is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
+def _all_staged(
+    op: CaseBase, operands: Sequence[Value], is_unknown: Sequence[bool], policy: Policy | None
+) -> SplitRegion:
     known, unknown = others(operands, is_unknown), chosen(operands, is_unknown)
     name = op.branches[0].name
     outside = Equations()
@@ -165,7 +164,7 @@ class _Places:
 
 
 def _apply(
-    op: Case, bodies: Sequence[Graph], saved: Sequence[Sequence[Value]], params: tuple[Value, ...]
+    op: CaseBase, bodies: Sequence[Graph], saved: Sequence[Sequence[Value]], params: tuple[Value, ...]
 ) -> tuple[Graph, _Places]:
     """The graph over `params` that applies the branches: their results, then what they save, each at its place."""
     places = _Places.of(saved)
@@ -176,7 +175,7 @@ def _apply(
         slots = [inside.zeros(type) if value is None else value for type, value in rows]
         branches.append(Graph(body.name, body.params, tuple(inside.all), (*body.results, *slots)))
     outside = Equations()
-    results = outside.emit(replace(op, branches=tuple(branches)), *params)
+    results = outside.emit(with_fields(op, branches=tuple(branches)), *params)
     return Graph(bodies[0].name, params, tuple(outside.all), results), places
 
 
@@ -186,7 +185,7 @@ def _returning(forward: Graph, count: int, residuals: tuple[Value, ...]) -> Grap
 
 
 def _staged(
-    op: Case,
+    op: CaseBase,
     branches: Sequence[_Branch],
     places: _Places,
     residuals: tuple[Value, ...],
@@ -206,5 +205,5 @@ def _staged(
         own = branch.part.staged.params[len(branch.part.sources) :]
         bodies.append(Graph(branch.part.staged.name, (*known, *crossing, *own), equations, branch.results))
     outside = Equations()
-    results = outside.emit(replace(op, branches=tuple(bodies)), index, *passed, *slots, *unknown)
+    results = outside.emit(with_fields(op, branches=tuple(bodies)), index, *passed, *slots, *unknown)
     return Graph(bodies[0].name, (*residuals, *recomputed, *unknown), tuple(outside.all), results)

@@ -12,33 +12,29 @@ from rematc.ir.core import (
     Array,
     Derivatives,
     Emitter,
+    Equation,
     Graph,
-    LinearOperand,
+    JvpContext,
     Op,
     Operands,
+    Origin,
     Primals,
+    SplitContext,
+    SplitRegion,
     Tangents,
+    TransposeContext,
     Types,
     Value,
+    VmapContext,
     register,
 )
-from rematc.ir.errors import InternalError, TypeMismatchError
+from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.bodies import Equations, chosen, live_equations, spread, types_text, with_tangents
+from rematc.ir.ops.bodies import chosen, filled, graph_of, live_equations, settled, spread, types_text, with_tangents
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.loop_batching import vmap_scan
-from rematc.ir.ops.regions import (
-    OF_REGION,
-    JvpOfGraph,
-    Origin,
-    PartialEvalOfGraph,
-    Region,
-    SplitRegion,
-    TransposeOfGraph,
-    VmapOfGraph,
-    graph_of,
-)
-from rematc.ir.ops.scan.reverse import Reversal
+from rematc.ir.ops.scan.base import ScanBase, stack_of
+from rematc.ir.ops.scan.batch import vmap_scan
+from rematc.ir.ops.scan.reverse import transpose_scan
 from rematc.ir.ops.scan.split import split_scan, split_with_snapshots
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import Policy
@@ -49,7 +45,7 @@ T = TypeVar("T")
 
 @register
 @dataclass(frozen=True, slots=True)
-class Scan(Region):
+class Scan(ScanBase):
     """A loop of fixed length: `(carry, ys[i]) = body(consts, carry, xs[i])` for i = 0, 1, ...
 
     Operands are consts, first carries, xs; results are last carries, ys. Each of xs and ys has the steps as its
@@ -74,13 +70,6 @@ class Scan(Region):
     is_reversed: bool = False
     unroll: int = 1
     snapshots: int = 0
-    no_jvp = OF_REGION
-    no_transpose = OF_REGION
-
-    def parts(self, operands: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
-        """Consts, carries and xs apart."""
-        end = self.consts + self.carry
-        return tuple(operands[: self.consts]), tuple(operands[self.consts : end]), tuple(operands[end:])
 
     def overwrites(self, result: int) -> int | None:
         return self.consts + result if result < self.carry else None
@@ -109,11 +98,6 @@ class Scan(Region):
             )
         return (*carry, *[stack_of(type, self.length) for type in results[self.carry :]])
 
-    def infer_operands(self) -> tuple[TensorType, ...]:
-        """The types of the operands."""
-        consts, carry, xs = self.parts(self.body.param_types)
-        return (*consts, *carry, *[stack_of(type, self.length) for type in xs])
-
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         consts, carry, xs = self.parts(operands)
         stacks = [
@@ -127,31 +111,20 @@ class Scan(Region):
                 stack[step] = y
         return (*carry, *stacks)
 
-    def jvp_region(
-        self, b: Emitter, jvp: JvpOfGraph, primals: Primals, tangents: Tangents
-    ) -> tuple[Primals, Derivatives]:
-        """A carry has a tangent if its first value has one, or a step gives it one: found as a fixpoint."""
-        flags = [tangent is not None for tangent in tangents]
-        begin, end = self.consts, self.consts + self.carry
-        while True:
-            body, has_tangent = jvp(self.body, flags)
-            grown = [old or new for old, new in zip(flags[begin:end], has_tangent, strict=False)]
-            if grown == flags[begin:end]:
-                break
-            flags[begin:end] = grown
-        body, has_tangent = with_tangents(body, len(self.body.results), has_tangent, grown)
-        given = [
-            b.zeros(primal.type) if is_set and tangent is None else tangent
-            for primal, tangent, is_set in zip(primals, tangents, flags, strict=True)
-        ]
-        op, order = self._interleaved(body, flags, has_tangent)
-        operands = [*primals, *[tangent for tangent in given if tangent is not None]]
-        results = b.emit(op, *_interleave(self, operands, flags))
-        by_place = dict(zip(order, results, strict=True))
-        count = len(has_tangent)
-        return tuple([by_place[index] for index in range(count)]), spread(
-            [by_place[index] for index in range(count, len(results))], has_tangent
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        """One loop of primals and tangents."""
+        flags = tuple([tangent is not None for tangent in tangents])
+        body, has_tangent, carries = settled(
+            lambda carries: b.jvp_of(self.body, self.with_carries(flags, carries)), self.parts(flags)[1]
         )
+        flags = self.with_carries(flags, carries)
+        body, has_tangent = with_tangents(body, len(self.body.results), has_tangent, carries)
+        op, order = self._interleaved(body, flags, has_tangent)
+        operands = [*primals, *filled(b, tangents, primals, flags)]
+        joint = dict(zip(order, b.emit(op, *_interleave(self, operands, flags)), strict=True))
+        count = len(has_tangent)
+        b.instead([joint[index] for index in range(count)])
+        return spread([joint[index] for index in range(count, len(joint))], has_tangent)
 
     def _interleaved(
         self, body: Graph, flags: Sequence[bool], has_tangent: Sequence[bool]
@@ -176,111 +149,28 @@ class Scan(Region):
         op = replace(self, body=graph, consts=self.consts + sum(consts), carry=self.carry + len(present))
         return op, order
 
-    def transpose_region(
-        self, b: Emitter, transpose: TransposeOfGraph, cts: Tangents, operands: Operands
-    ) -> Derivatives:
-        """The loop backwards: it carries cotangents of the carries, and sums of those of the consts."""
-        flags = self._linear([isinstance(operand, LinearOperand) for operand in operands])
-        linear_carry = self.parts(flags)[1]
-        if not all(linear_carry) and not self.snapshots:
-            raise InternalError(f"the transpose of 'scan' of '{self.body.name}' has carries that are not linear")
-        has_ct = [ct is not None for ct in cts]
-        while True:
-            body, gets_ct = transpose(self.body, flags, has_ct)
-            of_params = [is_set is True for is_set in spread(gets_ct, flags)]
-            grown = [old or new for old, new in zip(has_ct, self.parts(of_params)[1], strict=False)]
-            if grown == has_ct[: self.carry]:
-                break
-            has_ct[: self.carry] = grown
+    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
+        return transpose_scan(self, b, cts, operands)
+
+    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+        return vmap_scan(self, b, size, operands, is_batched)
+
+    def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         if self.snapshots:
-            return Reversal(self, flags, body, of_params, has_ct).emit(b, cts, operands)
-        return self._backwards(b, body, (flags, of_params, has_ct), cts, operands)
-
-    def _linear(self, is_linear: list[bool]) -> list[bool]:
-        """Which parameters of the body are linear: the linear operands, and carries that these reach."""
-        begin, end = self.consts, self.consts + self.carry
-        while True:
-            reached = set(chosen(self.body.params, is_linear))
-            for eqn in self.body.equations:
-                if not reached.isdisjoint(eqn.operands):
-                    reached.update(eqn.results)
-            pairs = zip(is_linear[begin:end], self.body.results, strict=False)
-            grown = [is_set or value in reached for is_set, value in pairs]
-            if grown == is_linear[begin:end]:
-                return is_linear
-            is_linear[begin:end] = grown
-
-    def _backwards(
-        self,
-        b: Emitter,
-        body: Graph,
-        flags: tuple[Sequence[bool], Sequence[bool], Sequence[bool]],
-        cts: Tangents,
-        operands: Operands,
-    ) -> Derivatives:
-        is_linear, gets_ct, has_ct = flags
-        known = [value for value, is_set in zip(operands, is_linear, strict=True) if not is_set]
-        consts, xs = self.consts - sum(is_linear[: self.consts]), len(operands) - self.consts - self.carry
-        params, ct_params = body.params[: len(known)], body.params[len(known) :]
-        carry_cts = ct_params[: sum(has_ct[: self.carry])]
-        of_consts, of_carry, of_xs = self.parts(spread(body.results, gets_ct))
-
-        inside = Equations(body.equations)
-        sums = [Value(ct.type) for ct in of_consts if ct is not None]
-        totals = [inside.add(old, ct) for old, ct in zip(sums, [ct for ct in of_consts if ct is not None], strict=True)]
-        carried = [
-            inside.zeros(value.type) if ct is None else ct
-            for ct, value in chosen(
-                tuple(zip(of_carry, self.parts(self.body.params)[1], strict=True)), has_ct[: self.carry]
-            )
-        ]
-        graph = Graph(
-            body.name,
-            (*params[:consts], *sums, *carry_cts, *params[consts:], *ct_params[len(carry_cts) :]),
-            tuple(inside.all),
-            (*totals, *carried, *[ct for ct in of_xs if ct is not None]),
-        )
-        op = replace(
-            self, body=graph, consts=consts, carry=len(sums) + len(carry_cts), is_reversed=not self.is_reversed
-        )
-        first = [
-            b.zeros(value.type) if ct is None else ct
-            for ct, value in chosen(tuple(zip(cts, self.body.results, strict=True)), has_ct)[: len(carry_cts)]
-        ]
-        given = [ct for ct in cts[self.carry :] if ct is not None]
-        values = [value for value in known if isinstance(value, Value)]
-        results = iter(
-            b.emit(op, *values[:consts], *[b.zeros(one.type) for one in sums], *first, *values[consts:], *given)
-        )
-        assert xs == len(of_xs)
-        out_consts = spread(results, [ct is not None for ct in of_consts])
-        out_carry = spread(results, has_ct[: self.carry])
-        out_xs = spread(results, [ct is not None for ct in of_xs])
-        return (*out_consts, *out_carry, *out_xs)
-
-    def vmap_region(
-        self, b: Emitter, vmap: VmapOfGraph, size: int, operands: Primals, is_batched: Sequence[bool]
-    ) -> tuple[Value, ...]:
-        return vmap_scan(self, b, vmap, size, operands, is_batched)
-
-    def split(self, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
-        if self.snapshots:
-            return split_with_snapshots(self, partial_eval, is_unknown, policy)
-        return split_scan(self, partial_eval, is_unknown, policy)
+            return split_with_snapshots(self, b, is_unknown, policy)
+        return split_scan(self, b, is_unknown, policy)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[Scan, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the carries that these need."""
         body, count = self.body, self.carry
-        live = set(chosen(body.results, used))
-        carries = list(used[:count])
-        while True:
+        live: set[Value] = set()
+
+        def step(carries: tuple[bool, ...]) -> tuple[tuple[Equation, ...], tuple[bool, ...]]:
+            live.update(chosen(body.results, (*carries, *used[count:])))
             kept = live_equations(body, live)
-            params = self.parts(body.params)[1]
-            grown = [is_set or value in live for is_set, value in zip(carries, params, strict=True)]
-            if grown == carries:
-                break
-            carries = grown
-            live.update(chosen(body.results[:count], carries))
+            return kept, tuple([value in live for value in self.parts(body.params)[1]])
+
+        kept, _, carries = settled(step, used[:count])
         consts, _, xs = self.parts([value in live for value in body.params])
         operands = tuple(index for index, is_set in enumerate((*consts, *carries, *xs)) if is_set)
         results = tuple(index for index, is_set in enumerate((*carries, *used[count:])) if is_set)
@@ -305,12 +195,15 @@ class Scan(Region):
             if isinstance(eqn.op, (ReducePrecision, ToMemory)):
                 value = eqn.operands[0]
             else:
-                inner = eqn.op.origin(eqn.results.index(value)) if isinstance(eqn.op, Region) else None
+                inner = eqn.op.origin(eqn.results.index(value))
                 return Origin(eqn, steps) if inner is None else Origin(inner.eqn, steps * inner.steps)
         return None
 
     def flops(self, operands: Types, results: Types) -> int:
         return self.length * sum(eqn.flops for eqn in self.body.equations)
+
+    def regions(self) -> tuple[Graph, ...]:
+        return (self.body,)
 
 
 def each_element(op: Op, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
@@ -324,11 +217,6 @@ def each_element(op: Op, b: Emitter, size: int, operands: Primals, is_batched: S
     body = Graph(graph.name, params, graph.equations, graph.results)
     loop = Scan(body, size, consts=len(rows) - sum(is_batched), carry=0)
     return b.emit(loop, *[operands[index] for index in order])
-
-
-def stack_of(type: TensorType, length: int) -> TensorType:
-    """The type of one such array for each step."""
-    return TensorType(type.dtype, (length, *type.shape), type.on_host)
 
 
 def _interleave(op: Scan, values: Sequence[T], flags: Sequence[bool]) -> list[T]:

@@ -12,25 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Crossing, Equation, Graph, SplitContext, SplitGraph, SplitRegion, Value
 from rematc.ir.effects import without_effects
-from rematc.ir.ops.bodies import Equations, chosen, others, spread
-from rematc.ir.ops.regions import Crossing, PartialEvalOfGraph, SplitGraph, SplitRegion
+from rematc.ir.ops.batching import with_fields
+from rematc.ir.ops.bodies import Equations, chosen, others, settled, spread, without_unused
+from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.policy import Policy
 
-if TYPE_CHECKING:
-    from rematc.ir.ops.scan.op import Scan
 
-
-def split_scan(
-    op: Scan, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None
-) -> SplitRegion:
+def split_scan(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
     """`Scan.split`."""
-    part, flags = _fixpoint(op, partial_eval, list(is_unknown))
+    part, flags = _settled(op, b, is_unknown)
     if policy is None:
-        part = partial_eval.of_step(op.body, flags, _crossing(op, part, flags))
+        part = b.split_of_step(op.body, flags, _crossing(op, part, flags))
     body = _StagedBody.of(op, part, flags)
     operands = tuple([Value(type) for type in op.infer_operands()])
     loop = _KnownLoop.of(op, part, flags, operands)
@@ -46,7 +41,7 @@ def split_scan(
         staged = body.graph(loop, values, (*residuals, *chosen(operands, is_unknown)), operands)
         return SplitRegion(known, staged, body.is_unknown)
 
-    split = partial_eval.rematerialize(loop.graph(wanted), policy)
+    split = b.rematerialized(loop.graph(wanted), policy)
     carries, count = len(loop.finals), len(loop.finals) + len(wanted)
     results = split.known.results
     saved = tuple([value for value, source in zip(results[count:], split.sources, strict=True) if source is None])
@@ -70,10 +65,10 @@ def split_scan(
 
 
 def split_with_snapshots(
-    op: Scan, partial_eval: PartialEvalOfGraph, is_unknown: Sequence[bool], policy: Policy | None
+    op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None
 ) -> SplitRegion:
     """`Scan.split` of a loop with snapshots: nothing is stacked, the staged loop takes the known steps again."""
-    part, flags = _fixpoint(op, partial_eval, list(is_unknown))
+    part, flags = _settled(op, b, is_unknown)
     name = op.body.name
     # Effects of known steps are had in the forward loop, those of unknown ones in the staged one.
     taken_now = _joined(op, replace(part, staged=without_effects(part.staged)), flags)
@@ -85,9 +80,9 @@ def split_with_snapshots(
     staged_outcome = chosen(outside.emit(taken_again, *operands), result_is_unknown)
     known = others(operands, is_unknown)
     staged = Graph(name, (*known, *chosen(operands, is_unknown)), tuple(outside.all), staged_outcome)
-    loop, taken, _ = taken_now.without_unused([not is_set for is_set in result_is_unknown])
     outside = Equations()
-    finals = outside.emit(loop, *[operands[index] for index in taken])
+    finals = others(outside.emit(taken_now, *operands), result_is_unknown)
+    outside.all = [without_unused(eqn, [not is_set for is_set in result_is_unknown]) for eqn in outside.all]
     forward = Graph(name, known, tuple(outside.all), (*finals, *known))
     if policy is None:
         return SplitRegion(forward, staged, result_is_unknown)
@@ -95,34 +90,31 @@ def split_with_snapshots(
     return SplitRegion(forward, staged, result_is_unknown, again, (False,) * len(known))
 
 
-def _joined(op: Scan, part: SplitGraph, flags: Sequence[bool]) -> Scan:
+def _joined(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> ScanBase:
     """The loop whose steps are the known and the staged side of a step together."""
     count = len(part.sources)
     inside = Equations(part.known.equations)
     residuals = part.known.results[len(part.known.results) - count :]
     unknown_params = part.staged.params[count:]
-    env = dict(zip(part.staged.params, (*residuals, *unknown_params), strict=True))
-    for eqn in part.staged.equations:
-        inside.copy(eqn, env)
-    staged_results = iter(part.staged.results)
-    results = [env[next(staged_results)] if value is None else value for value in _known_results(part)]
+    staged_results = iter(inside.inline(part.staged, (*residuals, *unknown_params)))
+    results = [next(staged_results) if value is None else value for value in _known_results(part)]
     knowns, unknowns = iter(part.known.params), iter(unknown_params)
     params = tuple([next(unknowns) if is_set else next(knowns) for is_set in flags])
-    return replace(op, body=Graph(op.body.name, params, tuple(inside.all), tuple(results)))
+    return with_fields(op, body=Graph(op.body.name, params, tuple(inside.all), tuple(results)))
 
 
-def _fixpoint(op: Scan, partial_eval: PartialEvalOfGraph, flags: list[bool]) -> tuple[SplitGraph, list[bool]]:
-    """The split of a step. A carry is unknown if its first value is, or if a step makes it so."""
-    begin, end = op.consts, op.consts + op.carry
-    while True:
-        part = partial_eval(op.body, flags, None)
-        grown = [old or new for old, new in zip(flags[begin:end], part.is_unknown, strict=False)]
-        if grown == flags[begin:end]:
-            return part, flags
-        flags[begin:end] = grown
+def _settled(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool]) -> tuple[SplitGraph, tuple[bool, ...]]:
+    """The split of a step, and which of its parameters are unknown."""
+
+    def step(carries: tuple[bool, ...]) -> tuple[SplitGraph, tuple[bool, ...]]:
+        part = b.split_of(op.body, op.with_carries(is_unknown, carries), None)
+        return part, part.is_unknown
+
+    part, _, carries = settled(step, op.parts(is_unknown)[1])
+    return part, op.with_carries(is_unknown, carries)
 
 
-def _crossing(op: Scan, part: SplitGraph, flags: Sequence[bool]) -> Crossing:
+def _crossing(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> Crossing:
     """Consts and slices cross as they are, and so does a carry that never changes; a known y is stacked anyway."""
     params = spread(part.known.params, [not is_set for is_set in flags])
     results = _known_results(part)
@@ -155,7 +147,7 @@ class _StagedBody:
         is_unknown: which results of the loop are.
     """
 
-    op: Scan
+    op: ScanBase
     flags: Sequence[bool]
     params: tuple[Value, ...]
     equations: tuple[Equation, ...]
@@ -164,7 +156,7 @@ class _StagedBody:
     is_unknown: tuple[bool, ...]
 
     @staticmethod
-    def of(op: Scan, part: SplitGraph, flags: Sequence[bool]) -> _StagedBody:
+    def of(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> _StagedBody:
         count = len(part.sources)
         residuals = part.known.results[len(part.known.results) - count :]
         pairs = list(zip(residuals, part.staged.params[:count], strict=True))
@@ -201,7 +193,7 @@ class _StagedBody:
         )
         inputs = [*passed, *consts, *carry, *sliced, *xs]
         body = Graph(self.op.body.name, tuple([param for _, param in inputs]), self.equations, self.results)
-        op = replace(self.op, body=body, consts=len(passed) + len(consts), carry=len(carry))
+        op = with_fields(self.op, body=body, consts=len(passed) + len(consts), carry=len(carry))
         outside = Equations()
         results = outside.emit(op, *[operand for operand, _ in inputs])
         return Graph(self.op.body.name, params, tuple(outside.all), results)
@@ -225,7 +217,7 @@ class _KnownLoop:
         result_places: for each known result of the loop its place among carry or ys, or the operand that it is.
     """
 
-    op: Scan
+    op: ScanBase
     outer: dict[Value, Value]
     consts: list[Value]
     carry: list[Value]
@@ -239,7 +231,7 @@ class _KnownLoop:
     before: Equations = field(default_factory=Equations)
 
     @staticmethod
-    def of(op: Scan, part: SplitGraph, flags: Sequence[bool], operands: Sequence[Value]) -> _KnownLoop:
+    def of(op: ScanBase, part: SplitGraph, flags: Sequence[bool], operands: Sequence[Value]) -> _KnownLoop:
         outer = dict(zip(part.known.params, others(operands, flags), strict=True))
         consts, carry, xs = op.parts(spread(part.known.params, [not is_set for is_set in flags]))
         results = _known_results(part)
@@ -283,11 +275,13 @@ class _KnownLoop:
             if not needed.isdisjoint(eqn.results):
                 needed.update(eqn.operands)
                 moved.append(eqn)
-        for eqn in reversed(moved):
-            self.before.copy(eqn, self.outer)
+        moved.reverse()
+        results = tuple([value for eqn in moved for value in eqn.results])
+        graph = Graph(self.op.body.name, tuple(self.outer), tuple(moved), results)
+        self.outer.update(zip(results, self.before.inline(graph, tuple(self.outer.values())), strict=True))
         gone = {eqn for eqn in moved if literal.isdisjoint(eqn.results)}
         self.equations = [eqn for eqn in self.equations if eqn not in gone]
-        self.hoisted = [value for eqn in reversed(moved) if eqn in gone for value in eqn.results]
+        self.hoisted = [value for eqn in moved if eqn in gone for value in eqn.results]
         self.consts.extend(self.hoisted)
         self.constant.update(self.hoisted)
 
@@ -313,7 +307,7 @@ class _KnownLoop:
         stacked = [value for value in dict.fromkeys(wanted) if value not in found]
         params = (*self.consts, *self.carry, *xs)
         body = Graph(self.op.body.name, params, tuple(equations), (*finals, *stacked))
-        op = replace(self.op, body=body, consts=len(self.consts), carry=len(self.carry))
+        op = with_fields(self.op, body=body, consts=len(self.consts), carry=len(self.carry))
         results = self.before.emit(op, *[self.outer[value] for value in params])
         found.update(zip(stacked, results[len(self.carry) :], strict=True))
         return results[: len(self.carry)], [found[value] for value in wanted]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.ops.regions import Call, Checkpoint
-from rematc.passes.inline import copy_equations
+from rematc.ir.splicing import splice
 from rematc.passes.regions import RegionRewriter
 
 
@@ -125,7 +125,7 @@ def _inlined(graph: Graph, index: int) -> Graph:
     eqn = graph.equations[index]
     assert isinstance(eqn.op, (Call, Checkpoint))
     equations = list(graph.equations[:index])
-    results = copy_equations(eqn.op.body, eqn.operands, equations)
+    results = splice(eqn.op.body, eqn.operands, equations)
     env = dict(zip(eqn.results, results, strict=True))
     rest = Graph(graph.name, graph.params, graph.equations[index + 1 :], graph.results)
     moved = _substituted(rest, env)

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from rematc.ir.ops.scan.reverse import schedule
+from rematc.passes.revolve import schedule
 
 
 @cache

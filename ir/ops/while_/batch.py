@@ -1,0 +1,62 @@
+"""Loops as long as a condition holds, on a batch.
+
+Elements that disagree about the condition go on together: the loop runs until the last of them is done, and the others
+keep what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rematc.ir.core import Effect, Graph, Primals, Value, VmapContext
+from rematc.ir.ops.batching import repeated_where, with_fields
+from rematc.ir.ops.bodies import Equations, settled, with_batch
+from rematc.ir.ops.logical import Select
+from rematc.ir.ops.reduction import ReduceOr
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.while_.base import WhileBase
+
+
+def vmap_while(
+    op: WhileBase, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]
+) -> tuple[Value, ...]:
+    """`While.vmap`: a loop of batches, until the condition holds for no element."""
+    if op.effect is not Effect.NONE and any(is_batched):
+        # An element that is done has no more effects, while others go on.
+        return b.one_by_one(op, operands, is_batched)
+    of_cond, of_body, carry = op.parts(is_batched)
+    body, found, flags = settled(lambda carries: b.vmap_of(op.body, (*of_body, *carries)), carry)
+    cond, (is_condition_batched,) = b.vmap_of(op.cond, (*of_cond, *flags))
+    if is_condition_batched and not all(flags):
+        flags = (True,) * len(carry)
+        body, found = b.vmap_of(op.body, (*of_body, *flags))
+        cond, _ = b.vmap_of(op.cond, (*of_cond, *flags))
+    body = with_batch(body, size, found, flags)
+    cond_consts, body_consts, first = op.parts(operands)
+    given = repeated_where(b, size, first, carry, flags)
+    if not is_condition_batched:
+        return b.emit(with_fields(op, cond=cond, body=body), *cond_consts, *body_consts, *given)
+    choosing = with_fields(
+        op, cond=_any(cond), body=_where(cond, body, op.body_consts), body_consts=op.cond_consts + op.body_consts
+    )
+    return b.emit(choosing, *cond_consts, *cond_consts, *body_consts, *given)
+
+
+def _any(cond: Graph) -> Graph:
+    """Whether the condition holds for any element."""
+    inside = Equations(cond.equations)
+    results = inside.emit(ReduceOr((0,)), *cond.results)
+    return Graph(cond.name, cond.params, tuple(inside.all), results)
+
+
+def _where(cond: Graph, body: Graph, body_consts: int) -> Graph:
+    """A step for the elements for which the condition holds: (its consts, the body's, carries) to carries."""
+    carry = body.params[body_consts:]
+    consts = tuple([Value(value.type, value.name) for value in cond.params[: len(cond.params) - len(carry)]])
+    inside = Equations(body.equations)
+    (predicate,) = inside.inline(cond, (*consts, *carry))
+    results = []
+    for old, new in zip(carry, body.results, strict=True):
+        (holds,) = inside.emit(BroadcastInDim(new.type.shape, (0,)), predicate)
+        results.append(inside.emit(Select(), holds, new, old)[0])
+    return Graph(body.name, (*consts, *body.params), tuple(inside.all), tuple(results))
