@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, Op, Value
 from rematc.ir.ops.regions import Call
+from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
-from rematc.passes.inline import copy_equations
 from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     arithmetic,
     bessel,
@@ -80,7 +80,7 @@ class _Legalizer:
             elif len(found.equations) > _MOST_IN_PLACE:
                 equations.append(Equation(Call(found), operands, eqn.results, eqn.loc))
             else:
-                env.update(zip(eqn.results, copy_equations(found, operands, equations, eqn.loc), strict=True))
+                env.update(zip(eqn.results, splice(found, operands, equations, eqn.loc), strict=True))
         if not has_changed:
             return graph
         return Graph(
