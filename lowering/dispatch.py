@@ -35,7 +35,6 @@ from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.lowering import caches
-from rematc.lowering.arguments import Arguments
 from rematc.lowering.jax_internals.callbacks import settle, take_failure
 from rematc.lowering.jax_internals.calls import apply_program
 from rematc.lowering.jax_internals.keys import as_words
@@ -48,6 +47,7 @@ from rematc.lowering.jax_internals.settings import (
 )
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.signature import Signature
 from rematc.lowering.target import CompilerOptions, Target
 from rematc.lowering.targeting import current_target, is_target_open, targeting
 
@@ -188,12 +188,11 @@ class Dispatcher:
         # What all calls are for, where there are several platforms; None in what serves all of them.
         self._target: Target | None = None
         self._stage = stage
-        self._arguments = Arguments.of(stage, static_argnums, static_argnames)
+        self._signature = Signature.of(stage, static_argnums, static_argnames)
         self._open_trace = open_trace
         self._record = record
         self._locate = locate
-        self._donated = self._arguments.positions(donate_argnums)
-        self._donated_names = (donate_argnames,) if isinstance(donate_argnames, str) else tuple(donate_argnames)
+        self._donated = self._signature.owners(donate_argnums, donate_argnames, "donate")
         self._flagged = flagged
         self._options = dict(compiler_options or {})
         # Held where a route is chosen; calls read what was chosen without it.
@@ -291,10 +290,10 @@ class Dispatcher:
     def _copy(self, x64: bool | None, target: Target | None) -> Dispatcher:
         made = Dispatcher(
             self._stage,
-            static_argnums=self._arguments.static_argnums,
-            static_argnames=self._arguments.static_argnames,
-            donate_argnums=self._donated,
-            donate_argnames=self._donated_names,
+            static_argnums=sorted(self._signature.statics.positions),
+            static_argnames=sorted(self._signature.statics.names),
+            donate_argnums=sorted(self._donated.positions),
+            donate_argnames=sorted(self._donated.names),
             flagged=self._flagged,
             compiler_options=self._options,
             open_trace=self._open_trace,
@@ -319,8 +318,7 @@ class Dispatcher:
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise CompileError at the user's line if the arguments are why a call failed."""
         try:
-            self._arguments.check(args, kwargs)
-            self._arguments.check_static(args, kwargs)
+            self._signature.check(args, kwargs)
         except CompileError as error:
             error.loc = error.loc or (self._locate() if self._locate is not None else None)
             raise
@@ -348,7 +346,7 @@ class Dispatcher:
                 return other
         route = self._route
         if self._route_of:
-            route = self._route_of.get(self._arguments.rough_signature(args, kwargs)) or route
+            route = self._route_of.get(self._signature.rough_key(args, kwargs)) or route
         return route.entry()
 
     def _by_route_of(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -384,7 +382,7 @@ class Dispatcher:
             elif self._route_of or route is not self._route:
                 # Another thread may have been first, with the same route.
                 self._entry = None
-                self._route_of.put(self._arguments.rough_signature(args, kwargs), route)
+                self._route_of.put(self._signature.rough_key(args, kwargs), route)
         return route
 
     def _plain_route(self) -> _Route:
@@ -395,9 +393,8 @@ class Dispatcher:
             return self._trace({}, _Needs(), args, kwargs)
 
         self._name = entry.__name__
-        entry.__signature__ = self._arguments.signature  # type: ignore[attr-defined]  # inspect's
-        arguments = self._arguments
-        return self._jitted(entry, self._options, arguments.static_argnums, self._donated)
+        entry.__signature__ = self._signature.parameters  # type: ignore[attr-defined]  # inspect's
+        return self._jitted(entry, self._options, 0)
 
     def _route_for(self, program: Program) -> _Route:
         """For programs with the constants of `program` that need what it needs."""
@@ -408,23 +405,22 @@ class Dispatcher:
         def entry(offer: _Hidden, /, *args: Any, **kwargs: Any) -> Any:
             return self._trace(offer, needs, args, kwargs)
 
-        entry.__signature__ = self._arguments.signature_after("_constants")  # type: ignore[attr-defined]  # inspect's
+        entry.__signature__ = self._signature.after("_constants")  # type: ignore[attr-defined]  # inspect's
         options = {**self._options, **dict(needs.options)}
-        static = tuple(number + 1 for number in self._arguments.static_argnums)
-        route = self._jitted(entry, options, static, tuple(number + 1 for number in self._donated))
+        route = self._jitted(entry, options, 1)
         outermost = functools.partial(route.outermost, hidden)
         is_same = route.inside is route.outermost
         inside = outermost if is_same else functools.partial(route.inside, hidden)
         return _Route(_settled(outermost) if needs.settling else outermost, inside, route.jitted, (hidden,))
 
-    def _jitted(
-        self, entry: Callable[..., Any], options: CompilerOptions, static: tuple[int, ...], donated: tuple[int, ...]
-    ) -> _Route:
+    def _jitted(self, entry: Callable[..., Any], options: CompilerOptions, hidden: int) -> _Route:
+        """`jax.jit` of a function that takes so many arguments before the user's."""
+        static, donated = self._signature.statics, self._donated
         named: dict[str, Any] = {
-            "static_argnums": static,
-            "static_argnames": self._arguments.static_argnames,
-            "donate_argnums": donated,
-            "donate_argnames": self._donated_names,
+            "static_argnums": sorted(number + hidden for number in static.positions),
+            "static_argnames": sorted(static.names),
+            "donate_argnums": sorted(number + hidden for number in donated.positions),
+            "donate_argnames": sorted(donated.names),
         }
         if not options:
             jitted = jax.jit(entry, **named)
@@ -462,7 +458,7 @@ class Dispatcher:
 
         `jax.jit` may trace again (for other constants, in another context); the user's function must not run again.
         """
-        dynamic, static = self._arguments.split(args, kwargs)
+        dynamic, static = self._signature.split(args, kwargs)
         leaves, tree = jax.tree_util.tree_flatten(dynamic)
         avals = [jax.typeof(leaf) for leaf in leaves]
         if self._flagged is not None and not self._sees_flags and any(map(_is_truth_value, avals)):

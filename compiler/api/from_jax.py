@@ -16,7 +16,7 @@ from rematc.compiler.frontends.jax.placements import is_spread
 from rematc.compiler.frontends.numpy.tracer import NumpyTracer
 from rematc.compiler.functions.calls import apply_graph, emit_op1
 from rematc.compiler.reports.fallbacks import Fallbacks
-from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import with_words
@@ -27,6 +27,7 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering.jax_internals.locations import equation_location
 from rematc.lowering.jax_internals.settings import is_x64_enabled
+from rematc.lowering.signature import Function, Owners, function_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,13 +59,12 @@ def from_jax(
     """
     if not callable(fun):
         raise CompileError(f"from_jax takes a function, got a {type(fun).__name__}", user_location())
-    statics = Statics.of(fun, static_argnums, static_argnames)
+    options = Options.of(fun, static_argnums, static_argnames)
 
     @functools.wraps(fun, updated=())
     def record(*args: object, **kwargs: object) -> object:
-        return _recorded(fun, statics, args, kwargs)
+        return _recorded(fun, options.statics, args, kwargs)
 
-    options = Options(statics)
     eager = compiled(record, options)
 
     @functools.wraps(fun, updated=())
@@ -76,7 +76,7 @@ def from_jax(
     return imported
 
 
-def _recorded(fun: Function, statics: Statics, args: Sequence[object], kwargs: dict[str, object]) -> object:
+def _recorded(fun: Function, statics: Owners, args: Sequence[object], kwargs: dict[str, object]) -> object:
     """The function's graph, copied into the open trace."""
     call = CallArguments.of(fun, args, kwargs, statics)
     imported, out_tree = imported_call(fun, call)

@@ -17,7 +17,7 @@ from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import emit_op, trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
-from rematc.compiler.tracing.arguments import CallArguments, Function, Statics
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.options import NO_OPTIONS, CompilerOptions, Options
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -28,6 +28,7 @@ from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.pipeline import program_of
+from rematc.lowering.signature import Function, Owners
 from rematc.passes.staging.stage import staged
 
 P = ParamSpec("P")
@@ -71,7 +72,7 @@ class _Flagged:
     def __init__(self, function: Function, options: Options, policy: Policy | None) -> None:
         self._make = functools.partial(_flagged, function, options, policy)
         self._options = options
-        self._made: dict[Statics, Dispatcher] = {}
+        self._made: dict[Owners, Dispatcher] = {}
 
     def find(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Dispatcher | None:
         """What serves a call; None where no argument is a flag."""
@@ -84,7 +85,7 @@ class _Flagged:
         return found
 
 
-def _flagged(function: Function, options: Options, policy: Policy | None, statics: Statics) -> Dispatcher:
+def _flagged(function: Function, options: Options, policy: Policy | None, statics: Owners) -> Dispatcher:
     return Dispatcher(
         _staging(function, replace(options, statics=statics), policy),
         static_argnums=sorted(statics.positions),

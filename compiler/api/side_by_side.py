@@ -9,10 +9,11 @@ from rich.text import Text
 from rich.theme import Theme
 
 from rematc.compiler.functions.calls import trace_call
-from rematc.compiler.tracing.arguments import CallArguments, Function
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
+from rematc.lowering.signature import Function
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.linearize import vjp

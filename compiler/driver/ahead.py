@@ -10,7 +10,7 @@ from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
-from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.options import NO_OPTIONS, Options
 from rematc.compiler.tracing.user_location import user_location
@@ -20,6 +20,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering.dispatch import Dispatcher
 from rematc.lowering.pipeline import make_program, run_passes
+from rematc.lowering.signature import Function, function_name
 from rematc.lowering.targeting import current_target, target_of, targeting
 
 

@@ -10,11 +10,12 @@ import jax
 import jax.tree_util
 
 from rematc.compiler.reports.figures import Figures
-from rematc.compiler.tracing.arguments import CallArguments, Statics, is_array_like
+from rematc.compiler.tracing.arguments import CallArguments, is_array_like
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.runtime import Executable, Memory, compile_program
+from rematc.lowering.signature import Owners
 from rematc.lowering.targeting import target_of
 
 
@@ -88,7 +89,7 @@ class CompiledFunction:
         """The arrays of a call. Raises CompileError, with its name, for one of another type."""
         artifact, program = self.artifact, self.artifact.program
         call = CallArguments.of(
-            None, args, kwargs, Statics(frozenset(artifact.static_positions), frozenset(artifact.static_names))
+            None, args, kwargs, Owners(frozenset(artifact.static_positions), frozenset(artifact.static_names))
         )
         if call.array_tree() != self.artifact.in_tree:
             raise CompileError(

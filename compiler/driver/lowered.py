@@ -150,7 +150,7 @@ class Lowered:
         program = self._for(target)
         is_depth_first = runs_depth_first(self.graph, target, lambda: self._prediction)
         program = dataclasses.replace(program, is_depth_first=is_depth_first)
-        leaves = self._call.donated(self.options.donated)
+        leaves = self._call.among(self.options.donated)
         options = {**dict(self.options.compiler_options), **(compiler_options or {})}
         artifact = Artifact(
             program,

@@ -9,7 +9,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.frontends.numpy.tracer import NumpyTracer
-from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.random_states import watched
 from rematc.compiler.tracing.trace import Trace, Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import raised_at, user_location
@@ -20,6 +20,7 @@ from rematc.ir.ops.bodies import Equations
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering.program import PlatformChoice
+from rematc.lowering.signature import Function, function_name
 
 
 @dataclass(frozen=True, slots=True)

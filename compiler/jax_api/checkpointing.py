@@ -22,7 +22,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematc.compiler.frontends.jax.policies import AskedPolicy, asking
 from rematc.compiler.functions.policies import check_names, policy_argument
-from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
+from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.beyond_arrays import (
     as_jax_policy,
     has_other_arguments,
@@ -32,8 +32,8 @@ from rematc.compiler.jax_api.beyond_arrays import (
 from rematc.compiler.jax_api.concretizing import ConcretizedError
 from rematc.compiler.jax_api.traced import TracedCall, like, trace_jax, words
 from rematc.compiler.reports.residuals import log_residuals
-from rematc.compiler.tracing.arguments import Statics, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order
+from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
@@ -47,6 +47,7 @@ from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.settings import without_remat3
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.passes.linearize import linearize
@@ -96,14 +97,14 @@ def checkpoint(
     """
     if not callable(fun):
         raise CompileError(f"checkpoint takes a function, got a {type(fun).__name__}", user_location())
-    statics = Statics.of(fun, static_argnums, static_argnames)
+    statics = Options.of(fun, static_argnums, static_argnames).statics
     decided = _Decided.of(policy)
     calls = Remembered[Hashable, "_Region | _RegionOfJax"](is_lasting=operator.attrgetter("is_lasting"))
     caches.remembers(calls)
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = JaxArguments.of(args, kwargs, statics, is_traced_number)
+        arguments = JaxArguments.of(args, kwargs, statics)
         region = calls.find(
             arguments.key(),
             lambda: _Region.of(fun, arguments, decided, _barriers(prevent_cse, args, kwargs, arguments), segments),
@@ -158,7 +159,7 @@ def _barriers(
             ) from error
     keywords = {name: value for name, value in kwargs.items() if name not in static}
     flags = [*jax.tree.leaves(spread), *jax.tree.leaves(jax.tree.map(lambda _: True, keywords))]
-    return tuple([bool(flag) for flag, is_set in zip(flags, arguments.is_array, strict=True) if is_set])
+    return tuple([bool(flags[index]) for index in arguments.places])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,7 +238,7 @@ class _RegionOfJax:
             raise CompileError(f"checkpoint cannot cut '{function_name(fun)}' into segments: {reason}", user_location())
 
         # What is remembered holds no arrays of one call.
-        rest = replace(arguments, arrays=())
+        rest = arguments.without_arrays()
 
         @functools.wraps(fun, updated=())
         def flat(*arrays: Any) -> Any:

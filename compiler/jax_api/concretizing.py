@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import jax
 
 from rematc.compiler.jax_api.arguments import JaxArguments
-from rematc.compiler.tracing.arguments import Function, function_name
 from rematc.compiler.tracing.user_location import location_of_error
 from rematc.ir.errors import CompileError
+from rematc.lowering.signature import Function, function_name
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class NumbersRead:
                     numbers = [index for index in numbers if isinstance(arguments.arrays[index], int)] or numbers
                 if not numbers:
                     raise error.explained(functools.partial(is_differentiated, arguments)) from error.cause
-                read = frozenset(map(arguments.leaf_index, numbers)).union(read or ())
+                read = frozenset(arguments.places[index] for index in numbers).union(read or ())
                 arguments = arguments.with_fixed(read)
                 self._remember(arguments.tree, read)
 

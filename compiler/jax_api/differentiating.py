@@ -18,11 +18,11 @@ import jax.tree_util
 from rematc.compiler.api.transforms.differentiation import check_not_static, check_scalar_result, require_inexact
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
-from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
+from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, summed, trace_jax
-from rematc.compiler.tracing.arguments import argument_positions, chosen, function_name
+from rematc.compiler.tracing.arguments import argument_positions, chosen
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
@@ -38,6 +38,7 @@ from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import linearize
@@ -120,7 +121,7 @@ def value_and_grad(
         def is_differentiated(arguments: JaxArguments, index: int) -> bool:
             return arguments.owners()[index] in argument_positions(fun, wanted.argnums, count)
 
-        given = JaxArguments.of(args, kwargs, statics, is_traced_number)
+        given = JaxArguments.of(args, kwargs, statics)
         gradient, arguments = read.traced(given, found, is_differentiated)
         return gradient.apply(arguments)
 
@@ -208,9 +209,7 @@ class _Gradient:
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted, target)
         graph = made.value_and_gradients(0)
-        donated = wanted.options.donated
-        owners = enumerate(arguments.owners())
-        leaves = [index for index, one in owners if one in donated.positions or one in donated.names]
+        leaves = arguments.among(wanted.options.donated)
         run = _lasting_call(made.value_and_gradients, graph, target, leaves, dict(wanted.options.compiler_options))
         return _Gradient(traced, wanted, differentiated, run, made.constants, made.choice)
 

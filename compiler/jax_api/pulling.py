@@ -11,10 +11,9 @@ import numpy as np
 
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names
-from rematc.compiler.jax_api.arguments import JaxArguments, is_traced_number
+from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.traced import explicit_mesh, like, summed, trace_jax, words
-from rematc.compiler.tracing.arguments import function_name
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
@@ -26,6 +25,7 @@ from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.types import is_float0
 from rematc.lowering.pipeline import jax_pipeline, run_passes
+from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import vjp
@@ -39,7 +39,7 @@ def pulled_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, policy: Policy | None, options: Options
 ) -> tuple[Any, ...]:
     """What `rematc.jax.vjp` returns."""
-    given = JaxArguments.of(primals, {}, options.statics, is_traced_number)
+    given = JaxArguments.of(primals, {}, options.statics)
     if explicit_mesh(given.arrays) is not None:
         raise CompileError(
             f"rematc.jax.vjp of '{function_name(fun)}' cannot keep types that say how arrays lie over devices (axes of "
@@ -64,9 +64,7 @@ def pulled_back(
         of = [index < outputs for index in range(len(graph.results))]
     of = [is_set and value.type.dtype.is_inexact for is_set, value in zip(of, graph.results, strict=True)]
     pulled = vjp(graph if labelled is None else staged(graph, labelled), wrt, of)
-    donated = options.donated
-    owners = enumerate(arguments.owners())
-    leaves = [index for index, one in owners if one in donated.positions or one in donated.names]
+    leaves = arguments.among(options.donated)
     operands = on_platform(imported.choice, traced.name, traced.operands(arguments.arrays, imported.constants))
     found = _run(_clean(pulled.forward, target), operands, leaves, options, target)
     residuals = found[len(graph.results) :]
@@ -89,7 +87,7 @@ def pulled_back(
             like(summed(next(given), array, traced.axes), aval) if is_set and next(has_ct) else _zero(aval)
             for is_set, aval, array in zip(wrt, traced.in_avals, arguments.arrays, strict=False)
         ]
-        return arguments.positional(outgoing, [_zero_of_fixed(leaf) for leaf in arguments.fixed])
+        return arguments.positional(outgoing, [_zero_of_fixed(leaf) for leaf in arguments.others])
 
     output = traced.outputs(found[: len(graph.results)])
     return (output[0], backward, output[1]) if has_aux else (output, backward)

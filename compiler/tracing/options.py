@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rematc.compiler.tracing.arguments import Function, Statics
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.errors import CompileError
+from rematc.lowering.signature import NO_OWNERS, Function, Names, Numbers, Owners, Signature
 
-Numbers = int | Sequence[int]
-Names = str | Sequence[str]
 CompilerOptions = Mapping[str, str | bool | int]
-
-_NONE = Statics(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,8 @@ class Options:
         compiler_options: options of XLA's by name.
     """
 
-    statics: Statics = _NONE
-    donated: Statics = _NONE
+    statics: Owners = NO_OWNERS
+    donated: Owners = NO_OWNERS
     compiler_options: tuple[tuple[str, str | bool | int], ...] = ()
 
     @staticmethod
@@ -38,17 +36,20 @@ class Options:
         compiler_options: CompilerOptions | None = None,
     ) -> Options:
         """Options as users give them. Raises CompileError for arguments that the function does not have."""
-        return Options(
-            Statics.of(function, static_argnums, static_argnames),
-            Statics.of(function, donate_argnums, donate_argnames, "donate"),
-            tuple(sorted((compiler_options or {}).items())),
-        )
+        signature = Signature.of(function)
+        try:
+            statics = signature.owners(static_argnums, static_argnames)
+            donated = signature.owners(donate_argnums, donate_argnames, "donate")
+        except CompileError as error:
+            error.loc = error.loc or user_location()
+            raise
+        return Options(statics, donated, tuple(sorted((compiler_options or {}).items())))
 
     def merged(self, other: Options) -> Options:
         """These options and others, which win."""
         return Options(
-            Statics(self.statics.positions | other.statics.positions, self.statics.names | other.statics.names),
-            Statics(self.donated.positions | other.donated.positions, self.donated.names | other.donated.names),
+            self.statics.union(other.statics),
+            self.donated.union(other.donated),
             tuple(sorted({**dict(self.compiler_options), **dict(other.compiler_options)}.items())),
         )
 
@@ -58,8 +59,8 @@ class Options:
         names = [name for name, value in kwargs.items() if isinstance(value, (bool, str))] if kwargs else []
         if not positions and not names:
             return self
-        statics = Statics(self.statics.positions.union(positions), self.statics.names.union(names))
-        return replace(self, statics=statics)
+        flags = Owners(frozenset(positions), frozenset(names))
+        return replace(self, statics=self.statics.union(flags))
 
 
 NO_OPTIONS = Options()

@@ -9,7 +9,7 @@ import numpy as np
 
 from rematc.compiler.api.leaves import Leaves, described, executed, line_of, structure_text
 from rematc.compiler.functions.calls import TracedFunction, emit_op, emit_op1, trace_function, with_types
-from rematc.compiler.tracing.arguments import Function, function_name, leaf_type
+from rematc.compiler.tracing.arguments import leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph, Value
@@ -17,6 +17,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import I32, TensorType, dtype_of_numpy
+from rematc.lowering.signature import Function, function_name
 
 
 def cond(pred: object, true_fun: Callable[..., object], false_fun: Callable[..., object], *operands: object) -> object:

@@ -14,7 +14,7 @@ from rematc.compiler.api.control_flow.scan import carried, check_carry, check_ke
 from rematc.compiler.api.leaves import Leaves, described, executed, line_among, structure_text
 from rematc.compiler.api.transforms.batching import vmap
 from rematc.compiler.functions.calls import TracedFunction, emit_op, emit_op1, trace_function
-from rematc.compiler.tracing.arguments import Function, function_name, is_array_like, leaf_type
+from rematc.compiler.tracing.arguments import is_array_like, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Array, Graph
@@ -22,6 +22,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import Iota
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, I64, TensorType
+from rematc.lowering.signature import Function, function_name
 
 T = TypeVar("T")
 # What NumPy's functions take: tracers count as arrays.

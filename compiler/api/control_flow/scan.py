@@ -13,13 +13,13 @@ import numpy as np
 from rematc.compiler.api.leaves import Leaves, described, executed, line_among, structure_text
 from rematc.compiler.api.transforms.checkpointing import checkpoint
 from rematc.compiler.functions.calls import TracedFunction, emit_op, trace_function
-from rematc.compiler.tracing.arguments import Function, function_name
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Equation, Graph, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.types import TensorType
+from rematc.lowering.signature import Function, function_name
 
 
 def scan(

@@ -11,7 +11,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.functions.calls import emit_op
-from rematc.compiler.tracing.arguments import function_name, is_array_like, leaf_type
+from rematc.compiler.tracing.arguments import is_array_like, leaf_type
 from rematc.compiler.tracing.trace import current_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Array
@@ -19,6 +19,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.host_functions import HostFunction
 from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, PureCallback
 from rematc.ir.types import TensorType
+from rematc.lowering.signature import function_name
 
 
 def callback(function: Callable[..., object], *args: object, ordered: bool = False, **kwargs: object) -> None:

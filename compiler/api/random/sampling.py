@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rematc.compiler.api.jit import compiled
-from rematc.compiler.tracing.arguments import Statics, leaf_type
+from rematc.compiler.tracing.arguments import leaf_type
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import Key, with_words
@@ -26,6 +26,7 @@ from rematc.ir.ops.logical import Or, ShiftLeft, ShiftRightLogical, Xor
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.types import F32, U8, U16, U32, U64, DType, Kind, TensorType, dtype_of_numpy
 from rematc.lowering.jax_internals.keys import key_generator
+from rematc.lowering.signature import Owners
 
 Rule = Callable[..., Value]
 Shape = tuple[int, ...]
@@ -156,7 +157,7 @@ def _compiled(rule: Rule, names: tuple[str, ...]) -> Callable[..., object]:
         return _traced(rule, *operands, **parameters)
 
     function.__name__ = function.__qualname__ = rule.__name__.lstrip("_")
-    return compiled(function, Options(statics=Statics(frozenset(), frozenset(names))))
+    return compiled(function, Options(statics=Owners(frozenset(), frozenset(names))))
 
 
 # -- bits --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 
 from rematc.compiler.api.jit import transformed
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, emit_op1, trace_function
-from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
@@ -26,6 +26,7 @@ from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, Ax
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Transpose
 from rematc.ir.types import I32, TensorType
+from rematc.lowering.signature import Function, function_name
 from rematc.passes.vmap import vmap as vmap_of_graph
 
 P = ParamSpec("P")

@@ -11,12 +11,14 @@ import jax.tree_util
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import emit_op, emit_op1, trace_call
 from rematc.compiler.functions.policies import check_names, policy_argument
-from rematc.compiler.tracing.arguments import CallArguments, Statics, function_name, leaf_type
+from rematc.compiler.tracing.arguments import CallArguments, leaf_type
+from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.trace import Tracer, current_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
+from rematc.lowering.signature import function_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +52,7 @@ def checkpoint(
     Cost", 2016. The names and their meaning are `jax.checkpoint`'s.
     """
     decided = policy_argument(policy)
-    statics = Statics.of(fun, static_argnums, static_argnames)
+    statics = Options.of(fun, static_argnums, static_argnames).statics
 
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:

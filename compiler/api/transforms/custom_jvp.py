@@ -32,7 +32,6 @@ from rematc.compiler.api.transforms.custom_rules import (
     with_closure,
 )
 from rematc.compiler.functions.calls import TracedFunction, trace_call, with_types
-from rematc.compiler.tracing.arguments import Function, function_name
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.compiler.tracing.trace import current_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -40,6 +39,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import chosen, others
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.types import TensorType
+from rematc.lowering.signature import Function, function_name
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ import numpy as np
 
 from rematc.compiler.api.leaves import line_of
 from rematc.compiler.functions.calls import TracedFunction, emit_op, trace_function
-from rematc.compiler.tracing.arguments import CallArguments, Function, Statics, function_name
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -21,6 +21,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.types import TensorType
+from rematc.lowering.signature import Function, Owners, function_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Application:
                     f"{len(given)} arguments",
                     user_location(),
                 )
-        call = CallArguments.of(function, given, {}, Statics(frozenset(positions), frozenset()))
+        call = CallArguments.of(function, given, {}, Owners(frozenset(positions), frozenset()))
         slots = [_Slot(index) for index in range(len(call.arrays))]
         marked = call.call(lambda *args: tuple(_without(args, positions)), slots)
         leaves, tree = jax.tree_util.tree_flatten(marked)

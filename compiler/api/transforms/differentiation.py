@@ -24,13 +24,7 @@ from rematc.compiler.functions.policies import check_whole_names, default_policy
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing import derivative_order as order
-from rematc.compiler.tracing.arguments import (
-    CallArguments,
-    Function,
-    argument_positions,
-    chosen,
-    function_name,
-)
+from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -40,6 +34,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
+from rematc.lowering.signature import Function, function_name
 from rematc.passes import linearize as linearization
 from rematc.passes.jvp import jvp as jvp_of_graph
 from rematc.passes.staging.stage import staged
@@ -433,7 +428,7 @@ def vjp(
     if trace := current_trace():
         trace.records.extend(traced.records)
         trace.records.append(Differentiation(function_name(fun), labelled, graph, pulled))
-    outcome = run(pulled.forward, call.arrays, traced, call.donated(options.donated), options.compiler_options)
+    outcome = run(pulled.forward, call.arrays, traced, call.among(options.donated), options.compiler_options)
     results, residuals = outcome[: len(graph.results)], outcome[len(graph.results) :]
     out_types = [value.type for value in graph.results[:out_count]]
 

@@ -17,11 +17,12 @@ from rematc.compiler.api.leaves import Leaves, executed, line_of
 from rematc.compiler.api.transforms.custom_jvp import custom_jvp
 from rematc.compiler.api.transforms.differentiation import jvp, linearize, vjp
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_call
-from rematc.compiler.tracing.arguments import CallArguments, Function, function_name
+from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
+from rematc.lowering.signature import Function, function_name
 
 Solve = Callable[[Callable[..., object], object], object]
 

@@ -18,13 +18,14 @@ from rematc.compiler.api.transforms.differentiation import noted_vjp, require_fl
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.functions.policies import whole_policy
-from rematc.compiler.tracing.arguments import CallArguments, Function, argument_positions, chosen, function_name
+from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from rematc.ir.types import I32, TensorType
+from rematc.lowering.signature import Function, function_name
 from rematc.passes.jvp import jvp as jvp_of_graph
 from rematc.passes.vmap import Vmapped
 from rematc.passes.vmap import vmap as vmap_of_graph
