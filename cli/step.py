@@ -13,7 +13,7 @@ from rematc.cli.frontend import with_frontend
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
-from rematc.compiler.api.transforms.differentiation import value_and_grad
+from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.functions.calls import trace_call

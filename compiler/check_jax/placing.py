@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from rematc.compiler.api.from_jax import from_jax
-from rematc.compiler.api.transforms.differentiation import value_and_grad
+from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver.ahead import compile as compile_function
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_call
 from rematc.compiler.tracing.arguments import CallArguments

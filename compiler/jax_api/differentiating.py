@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 import jax
 import jax.tree_util
 
-from rematc.compiler.api.transforms.differentiation import check_not_static, check_scalar_result, require_inexact
+from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
 from rematc.compiler.jax_api.arguments import JaxArguments

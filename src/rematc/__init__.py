@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from rematc.compiler.api.transforms.custom_jvp import custom_jvp as custom_jvp
     from rematc.compiler.api.transforms.custom_rules import SymbolicZero as SymbolicZero
     from rematc.compiler.api.transforms.custom_vjp import custom_vjp as custom_vjp
-    from rematc.compiler.api.transforms.differentiation import grad as grad
     from rematc.compiler.api.transforms.differentiation import jvp as jvp
     from rematc.compiler.api.transforms.differentiation import linearize as linearize
     from rematc.compiler.api.transforms.differentiation import stop_gradient as stop_gradient
-    from rematc.compiler.api.transforms.differentiation import value_and_grad as value_and_grad
     from rematc.compiler.api.transforms.differentiation import vjp as vjp
+    from rematc.compiler.api.transforms.gradients import grad as grad
+    from rematc.compiler.api.transforms.gradients import value_and_grad as value_and_grad
     from rematc.compiler.api.transforms.implicit import closure_convert as closure_convert
     from rematc.compiler.api.transforms.implicit import custom_linear_solve as custom_linear_solve
     from rematc.compiler.api.transforms.implicit import custom_root as custom_root
@@ -84,11 +84,11 @@ _HOMES = {
     "custom_jvp": "rematc.compiler.api.transforms.custom_jvp",
     "custom_vjp": "rematc.compiler.api.transforms.custom_vjp",
     "SymbolicZero": "rematc.compiler.api.transforms.custom_rules",
-    "grad": "rematc.compiler.api.transforms.differentiation",
+    "grad": "rematc.compiler.api.transforms.gradients",
     "jvp": "rematc.compiler.api.transforms.differentiation",
     "linearize": "rematc.compiler.api.transforms.differentiation",
     "stop_gradient": "rematc.compiler.api.transforms.differentiation",
-    "value_and_grad": "rematc.compiler.api.transforms.differentiation",
+    "value_and_grad": "rematc.compiler.api.transforms.gradients",
     "vjp": "rematc.compiler.api.transforms.differentiation",
     "pure_callback": "rematc.compiler.api.debugging.calling",
     "clear_caches": "rematc.compiler.api.clearing",

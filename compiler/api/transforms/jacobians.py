@@ -14,7 +14,7 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.api.jit import transformed
-from rematc.compiler.api.transforms.differentiation import noted_vjp, require_float, run
+from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, require_float, run
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.functions.policies import whole_policy

@@ -3,7 +3,7 @@
 Before:  b = custom_vjp_call a; c = stop_gradient b; d = mul a c      results: d
 After:   d and a are useful, b and c are not
 
-The other half of an activity analysis, whether a tangent reaches a value at all, is `block.Varying`. (Hascoët,
+The other half of an activity analysis, whether a tangent reaches a value at all, is `Varying`. (Hascoët,
 Naumann, Pascual, "To be recorded analysis in reverse-mode automatic differentiation", 2005.)
 """
 
@@ -16,6 +16,9 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
+from rematc.ir.builder import Builder
+from rematc.ir.core import Value
+from rematc.ir.ops.structural import StopGradient
 from rematc.lowering.jax_internals.jaxprs import own_name
 from rematc.lowering.jax_internals.references import is_reference
 
@@ -61,3 +64,30 @@ def _useful_inputs(eqn: Any, useful: Container[Any]) -> Iterable[Any]:
     results = [atom for atom, outer in zip(inner.outvars, eqn.outvars, strict=True) if outer in useful]
     found = useful_variables(inner, results)
     return [atom for atom, variable in zip(eqn.invars, inner.invars, strict=True) if variable in found]
+
+
+class Varying:
+    """Which values of a graph in the making may have a tangent, found as far as it is written.
+
+    Those are the inexact parameters but for constants, and what follows from them.
+    """
+
+    def __init__(self, b: Builder, constants: dict[int, Value]) -> None:
+        self._b = b
+        self._constants = constants
+        self._found: set[Value] = set()
+        self._params = 0
+        self._equations = 0
+
+    def __contains__(self, value: Value) -> bool:
+        params, equations = self._b.params, self._b.equations
+        if self._params < len(params):
+            fixed = set(self._constants.values())
+            new = params[self._params :]
+            self._found.update([one for one in new if one.type.dtype.is_inexact and one not in fixed])
+            self._params = len(params)
+        for eqn in equations[self._equations :]:
+            if not isinstance(eqn.op, StopGradient) and not self._found.isdisjoint(eqn.operands):
+                self._found.update([one for one in eqn.results if one.type.dtype.is_inexact])
+        self._equations = len(equations)
+        return value in self._found

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from jax.extend.core import Literal
 
-from rematc.compiler.frontends.jax.activity import useful_variables
+from rematc.compiler.frontends.jax.activity import Varying, useful_variables
 from rematc.compiler.frontends.jax.parameters import recorded, unread
 from rematc.compiler.frontends.jax.policies import AskedPolicy, marked
+from rematc.compiler.frontends.jax.values import as_numpy, scoped, type_of
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Value
+from rematc.ir.core import Graph, Value
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
-from rematc.ir.ops.structural import StopGradient
-from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
+from rematc.ir.types import TensorType
 from rematc.lowering.jax_internals.jaxprs import own_name, with_plain_integers
-from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words
+from rematc.lowering.jax_internals.keys import is_key
 from rematc.lowering.jax_internals.locations import equation_location, scopes_of
 from rematc.lowering.jax_internals.references import is_reference, makes_references, without_own_references
-from rematc.lowering.jax_internals.types import is_float0
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
@@ -133,33 +131,6 @@ class Region:
     captured: tuple[Value, ...]
 
 
-class Varying:
-    """Which values of a graph in the making may have a tangent, found as far as it is written.
-
-    Those are the inexact parameters but for constants, and what follows from them.
-    """
-
-    def __init__(self, b: Builder, constants: dict[int, Value]) -> None:
-        self._b = b
-        self._constants = constants
-        self._found: set[Value] = set()
-        self._params = 0
-        self._equations = 0
-
-    def __contains__(self, value: Value) -> bool:
-        params, equations = self._b.params, self._b.equations
-        if self._params < len(params):
-            fixed = set(self._constants.values())
-            new = params[self._params :]
-            self._found.update([one for one in new if one.type.dtype.is_inexact and one not in fixed])
-            self._params = len(params)
-        for eqn in equations[self._equations :]:
-            if not isinstance(eqn.op, StopGradient) and not self._found.isdisjoint(eqn.operands):
-                self._found.update([one for one in eqn.results if one.type.dtype.is_inexact])
-        self._equations = len(equations)
-        return value in self._found
-
-
 class Block:
     """One jaxpr being imported.
 
@@ -243,7 +214,7 @@ class Block:
             return self._around
         scopes = self.scopes if self.loc is None else ()
         scopes += scopes_of(eqn)
-        return _scoped(loc, scopes) if scopes else loc
+        return scoped(loc, scopes) if scopes else loc
 
     def fail(self, eqn: Any, what: str) -> NoReturn:
         """Raise CompileError at the equation: `JAX's 'sort' <what>`."""
@@ -355,7 +326,7 @@ class Block:
         try:
             return without_own_references(jaxpr)
         except NotImplementedError as error:
-            made = next(eqn for eqn in jaxpr.jaxpr.eqns if any(map(is_reference, _avals(eqn.outvars))))
+            made = next(eqn for eqn in jaxpr.jaxpr.eqns if any(is_reference(one.aval) for one in eqn.outvars))
             self.fail(made, f"makes a reference that cannot be written as values: {error}; pass arrays instead")
 
     # -- the equations -------------------------------------------------------------------------------------------
@@ -423,48 +394,5 @@ class Block:
         return rule(self, eqn)
 
 
-def _avals(variables: Sequence[Any]) -> list[Any]:
-    return [variable.aval for variable in variables]
-
-
 def _has_keys(eqn: Any) -> bool:
     return any(is_key(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars) if hasattr(atom.aval, "dtype"))
-
-
-@lru_cache(maxsize=1 << 12)
-def _scoped(loc: Location, scopes: tuple[str, ...]) -> Location:
-    """A location whose function stands in these scopes: many layers have one line."""
-    return replace(loc, function="/".join((*scopes, loc.function)))
-
-
-def as_numpy(array: Any) -> Array:
-    """A captured array's elements: of typed keys, their words."""
-    if is_key(array.dtype):
-        array = key_words(array)
-    array = np.asarray(array)
-    return np.zeros(array.shape, np.bool_) if is_float0(array.dtype) else array
-
-
-def type_of(aval: Any) -> TensorType:
-    """The IR's type for an abstract value of JAX, or an array.
-
-    Typed keys are arrays of words, those of a key along the last dimension; `float0`, which has one value only, is
-    `bool`, as in JAX's own lowering.
-
-    Raises CompileError for what is no array, and for shapes that are not static.
-    """
-    found = getattr(aval, "dtype", None)
-    if found is None:
-        raise CompileError(f"a value of JAX's type {aval} is no array, and cannot be imported")
-    shape = tuple(aval.shape)
-    if is_key(found):
-        found, words = key_layout(found)
-        shape += words
-    if is_float0(found):
-        return TensorType(BOOL, shape)
-    dtype = dtype_of_numpy(np.dtype(found))
-    if dtype is None:
-        raise CompileError(f"arrays of JAX's dtype {found} cannot be compiled")
-    if not all(isinstance(size, int) for size in shape):
-        raise CompileError(f"an array of shape {shape} is not static; trace with concrete sizes")
-    return TensorType(dtype, shape)

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 
 from rematc.compiler.frontends.jax.activity import is_inexact
-from rematc.compiler.frontends.jax.block import Block, Region, imports, type_of
+from rematc.compiler.frontends.jax.block import Block, Region, imports
 from rematc.compiler.frontends.jax.retracing import FAILURES, backward_of, jvp_of
+from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from rematc.compiler.frontends.jax.block import Block, imports, type_of
+from rematc.compiler.frontends.jax.block import Block, imports
+from rematc.compiler.frontends.jax.values import type_of
 from rematc.ir.core import Array, Value
 from rematc.ir.host_functions import HostFunction
 from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, PureCallback

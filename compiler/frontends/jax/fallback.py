@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.frontends.jax.block import ANY, REFERENCES, Block, Region, imports, type_of
+from rematc.compiler.frontends.jax.block import ANY, REFERENCES, Block, Region, imports
 from rematc.compiler.frontends.jax.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
@@ -22,6 +22,7 @@ from rematc.compiler.frontends.jax.custom_derivatives import (
     with_common_captures,
 )
 from rematc.compiler.frontends.jax.retracing import FAILURES, in_arithmetic_of, structs, trace
+from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.frontends.stablehlo.importing import from_stablehlo
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.builder import Builder

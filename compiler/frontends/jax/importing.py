@@ -25,8 +25,9 @@ from rematc.compiler.frontends.jax import (
     shaping,
     solving,
 )
-from rematc.compiler.frontends.jax.block import Block, Shared, type_of
+from rematc.compiler.frontends.jax.block import Block, Shared
 from rematc.compiler.frontends.jax.policies import asked_around
+from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused

@@ -1,0 +1,60 @@
+"""Graphs of derivatives: made under a policy, noted for reports, applied in a trace or run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rematc.compiler.api.jit import run_graph
+from rematc.compiler.functions.calls import TracedFunction, apply_graph
+from rematc.compiler.functions.policies import check_whole_names
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.residuals import log_residuals
+from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.policy import Policy
+from rematc.ir.types import TensorType
+from rematc.lowering.signature import Function, function_name
+from rematc.passes import linearize as linearization
+from rematc.passes.staging.stage import staged
+
+
+def run(
+    graph: Graph,
+    operands: Sequence[object],
+    traced: TracedFunction,
+    donated: tuple[int, ...] = (),
+    compiler_options: tuple[tuple[str, str | bool | int], ...] = (),
+) -> list[object]:
+    """Apply a graph of `traced` to the operands and what it closes over: recorded in the open trace, or executed.
+
+    Executed, it may take over the memory of the operands that are donated.
+    """
+    closure = (*traced.captures, *traced.constants)
+    if current_trace() is None:
+        return run_graph(graph, (*operands, *closure), donated, compiler_options)
+    return list(apply_graph(graph, (*operands, *closure), (False,) * len(graph.results)))
+
+
+def require_float(names: Sequence[str], types: Sequence[TensorType], what: str) -> None:
+    """Raise CompileError unless all these arguments are real floating-point arrays."""
+    for name, type in zip(names, types, strict=True):
+        if not type.dtype.is_float:
+            raise CompileError(
+                f"{what} {name} needs floating-point values, got {type}; leave it out of argnums, "
+                "or convert it with astype",
+                user_location(),
+            )
+
+
+def noted_vjp(
+    function: Function, graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool]
+) -> linearization.Vjp:
+    """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
+    check_whole_names(policy, graph, function_name(function))
+    primal = graph if policy is None else staged(graph, policy)
+    pulled = linearization.vjp(primal, wrt, of)
+    require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))
+    log_residuals(function_name(function), pulled.residuals, pulled.forward)
+    return pulled

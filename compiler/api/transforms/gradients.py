@@ -1,0 +1,235 @@
+"""`grad` and `value_and_grad`.
+
+Inside a trace a derivative traces its function to a graph, transforms the graph and copies the result into the open
+trace. Outside all traces it is compiled as a whole and cached by shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import SupportsIndex, cast
+
+import jax.tree_util
+import numpy as np
+
+from rematc.compiler.api.jit import Jitted, transformed
+from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, require_float, run
+from rematc.compiler.driver.lowered import Lowered
+from rematc.compiler.frontends.jax.policies import asking
+from rematc.compiler.functions.calls import apply_graph, trace_call
+from rematc.compiler.functions.graphs import as_function
+from rematc.compiler.functions.policies import default_policy, whole_policy
+from rematc.compiler.tracing import derivative_order as order
+from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen
+from rematc.compiler.tracing.options import CompilerOptions, Options
+from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.collecting import collection_paused
+from rematc.ir.errors import CompileError
+from rematc.ir.types import TensorType
+from rematc.lowering.signature import Function, function_name
+
+
+class ValueAndGrad:
+    """What `value_and_grad` returns: a function of the same arguments.
+
+    Attributes:
+        function: the function differentiated.
+        policy: the policy on the whole function, if any.
+        options: how it is compiled outside of all traces.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        argnums: int | Sequence[int],
+        has_aux: bool,
+        holomorphic: bool,
+        policy: object,
+        options: Options,
+    ) -> None:
+        self.function = function
+        self.policy = whole_policy(policy)
+        self.options = options
+        self._has_default = policy is None
+        self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
+        self._has_aux = has_aux
+        self._holomorphic = holomorphic
+        functools.update_wrapper(self, function, updated=())
+
+        @functools.wraps(function, updated=())
+        def record(*args: object, **kwargs: object) -> object:
+            return self._record(*args, **kwargs)
+
+        self._jitted = Jitted(record, options)
+
+    def lower(self, *args: object, **kwargs: object) -> Lowered:
+        """Trace and differentiate it at these arguments; `.compile()` compiles it. As JAX's `jit(f).lower`."""
+        return self._jitted.lower(*args, **kwargs)
+
+    def __call__(self, *args: object, **kwargs: object) -> tuple[object, object]:
+        if current_trace() is None:
+            return cast("tuple[object, object]", self._jitted(*args, **kwargs))
+        return self._record(*args, **kwargs)
+
+    @collection_paused()
+    def _record(self, *args: object, **kwargs: object) -> tuple[object, object]:
+        """(value or (value, aux), gradients), recorded in the open trace."""
+        positions = argument_positions(self.function, self._argnums, len(args))
+        call = CallArguments.of(self.function, args, kwargs, self.options.statics).only(positions)
+        check_not_static(self.function, positions, self.options)
+        require_inexact(call.names, call.types, self._holomorphic)
+        wanted = default_policy() if self._has_default else self.policy
+        with order.differentiated(), asking(wanted) as policy:
+            traced = trace_call(self.function, call)
+        graph, name = traced.graph, function_name(self.function)
+        check_scalar_result(name, traced.out_tree, graph.result_types, self._has_aux, self._holomorphic)
+        count = len(call.arrays)
+        wrt = [index < count for index in range(len(graph.params))]
+        of = [index == 0 for index in range(len(graph.results))]
+        trace = require_trace()
+        trace.records.extend(traced.records)
+        vjp = noted_vjp(self.function, graph, policy, wrt, of)
+
+        forward = run(vjp.forward, call.arrays, traced)
+        results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
+        trace.enter_line()
+        cts = [np.ones((), graph.results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
+        given = iter(apply_graph(vjp.backward, (*residuals, *cts), (False,) * len(vjp.backward.results)))
+        gradients = [
+            next(given) if is_set else np.zeros(type.shape, type.dtype.numpy)
+            for is_set, type in zip(vjp.has_ct, call.types, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
+
+
+def check_not_static(function: Function, positions: Sequence[int], options: Options) -> None:
+    """Raise CompileError for an argument that is static, and to be differentiated with respect to."""
+    both = sorted(options.statics.positions.intersection(positions))
+    if both:
+        raise CompileError(
+            f"argument {both[0]} of '{function_name(function)}' is in argnums and in static_argnums; what is static "
+            "has no gradient: leave it out of one of them",
+            user_location(),
+        )
+
+
+def require_inexact(names: Sequence[str], types: Sequence[TensorType], holomorphic: bool) -> None:
+    """Raise CompileError unless all these arguments have derivatives: floats or complex numbers, or these alone."""
+    for name, type in zip(names, types, strict=True):
+        if holomorphic and not type.dtype.is_complex:
+            raise CompileError(
+                f"the gradient with respect to {name} with holomorphic=True needs complex values, got {type}; "
+                "convert it with astype(complex), or leave holomorphic out",
+                user_location(),
+            )
+        if not type.dtype.is_inexact:
+            require_float((name,), (type,), "the gradient with respect to")
+
+
+def check_scalar_result(
+    name: str, tree: jax.tree_util.PyTreeDef, types: Sequence[TensorType], has_aux: bool, holomorphic: bool
+) -> None:
+    """Raise CompileError unless a function returns a scalar that has a gradient, or (scalar, aux) with `has_aux`.
+
+    Args:
+        name: the function's.
+        tree: of what it returns.
+        types: of its leaves.
+        has_aux: as in `value_and_grad`.
+        holomorphic: as in `value_and_grad`.
+    """
+    if has_aux:
+        children = tree.children()
+        if len(children) != 2 or tree.node_data()[0] is not tuple:
+            raise CompileError(f"with has_aux '{name}' returns (value, aux), got {tree}", user_location())
+        tree = children[0]
+    if tree.num_leaves != 1 or not jax.tree_util.treedef_is_leaf(tree):
+        raise CompileError(
+            f"'{name}' returns {tree}, expected one scalar; return the loss alone, or (loss, aux) with has_aux",
+            user_location(),
+        )
+    type = types[0]
+    if type.shape == () and type.dtype.is_complex and not holomorphic:
+        raise CompileError(
+            f"'{name}' returns {type}, expected one real scalar; take its real part or its magnitude, or pass "
+            "holomorphic=True if the function is holomorphic",
+            user_location(),
+        )
+    is_fit = type.dtype.is_complex if holomorphic else type.dtype.is_float
+    if type.shape != () or not is_fit:
+        number = "complex scalar (holomorphic=True)" if holomorphic else "floating-point scalar"
+        raise CompileError(
+            f"'{name}' returns {type}, expected one {number}; sum or average it first, "
+            "or use vjp for a function of several results",
+            user_location(),
+        )
+
+
+def value_and_grad(
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
+) -> Callable[..., tuple[object, object]]:
+    """A function that returns the value of `fun` and its gradient.
+
+    Args:
+        fun: a function that returns a scalar, or (scalar, aux) with `has_aux`.
+        argnums: the positions to differentiate with respect to; a sequence gives a tuple of gradients.
+        has_aux: whether `fun` returns auxiliary data beside the scalar.
+        holomorphic: whether `fun` is a holomorphic function of complex arguments, and returns a complex scalar. Without
+            it the scalar is real, and the gradient with respect to x + iy is the derivative by x minus i times that
+            by y, as in JAX: its conjugate is the direction of steepest ascent.
+        policy: a rematerialization policy on the whole of `fun`, as in `checkpoint`; None is that of the `jit` around,
+            or no checkpoint, and "none" is no checkpoint.
+        static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
+        static_argnames: the same by name.
+        donate_argnums: positions of arguments whose memory the results may take over, as in `jit`.
+        donate_argnames: the same by name.
+        compiler_options: options of XLA's by name.
+
+    Returns:
+        A function of the same arguments that returns `(value, gradient)`, or `((value, aux), gradient)`. Called
+        outside all traces it is compiled, and cached by shapes; `.lower(*args)` compiles it ahead of time.
+    """
+    function = as_function(fun)
+    options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
+    return ValueAndGrad(function, argnums, has_aux, holomorphic, policy, options)
+
+
+def grad(
+    fun: Callable[..., object],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    policy: object = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    compiler_options: CompilerOptions | None = None,
+) -> Callable[..., object]:
+    """A function that returns the gradient of `fun`, or `(gradient, aux)` with `has_aux`.
+
+    Arguments are those of `value_and_grad`.
+    """
+    function = as_function(fun)
+    options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
+    both = ValueAndGrad(function, argnums, has_aux, holomorphic, policy, options)
+
+    def record(*args: object, **kwargs: object) -> object:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
+
+    return transformed(function, record, options)

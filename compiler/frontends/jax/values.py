@@ -1,0 +1,55 @@
+"""What JAX's types, arrays and scopes are in the IR."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rematc.ir.core import Array
+from rematc.ir.errors import CompileError
+from rematc.ir.locations import Location
+from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
+from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words
+from rematc.lowering.jax_internals.types import is_float0
+
+
+def type_of(aval: Any) -> TensorType:
+    """The IR's type for an abstract value of JAX, or an array.
+
+    Typed keys are arrays of words, those of a key along the last dimension; `float0`, which has one value only, is
+    `bool`, as in JAX's own lowering.
+
+    Raises CompileError for what is no array, and for shapes that are not static.
+    """
+    found = getattr(aval, "dtype", None)
+    if found is None:
+        raise CompileError(f"a value of JAX's type {aval} is no array, and cannot be imported")
+    shape = tuple(aval.shape)
+    if is_key(found):
+        found, words = key_layout(found)
+        shape += words
+    if is_float0(found):
+        return TensorType(BOOL, shape)
+    dtype = dtype_of_numpy(np.dtype(found))
+    if dtype is None:
+        raise CompileError(f"arrays of JAX's dtype {found} cannot be compiled")
+    if not all(isinstance(size, int) for size in shape):
+        raise CompileError(f"an array of shape {shape} is not static; trace with concrete sizes")
+    return TensorType(dtype, shape)
+
+
+def as_numpy(array: Any) -> Array:
+    """A captured array's elements: of typed keys, their words."""
+    if is_key(array.dtype):
+        array = key_words(array)
+    array = np.asarray(array)
+    return np.zeros(array.shape, np.bool_) if is_float0(array.dtype) else array
+
+
+@lru_cache(maxsize=1 << 12)
+def scoped(loc: Location, scopes: tuple[str, ...]) -> Location:
+    """A location whose function stands in these scopes: many layers have one line."""
+    return replace(loc, function="/".join((*scopes, loc.function)))
