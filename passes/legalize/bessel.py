@@ -26,6 +26,7 @@ from rematc.passes.legalize.numbers import (
     from_parts,
     imag,
     log,
+    log_gamma,
     maximum,
     polynomial,
     real,
@@ -43,6 +44,8 @@ FAR = 25.0
 HANKEL_TERMS = 30
 #: Below this x Temme's series is used.
 NEAR = 2.0
+#: The smallest normal number: what is less may count as 0 in one place and not in another.
+LEAST = 2.0**-1022
 
 
 def _times_exp(x: Number, exponent: Number) -> Number:
@@ -108,7 +111,7 @@ def unscaled_second_kind(v: Number, x: Number) -> Number:
 def _inside(v: Number, x: Number) -> tuple[Number, Number, Number]:
     """|v| and |x| where both are finite and x is not 0, elsewhere harmless ones; and where that is."""
     is_inside = (abs(v) < math.inf) & (abs(x) > 0) & (abs(x) < math.inf)
-    return where(is_inside, abs(v), 0.0), where(is_inside, abs(x), 1.0), is_inside
+    return where(is_inside, abs(v), 0.0), where(is_inside, maximum(abs(x), LEAST), 1.0), is_inside
 
 
 def _is_whole(v: Number) -> Number:
@@ -190,7 +193,8 @@ def _logarithmic_derivative(v: Number, x: Number, is_active: Number) -> tuple[Nu
         denominator = 2 * (v + k) / x
         d = 1 / not_zero(denominator - d)
         c = not_zero(denominator - 1 / c)
-        factor = c * d
+        # Near the smallest x the denominators overflow, and the rest of the fraction is nothing.
+        factor = where(denominator < math.inf, c * d, 1.0)
         return [c, d, found * factor, where(d < 0, -sign, sign)], abs(factor - 1) > 2 * EPSILON
 
     first = not_zero(v / x)
@@ -269,7 +273,7 @@ def _hankel(v: Number, x: Number, is_active: Number) -> tuple[Number, Number]:
     shift = 2 * math.pi * (0.5 * turn - floor(0.5 * turn))
     cosine = cos(x) * cos(shift) + sin(x) * sin(shift)
     sine = sin(x) * cos(shift) - cos(x) * sin(shift)
-    scale = sqrt(2 / (math.pi * x))
+    scale = math.sqrt(2 / math.pi) / sqrt(x)
     return scale * (even * cosine - odd * sine), scale * (even * sine + odd * cosine)
 
 
@@ -289,9 +293,15 @@ def _modified_functions(v: Number, x: Number, is_active: Number) -> tuple[Number
     first, following = where(is_near, near_k * growth, far_k), where(is_near, near_next * growth, far_next)
     k, above = _upwards(start, x, first, following, 1.0, steps, is_stepped)
     ratio = _ratio(v, x, is_stepped)
-    i = 1 / (x * (above + ratio * k))
+    # Where K overflows, x is so small that two terms of the series of I are all.
+    i = where(above < math.inf, 1 / (x * (above + ratio * k)), _small_first_kind(v, x))
     hankel_i, hankel_k = _hankel_modified(where(is_far, v, 0.0), where(is_far, x, FAR), is_active & is_far)
     return where(is_far, hankel_i, i), where(is_far, hankel_k, k)
+
+
+def _small_first_kind(v: Number, x: Number) -> Number:
+    """I e^-x for small x (DLMF 10.25.2)."""
+    return exp(v * log(0.5 * x) - log_gamma(v + 1) - x + 0.25 * x * x / (v + 1))
 
 
 def _ratio(v: Number, x: Number, is_active: Number) -> Number:
@@ -302,7 +312,7 @@ def _ratio(v: Number, x: Number, is_active: Number) -> Number:
         denominator = 2 * (v + k) / x
         d = 1 / (denominator + d)
         c = denominator + 1 / c
-        factor = c * d
+        factor = where(denominator < math.inf, c * d, 0.0)
         return [c, d, found * factor], abs(factor - 1) > 2 * EPSILON
 
     tiny = v.like(1e-300)
@@ -345,7 +355,8 @@ def _hankel_modified(v: Number, x: Number, is_active: Number) -> tuple[Number, N
 
     one = x.like(1.0)
     *_, i, k = repeat(step, [one, one, one, one], [v, x], is_active, HANKEL_TERMS)
-    return i / sqrt(2 * math.pi * x), sqrt(0.5 * math.pi / x) * k
+    root = sqrt(x)  # 2 pi x may overflow
+    return i / (math.sqrt(2 * math.pi) * root), math.sqrt(0.5 * math.pi) / root * k
 
 
 def _next_term(v: Number, x: Number, k: Number, term: Number) -> Number:

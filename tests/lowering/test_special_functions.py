@@ -145,3 +145,23 @@ def test_the_error_function_keeps_its_digits_over_the_plane(op: Op, function: Ca
 def test_the_inverse_of_the_complement_reaches_the_smallest_numbers() -> None:
     x = np.concatenate([10.0 ** np.linspace(-295, 0, 200), 2 - 10.0 ** np.linspace(-15, -1, 30)])
     assert_relative(by_xla(ErfcInv(), x), special.erfcinv(x), 2e-15)
+
+
+@pytest.mark.parametrize(
+    ("op", "order", "x", "expected"),
+    [
+        (BesselIe(), 0.0, 1.7976931348623157e308, 2.9754474593159e-155),
+        (BesselI(), 0.0, 1.7976931348623157e308, np.inf),
+        (BesselKe(), 0.0, 1.7976931348623157e308, 9.347643879329246e-155),
+        (BesselI(), 0.0, 2.2250738585072014e-308, 1.0),
+        (BesselI(), 1.0, 1e-200, 5e-201),
+        (BesselI(), 50.0, 1e-3, 2.920285731e-230),
+        (BesselJ(), 0.0, 2.2250738585072014e-308, 1.0),
+        (BesselJ(), 1.0, 5e-324, 0.0),
+        (BesselJ(), 0.0, 3.4028234663852886e38, 1.012798203e-20),
+    ],
+)
+def test_bessel_functions_reach_the_ends_of_the_numbers(op: Op, order: float, x: float, expected: float) -> None:
+    """The values at large x by mpmath with 80 digits."""
+    (found,) = by_xla(op, np.array([order]), np.array([x]))
+    np.testing.assert_allclose(found, expected, 1e-6, 1e-300)

@@ -75,11 +75,25 @@ def _reciprocal_gamma(b: Builder, x: Value) -> Value:
 
 
 def _log_beta(b: Builder, x: Value, y: Value) -> Value:
-    log_gamma = special.Lgamma()
+    """log gamma(x) + log gamma(y) - log gamma(x + y).
+
+    Where one operand is so large beside the other that the last two are one number, log gamma(s) - s log(l) of the
+    small one s and the large one l: minus infinity at infinity, NaN where both are infinite.
+    """
+    one, zero, log_gamma = b.full(x.type, 1), b.zeros(x.type), special.Lgamma()
+    small, large = b.minimum(x, y), b.maximum(x, y)
+    epsilon = 2.0 ** -{16: 11, 32: 24}.get(x.type.dtype.bits, 53)
+    is_below = b.compare(b.multiply(small, b.maximum(small, one)), b.scale(large, epsilon), "LE")
+    is_far = b.logical_and(b.compare(small, zero, "GT"), is_below)
+    # Each branch gets operands from its own side, so that the derivative of the other one is finite.
+    least, most = b.select(is_far, small, one), b.select(is_far, large, one)
+    x, y = b.select(is_far, one, x), b.select(is_far, one, y)
+    far = b.subtract(b.emit1(log_gamma, least), b.multiply(least, b.log(most)))
     parts = b.add(b.emit1(log_gamma, x), b.emit1(log_gamma, y))
     # At a pole the sum's own may be infinite too.
     infinity = b.full(x.type, math.inf)
-    return b.select(b.compare(parts, infinity, "EQ"), infinity, b.subtract(parts, b.emit1(log_gamma, b.add(x, y))))
+    near = b.select(b.compare(parts, infinity, "EQ"), infinity, b.subtract(parts, b.emit1(log_gamma, b.add(x, y))))
+    return b.select(is_far, far, near)
 
 
 def _beta(b: Builder, x: Value, y: Value) -> Value:

@@ -268,3 +268,15 @@ def test_arrays_in_lists_and_lists_of_tracers_are_operands() -> None:
     x = np.array([1.0, 2.0])
     assert_as_numpy(lambda a: a + [3.0, 4.0], x)  # noqa: RUF005  # an operator of an array
     assert_as_numpy(lambda a: np.add([[1.0, 2.0], [3.0, 4.0]], a), x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_logarithm_of_beta_reaches_operands_far_apart(dtype: Any) -> None:
+    """Where log gamma has no digits left of the smaller operand, or is infinite."""
+    most = np.finfo(dtype).max
+    x = np.array([np.inf, np.inf, most, most, 1e10, 1e9, 1e9, 1e-10], dtype)
+    y = np.array([1, 0.5, 1, 1e-30, 0.3, 2e-9, 2, 1e-10], dtype)
+    found = run(scipy.special.betaln, x, y)
+    # SciPy's own are exact to 1e-5 at 1e9.
+    expected = scipy.special.betaln(x.astype(np.float64), y.astype(np.float64))
+    np.testing.assert_allclose(found, expected, 2e-5 if dtype is np.float32 else 2e-6)
