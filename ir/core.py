@@ -480,6 +480,33 @@ class SplitGraph:
     is_unknown: tuple[bool, ...]
     sources: tuple[int | None, ...]
 
+    @property
+    def residuals(self) -> tuple[Value, ...]:
+        """Values of the known graph."""
+        return self.known.results[len(self.known.results) - len(self.sources) :]
+
+    @property
+    def residual_params(self) -> tuple[Value, ...]:
+        """The parameters of the staged graph that the residuals are."""
+        return self.staged.params[: len(self.sources)]
+
+    @property
+    def unknown_params(self) -> tuple[Value, ...]:
+        """The others."""
+        return self.staged.params[len(self.sources) :]
+
+    @property
+    def known_results(self) -> tuple[Value | None, ...]:
+        """For each result of the whole graph its value in the known one; None for an unknown one."""
+        given = iter(self.known.results)
+        return tuple([None if is_set else next(given) for is_set in self.is_unknown])
+
+    @property
+    def unknown_results(self) -> tuple[Value | None, ...]:
+        """For each result of the whole graph its value in the staged one; None for a known one."""
+        given = iter(self.staged.results)
+        return tuple([next(given) if is_set else None for is_set in self.is_unknown])
+
 
 @dataclass(frozen=True, slots=True)
 class Crossing:

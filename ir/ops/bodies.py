@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -18,25 +18,38 @@ T = TypeVar("T")
 
 
 class Zeros(Protocol):
-    """What writes zeros: a rule's context, or equations in the making."""
+    """What writes zeros: a rule's context, or a graph in the making."""
 
     def zeros(self, type: TensorType) -> Value: ...
 
 
-class Equations:
-    """Equations in the making.
+class Inside:
+    """A graph in the making, inside of an op: what rules write into graphs.
 
     Attributes:
-        all: in order.
+        name: of the graph.
+        params: its parameters.
+        equations: so far.
     """
 
-    def __init__(self, equations: Iterable[Equation] = ()) -> None:
-        self.all = list(equations)
+    def __init__(self, name: str, params: Iterable[Value] = (), equations: Iterable[Equation] = ()) -> None:
+        self.name = name
+        self.params = list(params)
+        self.equations = list(equations)
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """Going on where a graph ends."""
+        return cls(graph.name, graph.params, graph.equations)
+
+    def build(self, results: Iterable[Value]) -> Graph:
+        """The graph with these results."""
+        return Graph(self.name, tuple(self.params), tuple(self.equations), tuple(results))
 
     def emit(self, op: Op, *operands: Value) -> tuple[Value, ...]:
         """Apply `op`; its results."""
         results = tuple([Value(type) for type in op.infer([value.type for value in operands])])
-        self.all.append(Equation(op, operands, results))
+        self.equations.append(Equation(op, operands, results))
         return results
 
     def zeros(self, type: TensorType) -> Value:
@@ -49,7 +62,7 @@ class Equations:
 
     def inline(self, graph: Graph, operands: Sequence[Value]) -> tuple[Value, ...]:
         """The results of a graph applied to `operands`."""
-        return splice(graph, operands, self.all)
+        return splice(graph, operands, self.equations)
 
 
 def graph_of(op: Op, operands: Types) -> Graph:
@@ -137,9 +150,9 @@ def with_tangents(
     wanted = (*[a or b for a, b in zip(carries, has_tangent, strict=False)], *has_tangent[len(carries) :])
     if wanted == has_tangent:
         return body, has_tangent
-    inside = Equations(body.equations)
+    inside = Inside.of(body)
     tangents = filled(inside, spread(body.results[count:], has_tangent), body.results[:count], wanted)
-    return Graph(body.name, body.params, tuple(inside.all), (*body.results[:count], *tangents)), wanted
+    return inside.build((*body.results[:count], *tangents)), wanted
 
 
 def filled(b: Zeros, given: Sequence[Value | None], like: Sequence[Value], flags: Sequence[bool]) -> tuple[Value, ...]:
@@ -152,11 +165,11 @@ def with_batch(graph: Graph, size: int, found: Sequence[bool], wanted: Sequence[
     """The graph with results repeated that have to be batched and are not."""
     if list(found) == list(wanted):
         return graph
-    inside = Equations(graph.equations)
+    inside = Inside.of(graph)
     results = []
     for value, is_set, is_wanted in zip(graph.results, found, wanted, strict=True):
         shape, rank = value.type.shape, value.type.rank
         is_missing = is_wanted and not is_set
         op = BroadcastInDim((size, *shape), tuple(range(1, rank + 1)))
         results.append(inside.emit(op, value)[0] if is_missing else value)
-    return Graph(graph.name, graph.params, tuple(inside.all), tuple(results))
+    return inside.build(results)

@@ -29,7 +29,7 @@ from rematc.ir.core import (
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.bodies import (
-    Equations,
+    Inside,
     chosen,
     cts_of,
     graph_of,
@@ -194,23 +194,18 @@ def places(flags: Sequence[bool]) -> tuple[int, ...]:
 def without_cts(backward: Graph, used: Sequence[bool]) -> Graph:
     """The graph with zeros for the cotangents of unused results; its last parameters are those of the used ones."""
     count = len(backward.params) - len(used)
-    inside = Equations()
-    params = list(backward.params[:count])
-    operands = list(params)
-    for param, is_used in zip(backward.params[count:], used, strict=True):
-        operands.append(param if is_used else inside.zeros(param.type))
-        if is_used:
-            params.append(param)
-    results = inside.inline(backward, operands)
-    return Graph(backward.name, tuple(params), tuple(inside.all), results)
+    inside = Inside(backward.name, [*backward.params[:count], *chosen(backward.params[count:], used)])
+    rows = zip(backward.params[count:], used, strict=True)
+    cts = [param if is_used else inside.zeros(param.type) for param, is_used in rows]
+    return inside.build(inside.inline(backward, (*backward.params[:count], *cts)))
 
 
 def summed_over_batch(backward: Graph, size: int, found: Sequence[bool], wanted: Sequence[bool]) -> Graph:
     """The backward graph of a batch, with cotangents of what the elements share summed over them."""
     backward = with_batch(backward, size, found, (True,) * len(found))
-    inside = Equations(backward.equations)
+    inside = Inside.of(backward)
     results = [
         value if is_batched else inside.emit(ReduceSum((0,)), value)[0]
         for value, is_batched in zip(backward.results, wanted, strict=True)
     ]
-    return Graph(backward.name, backward.params, tuple(inside.all), tuple(results))
+    return inside.build(results)

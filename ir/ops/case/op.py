@@ -25,7 +25,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.bodies import Equations, chosen, cts_of, filled, live_equations, spread, types_text
+from rematc.ir.ops.bodies import Inside, chosen, cts_of, filled, live_equations, spread, types_text
 from rematc.ir.ops.case.base import INDEX, CaseBase
 from rematc.ir.ops.case.batch import vmap_case
 from rematc.ir.ops.case.split import split_case
@@ -75,9 +75,9 @@ class Case(CaseBase):
         count = len(has_tangent)
         branches = []
         for graph, present in parts:
-            inside, like = Equations(graph.equations), graph.results[:count]
+            inside, like = Inside.of(graph), graph.results[:count]
             given = filled(inside, spread(graph.results[count:], present), like, has_tangent)
-            branches.append(Graph(graph.name, graph.params, tuple(inside.all), (*like, *given)))
+            branches.append(inside.build((*like, *given)))
         joint = b.emit(Case(tuple(branches)), *primals, *[tangent for tangent in tangents if tangent is not None])
         b.instead(joint[:count])
         return spread(joint[count:], has_tangent)
@@ -89,9 +89,9 @@ class Case(CaseBase):
         gets_ct = _in_some([present for _, present in parts])
         branches = []
         for branch, (graph, present) in zip(self.branches, parts, strict=True):
-            inside = Equations(graph.equations)
+            inside = Inside.of(graph)
             results = filled(inside, spread(graph.results, present), chosen(branch.params, is_linear), gets_ct)
-            branches.append(Graph(graph.name, graph.params, tuple(inside.all), results))
+            branches.append(inside.build(results))
         known = [operand for operand in operands if isinstance(operand, Value)]
         given = [ct for ct in cts if ct is not None]
         outgoing = spread(b.emit(Case(tuple(branches)), *known, *given), gets_ct)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion, Types, Value
 from rematc.ir.ops.batching import with_fields
-from rematc.ir.ops.bodies import Equations, chosen, others, spread
+from rematc.ir.ops.bodies import Inside, chosen, others
 from rematc.ir.ops.case.base import CaseBase
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
@@ -39,11 +39,7 @@ def split_case(
 
     splits = [b.rematerialized(branch.body((*branch.known, *branch.needed)), policy) for branch in branches]
     saved = [
-        [
-            value
-            for value, source in zip(_tail(split.known.results, split), split.sources, strict=True)
-            if source is None
-        ]
+        [value for value, source in zip(split.residuals, split.sources, strict=True) if source is None]
         for split in splits
     ]
     bodies = [Graph(name, one.known.params, one.known.equations, one.known.results[:count]) for one in splits]
@@ -70,12 +66,11 @@ def _all_staged(
 ) -> SplitRegion:
     known, unknown = others(operands, is_unknown), chosen(operands, is_unknown)
     name = op.branches[0].name
-    outside = Equations()
-    results = outside.emit(op, *operands)
-    staged = Graph(name, (*known, *unknown), tuple(outside.all), results)
+    outside = Inside(name, (*known, *unknown))
+    staged = outside.build(outside.emit(op, *operands))
     again = None if policy is None else Graph(name, known, (), ())
     flags = () if policy is None else (False,) * len(known)
-    return SplitRegion(Graph(name, known, (), known), staged, (True,) * len(results), again, flags)
+    return SplitRegion(Graph(name, known, (), known), staged, (True,) * len(staged.results), again, flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +94,10 @@ class _Branch:
     @staticmethod
     def of(part: SplitGraph, is_unknown: Sequence[bool]) -> _Branch:
         """`is_unknown`: which results are unknown in some branch; where it is another one the value crosses."""
-        count = len(part.sources)
-        param_of = dict(zip(_tail(part.known.results, part), part.staged.params[:count], strict=True))
-        values = spread(part.known.results, [not is_set for is_set in part.is_unknown])
-        staged = spread(part.staged.results, part.is_unknown)
+        param_of = dict(zip(part.residuals, part.residual_params, strict=True))
+        values = part.known_results
         results = []
-        for value, later, is_set in zip(values, staged, is_unknown, strict=True):
+        for value, later, is_set in zip(values, part.unknown_results, is_unknown, strict=True):
             if later is None and value is not None and is_set:
                 # The parameter that stands for it: one, however many results it is.
                 later = param_of.setdefault(value, Value(value.type))  # noqa: PLW2901
@@ -119,11 +112,6 @@ class _Branch:
         """The known side with these results."""
         known = self.part.known
         return Graph(known.name, known.params, known.equations, tuple(results))
-
-
-def _tail(results: tuple[Value, ...], split: SplitGraph) -> tuple[Value, ...]:
-    """The residuals among the results of a known graph."""
-    return results[len(results) - len(split.sources) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +158,12 @@ def _apply(
     places = _Places.of(saved)
     branches = []
     for index, body in enumerate(bodies):
-        inside = Equations(body.equations)
+        inside = Inside.of(body)
         rows = zip(places.types, places.arranged(index, saved[index]), strict=True)
         slots = [inside.zeros(type) if value is None else value for type, value in rows]
-        branches.append(Graph(body.name, body.params, tuple(inside.all), (*body.results, *slots)))
-    outside = Equations()
-    results = outside.emit(with_fields(op, branches=tuple(branches)), *params)
-    return Graph(bodies[0].name, params, tuple(outside.all), results), places
+        branches.append(inside.build((*body.results, *slots)))
+    outside = Inside(bodies[0].name, params)
+    return outside.build(outside.emit(with_fields(op, branches=tuple(branches)), *params)), places
 
 
 def _returning(forward: Graph, count: int, residuals: tuple[Value, ...]) -> Graph:
@@ -202,8 +189,8 @@ def _staged(
         equations: tuple[Equation, ...] = branch.part.staged.equations
         known = [param_of.get(value) or Value(value.type) for value in branch.part.known.params]
         crossing = places.params(number, [param_of[value] for value in branch.needed])
-        own = branch.part.staged.params[len(branch.part.sources) :]
+        own = branch.part.unknown_params
         bodies.append(Graph(branch.part.staged.name, (*known, *crossing, *own), equations, branch.results))
-    outside = Equations()
-    results = outside.emit(with_fields(op, branches=tuple(bodies)), index, *passed, *slots, *unknown)
-    return Graph(bodies[0].name, (*residuals, *recomputed, *unknown), tuple(outside.all), results)
+    outside = Inside(bodies[0].name, (*residuals, *recomputed, *unknown))
+    staged = with_fields(op, branches=tuple(bodies))
+    return outside.build(outside.emit(staged, index, *passed, *slots, *unknown))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Derivatives, Emitter, Graph, LinearOperand, Operands, Tangents, TransposeContext, Value
+from rematc.ir.core import Derivatives, Emitter, LinearOperand, Operands, Tangents, TransposeContext, Value
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.batching import with_fields
-from rematc.ir.ops.bodies import Equations, others, spread
+from rematc.ir.ops.bodies import Inside, others, spread
 from rematc.ir.ops.scan.adjoint import Adjoint, linear_params
 from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.ops.scan.snapshots import reversed_from_snapshots
@@ -29,12 +29,12 @@ def _backwards(adjoint: Adjoint, b: Emitter, cts: Tangents, operands: Operands) 
     params, ct_params = body.params[: len(known)], body.params[len(known) :]
     of_consts, of_carry, of_xs = adjoint.cts(body.results)
 
-    inside = Equations(body.equations)
     sums = [Value(ct.type) for ct in of_consts]
+    taken = (*params[:consts], *sums, *ct_params[:count], *params[consts:], *ct_params[count:])
+    inside = Inside(body.name, taken, body.equations)
     totals = [inside.add(old, ct) for old, ct in zip(sums, of_consts, strict=True)]
     results = (*totals, *adjoint.carried(inside, of_carry), *of_xs)
-    taken = (*params[:consts], *sums, *ct_params[:count], *params[consts:], *ct_params[count:])
-    step = Graph(body.name, taken, tuple(inside.all), results)
+    step = inside.build(results)
     loop = with_fields(op, body=step, consts=consts, carry=len(sums) + count, is_reversed=not op.is_reversed)
     first = adjoint.carried(b, cts[: op.carry])
     given = [ct for ct in cts[op.carry :] if ct is not None]

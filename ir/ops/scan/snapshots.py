@@ -9,7 +9,7 @@ import numpy as np
 
 from rematc.ir.core import Derivatives, Emitter, Graph, Operands, Tangents, TransposeContext, Value
 from rematc.ir.ops.batching import with_fields
-from rematc.ir.ops.bodies import Equations, chosen, live_equations, others, spread
+from rematc.ir.ops.bodies import Inside, chosen, live_equations, others, spread
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.scan.adjoint import Adjoint
@@ -19,8 +19,8 @@ from rematc.ir.schedules import Schedule
 from rematc.ir.types import I32, TensorType
 
 
-class Inside(Equations):
-    """Equations of one instruction."""
+class _Instruction(Inside):
+    """One instruction."""
 
     def number(self, value: int) -> Value:
         return self.emit(Constant.of(np.asarray(value, np.int32)))[0]
@@ -118,12 +118,13 @@ class _Reversal:
 
     def _body(self, counts: tuple[int, int], consts: Sequence[Value], carry: Sequence[Value]) -> Graph:
         """One instruction."""
-        inside, op = Inside(), self.adjoint.op
+        op = self.adjoint.op
         const_params = [Value(value.type) for value in consts]
         carry_params = [Value(value.type) for value in carry]
         is_adjoint, place, source, target, out = table = [
             Value(TensorType(dtype, ())) for dtype in (I32, I32, I32, I32, I32)
         ]
+        inside = _Instruction(op.body.name, (*const_params, *carry_params, *table))
         fixed, slices = const_params[: counts[0]], const_params[counts[0] :]
         states = op.parts(self.adjoint.is_linear)[1].count(False)
         rows = sum(op.parts(self.adjoint.gets_ct)[2])
@@ -142,12 +143,7 @@ class _Reversal:
         stacks = [inside.with_row(stack, row, at_hand) for stack, row in zip(stacks, results[:states], strict=True)]
         given = results[states + len(middle) :]
         buffers = [inside.with_row(stack, row, out) for stack, row in zip(buffers, given, strict=True)]
-        return Graph(
-            op.body.name,
-            (*const_params, *carry_params, *table),
-            tuple(inside.all),
-            (*stacks, *results[states : states + len(middle)], *buffers),
-        )
+        return inside.build((*stacks, *results[states : states + len(middle)], *buffers))
 
     def _branches(self, consts: int, states: int, xs: int, operands: Sequence[Value]) -> tuple[Graph, Graph]:
         """A step, and the adjoint of a step: of consts, carries, slices of xs, cts of ys, sums, cts of carries."""
@@ -160,17 +156,17 @@ class _Reversal:
         middle = params[known + cts_of_ys :]
         wanted = others(body.results[: op.carry], op.parts(adjoint.is_linear)[1])
         step = Graph(body.name, others(body.params, adjoint.is_linear), live_equations(body, set(wanted)), wanted)
-        forward = Inside()
+        forward = _Instruction(body.name, params)
         moved = forward.inline(step, params[:known])
         empty = [forward.zeros(ct.type) for ct in of_xs]
-        advance = Graph(body.name, tuple(params), tuple(forward.all), (*moved, *middle, *empty))
+        advance = forward.build((*moved, *middle, *empty))
 
         params = [Value(value.type) for value in operands]
         middle = params[known + cts_of_ys :]
-        backward = Inside()
+        backward = _Instruction(body.name, params)
         given = (*params[:known], *middle[sums:], *params[known : known + cts_of_ys])
         consts_ct, carry_ct, rows = adjoint.cts(backward.inline(adjoint.graph, given))
         totals = [backward.add(old, ct) for old, ct in zip(middle[:sums], consts_ct, strict=True)]
         carried = adjoint.carried(backward, carry_ct)
         state = params[consts : consts + states]
-        return advance, Graph(body.name, tuple(params), tuple(backward.all), (*state, *totals, *carried, *rows))
+        return advance, backward.build((*state, *totals, *carried, *rows))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from rematc.ir.core import Crossing, Equation, Graph, SplitContext, SplitGraph, SplitRegion, Value
 from rematc.ir.effects import without_effects
 from rematc.ir.ops.batching import with_fields
-from rematc.ir.ops.bodies import Equations, chosen, others, settled, spread, without_unused
+from rematc.ir.ops.bodies import Inside, chosen, others, settled, spread, without_unused
 from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.policy import Policy
 
@@ -35,9 +35,7 @@ def split_scan(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy
         finals, stacks = loop.run(loop.equations, loop.finals, wanted)
         values = dict(zip(wanted, stacks, strict=True))
         residuals = loop.residuals(operands, is_unknown, stacks[len(loop.ys) :])
-        known = Graph(
-            op.body.name, others(operands, is_unknown), loop.outside(), (*loop.results(finals, stacks), *residuals)
-        )
+        known = loop.around(others(operands, is_unknown), (*loop.results(finals, stacks), *residuals))
         staged = body.graph(loop, values, (*residuals, *chosen(operands, is_unknown)), operands)
         return SplitRegion(known, staged, body.is_unknown)
 
@@ -47,9 +45,7 @@ def split_scan(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy
     saved = tuple([value for value, source in zip(results[count:], split.sources, strict=True) if source is None])
     finals, stacks = loop.run(split.known.equations, results[:carries], (*results[carries:count], *saved))
     residuals = loop.residuals(operands, is_unknown, stacks[len(wanted) :])
-    known = Graph(
-        op.body.name, others(operands, is_unknown), loop.outside(), (*loop.results(finals, stacks), *residuals)
-    )
+    known = loop.around(others(operands, is_unknown), (*loop.results(finals, stacks), *residuals))
     is_decided = tuple([value in stacks[len(wanted) :] for value in residuals])
 
     loop.outer.update(zip(saved, stacks[len(wanted) :], strict=True))
@@ -59,7 +55,7 @@ def split_scan(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy
     values = dict(zip(wanted, stacks, strict=True))
     held = set(residuals)
     recomputed = tuple(dict.fromkeys(value for value in stacks[len(loop.ys) :] if value not in held))
-    again = Graph(op.body.name, residuals, loop.outside(), (*loop.results(finals, stacks), *recomputed))
+    again = loop.around(residuals, (*loop.results(finals, stacks), *recomputed))
     staged = body.graph(loop, values, (*residuals, *recomputed, *chosen(operands, is_unknown)), operands)
     return SplitRegion(known, staged, body.is_unknown, again, is_decided)
 
@@ -76,31 +72,27 @@ def split_with_snapshots(
 
     operands = tuple([Value(type) for type in op.infer_operands()])
     result_is_unknown = (*op.parts(flags)[1], *part.is_unknown[op.carry :])
-    outside = Equations()
-    staged_outcome = chosen(outside.emit(taken_again, *operands), result_is_unknown)
     known = others(operands, is_unknown)
-    staged = Graph(name, (*known, *chosen(operands, is_unknown)), tuple(outside.all), staged_outcome)
-    outside = Equations()
+    outside = Inside(name, (*known, *chosen(operands, is_unknown)))
+    staged = outside.build(chosen(outside.emit(taken_again, *operands), result_is_unknown))
+    outside = Inside(name, known)
     finals = others(outside.emit(taken_now, *operands), result_is_unknown)
-    outside.all = [without_unused(eqn, [not is_set for is_set in result_is_unknown]) for eqn in outside.all]
-    forward = Graph(name, known, tuple(outside.all), (*finals, *known))
+    is_known = [not is_set for is_set in result_is_unknown]
+    outside.equations = [without_unused(eqn, is_known) for eqn in outside.equations]
+    forward = outside.build((*finals, *known))
     if policy is None:
         return SplitRegion(forward, staged, result_is_unknown)
-    again = Graph(name, known, tuple(outside.all), finals)
-    return SplitRegion(forward, staged, result_is_unknown, again, (False,) * len(known))
+    return SplitRegion(forward, staged, result_is_unknown, outside.build(finals), (False,) * len(known))
 
 
 def _joined(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> ScanBase:
     """The loop whose steps are the known and the staged side of a step together."""
-    count = len(part.sources)
-    inside = Equations(part.known.equations)
-    residuals = part.known.results[len(part.known.results) - count :]
-    unknown_params = part.staged.params[count:]
-    staged_results = iter(inside.inline(part.staged, (*residuals, *unknown_params)))
-    results = [next(staged_results) if value is None else value for value in _known_results(part)]
-    knowns, unknowns = iter(part.known.params), iter(unknown_params)
-    params = tuple([next(unknowns) if is_set else next(knowns) for is_set in flags])
-    return with_fields(op, body=Graph(op.body.name, params, tuple(inside.all), tuple(results)))
+    known, unknown = iter(part.known.params), iter(part.unknown_params)
+    params = [next(unknown) if is_set else next(known) for is_set in flags]
+    inside = Inside(op.body.name, params, part.known.equations)
+    later = iter(inside.inline(part.staged, (*part.residuals, *part.unknown_params)))
+    results = [next(later) if value is None else value for value in part.known_results]
+    return with_fields(op, body=inside.build(results))
 
 
 def _settled(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool]) -> tuple[SplitGraph, tuple[bool, ...]]:
@@ -117,7 +109,7 @@ def _settled(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool]) -> tuple
 def _crossing(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> Crossing:
     """Consts and slices cross as they are, and so does a carry that never changes; a known y is stacked anyway."""
     params = spread(part.known.params, [not is_set for is_set in flags])
-    results = _known_results(part)
+    results = part.known_results
     begin, end = op.consts, op.consts + op.carry
     unchanged = [
         param is not None and param is result for param, result in zip(params[begin:end], results, strict=False)
@@ -126,11 +118,6 @@ def _crossing(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> Crossing
     free = (*fixed[:end], *(True,) * (len(params) - end))
     is_y = tuple([index >= op.carry for index, value in enumerate(results) if value is not None])
     return Crossing(free, fixed, is_y)
-
-
-def _known_results(part: SplitGraph) -> tuple[Value | None, ...]:
-    """For each result of the step its value in the known graph; None for an unknown one."""
-    return spread(part.known.results, [not is_set for is_set in part.is_unknown])
 
 
 @dataclass(slots=True)
@@ -157,24 +144,18 @@ class _StagedBody:
 
     @staticmethod
     def of(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> _StagedBody:
-        count = len(part.sources)
-        residuals = part.known.results[len(part.known.results) - count :]
-        pairs = list(zip(residuals, part.staged.params[:count], strict=True))
+        pairs = list(zip(part.residuals, part.residual_params, strict=True))
         carries = op.parts(flags)[1]
-        unknown = spread(part.staged.results, part.is_unknown)
         results = []
-        for index, known in enumerate(_known_results(part)):
-            staged = unknown[index]
+        for index, (known, staged) in enumerate(zip(part.known_results, part.unknown_results, strict=True)):
             if index < op.carry and carries[index] and known is not None:
                 # A step gives a known value for a carry that starts unknown.
-                staged = Value(known.type)
+                staged = Value(known.type)  # noqa: PLW2901  # what crosses is what the step gives
                 pairs.append((known, staged))
             if staged is not None:
                 results.append(staged)
         is_unknown = (*carries, *part.is_unknown[op.carry :])
-        return _StagedBody(
-            op, flags, part.staged.params[count:], part.staged.equations, tuple(results), pairs, is_unknown
-        )
+        return _StagedBody(op, flags, part.unknown_params, part.staged.equations, tuple(results), pairs, is_unknown)
 
     def graph(
         self, loop: _KnownLoop, stacks: dict[Value, Value], params: tuple[Value, ...], operands: Sequence[Value]
@@ -194,9 +175,8 @@ class _StagedBody:
         inputs = [*passed, *consts, *carry, *sliced, *xs]
         body = Graph(self.op.body.name, tuple([param for _, param in inputs]), self.equations, self.results)
         op = with_fields(self.op, body=body, consts=len(passed) + len(consts), carry=len(carry))
-        outside = Equations()
-        results = outside.emit(op, *[operand for operand, _ in inputs])
-        return Graph(self.op.body.name, params, tuple(outside.all), results)
+        outside = Inside(self.op.body.name, params)
+        return outside.build(outside.emit(op, *[operand for operand, _ in inputs]))
 
 
 @dataclass(slots=True)
@@ -228,13 +208,13 @@ class _KnownLoop:
     unchanged: dict[int, Value]
     constant: set[Value] = field(default_factory=set)
     hoisted: list[Value] = field(default_factory=list)
-    before: Equations = field(default_factory=Equations)
+    before: Inside = field(default_factory=lambda: Inside("loop"))
 
     @staticmethod
     def of(op: ScanBase, part: SplitGraph, flags: Sequence[bool], operands: Sequence[Value]) -> _KnownLoop:
         outer = dict(zip(part.known.params, others(operands, flags), strict=True))
         consts, carry, xs = op.parts(spread(part.known.params, [not is_set for is_set in flags]))
-        results = _known_results(part)
+        results = part.known_results
         loop = _KnownLoop(
             op,
             outer,
@@ -312,10 +292,10 @@ class _KnownLoop:
         found.update(zip(stacked, results[len(self.carry) :], strict=True))
         return results[: len(self.carry)], [found[value] for value in wanted]
 
-    def outside(self) -> tuple[Equation, ...]:
-        """The equations around the loop; those to come are others."""
-        equations, self.before = tuple(self.before.all), Equations()
-        return equations
+    def around(self, params: Sequence[Value], results: Sequence[Value]) -> Graph:
+        """The graph of the loops that were run, with what is around them; those to come are in another."""
+        equations, self.before = tuple(self.before.equations), Inside("loop")
+        return Graph(self.op.body.name, tuple(params), equations, tuple(results))
 
     def results(self, finals: Sequence[Value], stacks: Sequence[Value]) -> tuple[Value, ...]:
         """The known results of the loop."""

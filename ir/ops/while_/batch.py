@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rematc.ir.core import Effect, Graph, Primals, Value, VmapContext
 from rematc.ir.ops.batching import repeated_where, with_fields
-from rematc.ir.ops.bodies import Equations, settled, with_batch
+from rematc.ir.ops.bodies import Inside, settled, with_batch
 from rematc.ir.ops.logical import Select
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.shape import BroadcastInDim
@@ -44,19 +44,18 @@ def vmap_while(
 
 def _any(cond: Graph) -> Graph:
     """Whether the condition holds for any element."""
-    inside = Equations(cond.equations)
-    results = inside.emit(ReduceOr((0,)), *cond.results)
-    return Graph(cond.name, cond.params, tuple(inside.all), results)
+    inside = Inside.of(cond)
+    return inside.build(inside.emit(ReduceOr((0,)), *cond.results))
 
 
 def _where(cond: Graph, body: Graph, body_consts: int) -> Graph:
     """A step for the elements for which the condition holds: (its consts, the body's, carries) to carries."""
     carry = body.params[body_consts:]
     consts = tuple([Value(value.type, value.name) for value in cond.params[: len(cond.params) - len(carry)]])
-    inside = Equations(body.equations)
+    inside = Inside(body.name, (*consts, *body.params), body.equations)
     (predicate,) = inside.inline(cond, (*consts, *carry))
     results = []
     for old, new in zip(carry, body.results, strict=True):
         (holds,) = inside.emit(BroadcastInDim(new.type.shape, (0,)), predicate)
         results.append(inside.emit(Select(), holds, new, old)[0])
-    return Graph(body.name, (*consts, *body.params), tuple(inside.all), tuple(results))
+    return inside.build(results)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.batching import with_fields
-from rematc.ir.ops.bodies import chosen, graph_of, others, settled, spread, without_unused
+from rematc.ir.ops.bodies import Inside, chosen, graph_of, others, settled, without_unused
 from rematc.ir.ops.while_.base import WhileBase
 from rematc.ir.policy import Policy
 
@@ -45,13 +45,8 @@ def _known(
     carries = tuple([not is_set for is_set in flags])
     if not any(carries):
         return Graph(whole.name, whole.params, (), ())
-    of_results = spread(body.known.results, [not is_set for is_set in body.is_unknown])
-    step = Graph(
-        body.known.name,
-        body.known.params,
-        body.known.equations,
-        tuple([value for value in chosen(of_results, carries) if value is not None]),
-    )
+    inside = Inside.of(body.known)
+    step = inside.build([value for value in chosen(body.known_results, carries) if value is not None])
     test = Graph(cond.known.name, cond.known.params, cond.known.equations, cond.known.results[:1])
     cond_consts, consts, _ = op.parts(is_unknown)
     counts = {"cond_consts": cond_consts.count(False), "body_consts": consts.count(False)}
