@@ -316,6 +316,10 @@ class Op:
         """The graphs that this op owns, in field order."""
         return ()
 
+    def over_steps(self, flags: Sequence[bool]) -> tuple[bool, ...]:
+        """Flags of the operands, with those of the carries that a flagged operand reaches in some step of a loop."""
+        return tuple(flags)
+
     def origin(self, result: int) -> Origin | None:
         """The equation inside that computes a result, for reports; None where the op computes it itself."""
         return None

@@ -225,32 +225,10 @@ class _Parts:
                 self.recomputed.append(_counted(eqn, times))
 
     def _split_inside(
-        self, op: Op, parts: Sequence[_Evaluated], cts: list[bool], variables: list[bool], times: int
+        self, op: Op, parts: Sequence[_Evaluated], cts: Sequence[bool], variables: Sequence[bool], times: int
     ) -> None:
-        for flags in (cts, variables):
-            if isinstance(op, Scan):
-                _close_over_steps(op.body, flags, range(len(flags)), range(op.consts, op.consts + op.carry))
-            elif isinstance(op, While):
-                _, of_body, carry = op.parts(range(len(flags)))
-                _close_over_steps(op.body, flags, (*of_body, *carry), carry)
+        cts, variables = op.over_steps(cts), op.over_steps(variables)
         for part in parts:
             of_cts = [cts[index] for index in part.operands]
             of_variables = [variables[index] for index in part.operands]
             self.split(part.graph, of_cts, of_variables, times * part.times)
-
-
-def _close_over_steps(body: Graph, flags: list[bool], operands: Sequence[int], carry: Sequence[int]) -> None:
-    """Flag the carries that a flagged operand reaches in some step.
-
-    `operands` are the places of the body's parameters in `flags`, `carry` those of the carries, its first results.
-    """
-    while True:
-        reached = {value for value, index in zip(body.params, operands, strict=True) if flags[index]}
-        for eqn in body.equations:
-            if not reached.isdisjoint(eqn.operands):
-                reached.update(eqn.results)
-        grown = [index for index, value in zip(carry, body.results, strict=False) if value in reached]
-        if all(flags[index] for index in grown):
-            return
-        for index in grown:
-            flags[index] = True

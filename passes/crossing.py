@@ -83,7 +83,7 @@ class Crossings:
                 case Checkpoint(body=body) | Call(body=body):
                     graph, value = body, body.results[index]
                 case Scan(body=body) as loop:
-                    carries = loop.parts(body.params)[1]
+                    carries = loop.parts(body.params).carry
                     graph, value = body, body.results[index]
                     is_carried = is_carried or index < loop.carry or value in carries
                     if value in carries:

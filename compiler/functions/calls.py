@@ -16,7 +16,7 @@ from rematc.compiler.tracing.user_location import raised_at, user_location
 from rematc.ir.collecting import collection_paused, users_code
 from rematc.ir.core import Array, Graph, Op, Value
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.bodies import Equations
+from rematc.ir.ops.bodies import Inside
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering.program import PlatformChoice
@@ -176,12 +176,12 @@ def with_types(graph: Graph, types: Sequence[TensorType]) -> Graph:
     """The graph with its results converted to these element types."""
     if graph.result_types == tuple(types):
         return graph
-    inside = Equations(graph.equations)
+    inside = Inside.of(graph)
     results = [
         value if value.type == type else inside.emit(Convert(type.dtype), value)[0]
         for value, type in zip(graph.results, types, strict=True)
     ]
-    return Graph(graph.name, graph.params, tuple(inside.all), tuple(results))
+    return inside.build(results)
 
 
 def emit_op(op: Op, *operands: object) -> tuple[Tracer, ...]:

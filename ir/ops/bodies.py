@@ -110,6 +110,24 @@ def settled(
         flags = grown
 
 
+def reached_carries(
+    body: Graph, params: Callable[[tuple[bool, ...]], Sequence[bool]], carries: Sequence[bool]
+) -> tuple[bool, ...]:
+    """Flags of the carries that a flagged parameter of a step reaches in some step.
+
+    `params` gives the flags of all parameters for those of the carries.
+    """
+
+    def step(flags: tuple[bool, ...]) -> tuple[None, tuple[bool, ...]]:
+        reached = set(chosen(body.params, params(flags)))
+        for eqn in body.equations:
+            if not reached.isdisjoint(eqn.operands):
+                reached.update(eqn.results)
+        return None, tuple([value in reached for value in body.results])
+
+    return settled(step, carries)[2]
+
+
 def without_unused(eqn: Equation, used: Sequence[bool]) -> Equation:
     """The equation with only the used results, where its op can do with fewer; itself where all are needed."""
     pruned = eqn.op.without_unused(used)

@@ -41,7 +41,7 @@ def is_staged(op: Scan, policy: Policy) -> bool:
 
 def _carried(op: Scan) -> int:
     """Bytes of the carries of one step."""
-    return sum(type.bytes for type in op.parts(op.body.param_types)[1])
+    return sum(type.bytes for type in op.parts(op.body.param_types).carry)
 
 
 def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Graph, TransposeContext, Value
-from rematc.ir.ops.bodies import Zeros, chosen, filled, settled, spread
+from rematc.ir.ops.bodies import Zeros, filled, settled, spread
 from rematc.ir.ops.scan.base import ScanBase
 
 
@@ -36,7 +36,7 @@ class Adjoint:
             taken = (*carries, *has_ct[op.carry :])
             graph, given = b.adjoint_of(op.body, is_linear, taken)
             gets_ct = tuple([is_set is True for is_set in spread(given, is_linear)])
-            return Adjoint(op, is_linear, graph, gets_ct, taken), op.parts(gets_ct)[1]
+            return Adjoint(op, is_linear, graph, gets_ct, taken), op.parts(gets_ct).carry
 
         return settled(step, has_ct[: op.carry])[0]
 
@@ -53,16 +53,3 @@ class Adjoint:
     def carried(self, b: Zeros, cts: Sequence[Value | None]) -> tuple[Value, ...]:
         """The cts of carries that the loop carries, zeros for those that are not there."""
         return filled(b, cts, self.op.body.results[: self.op.carry], self.carries)
-
-
-def linear_params(op: ScanBase, is_linear: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which parameters of the step are linear: the linear operands, and carries that these reach."""
-
-    def step(carries: tuple[bool, ...]) -> tuple[None, tuple[bool, ...]]:
-        reached = set(chosen(op.body.params, op.with_carries(is_linear, carries)))
-        for eqn in op.body.equations:
-            if not reached.isdisjoint(eqn.operands):
-                reached.update(eqn.results)
-        return None, tuple([value in reached for value in op.body.results[: op.carry]])
-
-    return op.with_carries(is_linear, settled(step, op.parts(is_linear)[1])[2])

@@ -85,7 +85,7 @@ class Scan(ScanBase):
             raise TypeMismatchError(f"'{self.name}' of '{body.name}' counts less than nothing")
         if len(body.results) < self.carry or len(body.params) < self.consts + self.carry:
             raise TypeMismatchError(f"'{self.name}' of '{body.name}' has more carries than its body")
-        expected, carry = self.infer_operands(), self.parts(body.param_types)[1]
+        expected, carry = self.infer_operands(), self.parts(body.param_types).carry
         if tuple(operands) != expected:
             raise TypeMismatchError(
                 f"'{self.name}' of '{body.name}' takes {types_text(expected)}, got {types_text(operands)}"
@@ -115,7 +115,7 @@ class Scan(ScanBase):
         """One loop of primals and tangents."""
         flags = tuple([tangent is not None for tangent in tangents])
         body, has_tangent, carries = settled(
-            lambda carries: b.jvp_of(self.body, self.with_carries(flags, carries)), self.parts(flags)[1]
+            lambda carries: b.jvp_of(self.body, self.with_carries(flags, carries)), self.parts(flags).carry
         )
         flags = self.with_carries(flags, carries)
         body, has_tangent = with_tangents(body, len(self.body.results), has_tangent, carries)
@@ -145,8 +145,9 @@ class Scan(ScanBase):
             body.equations,
             tuple([body.results[index] for index in order]),
         )
-        consts, _, _ = self.parts(flags)
-        op = replace(self, body=graph, consts=self.consts + sum(consts), carry=self.carry + len(present))
+        op = replace(
+            self, body=graph, consts=self.consts + sum(self.parts(flags).consts), carry=self.carry + len(present)
+        )
         return op, order
 
     def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
@@ -168,7 +169,7 @@ class Scan(ScanBase):
         def step(carries: tuple[bool, ...]) -> tuple[tuple[Equation, ...], tuple[bool, ...]]:
             live.update(chosen(body.results, (*carries, *used[count:])))
             kept = live_equations(body, live)
-            return kept, tuple([value in live for value in self.parts(body.params)[1]])
+            return kept, tuple([value in live for value in self.parts(body.params).carry])
 
         kept, _, carries = settled(step, used[:count])
         consts, _, xs = self.parts([value in live for value in body.params])
@@ -185,7 +186,7 @@ class Scan(ScanBase):
     def origin(self, result: int) -> Origin | None:
         """What a step computes; for a carry that is stacked, what the step before computed."""
         value = self.body.results[result]
-        carries = self.parts(self.body.params)[1]
+        carries = self.parts(self.body.params).carry
         if value in carries:
             value = self.body.results[carries.index(value)]
         steps = self.length if result >= self.carry else 1

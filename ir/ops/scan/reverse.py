@@ -6,15 +6,15 @@ from rematc.ir.core import Derivatives, Emitter, LinearOperand, Operands, Tangen
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Inside, others, spread
-from rematc.ir.ops.scan.adjoint import Adjoint, linear_params
+from rematc.ir.ops.scan.adjoint import Adjoint
 from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.ops.scan.snapshots import reversed_from_snapshots
 
 
 def transpose_scan(op: ScanBase, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
     """`Scan.transpose`."""
-    is_linear = linear_params(op, tuple([isinstance(operand, LinearOperand) for operand in operands]))
-    if not all(op.parts(is_linear)[1]) and not op.snapshots:
+    is_linear = op.over_steps([isinstance(operand, LinearOperand) for operand in operands])
+    if not all(op.parts(is_linear).carry) and not op.snapshots:
         raise InternalError(f"the transpose of 'scan' of '{op.body.name}' has carries that are not linear")
     adjoint = Adjoint.of(op, b, is_linear, [ct is not None for ct in cts])
     if op.snapshots:

@@ -126,8 +126,8 @@ class _Reversal:
         ]
         inside = _Instruction(op.body.name, (*const_params, *carry_params, *table))
         fixed, slices = const_params[: counts[0]], const_params[counts[0] :]
-        states = op.parts(self.adjoint.is_linear)[1].count(False)
-        rows = sum(op.parts(self.adjoint.gets_ct)[2])
+        states = op.parts(self.adjoint.is_linear).carry.count(False)
+        rows = sum(op.parts(self.adjoint.gets_ct).xs)
         stacks, middle, buffers = (
             carry_params[:states],
             carry_params[states : len(carry_params) - rows],
@@ -154,7 +154,7 @@ class _Reversal:
 
         params = [Value(value.type) for value in operands]
         middle = params[known + cts_of_ys :]
-        wanted = others(body.results[: op.carry], op.parts(adjoint.is_linear)[1])
+        wanted = others(body.results[: op.carry], op.parts(adjoint.is_linear).carry)
         step = Graph(body.name, others(body.params, adjoint.is_linear), live_equations(body, set(wanted)), wanted)
         forward = _Instruction(body.name, params)
         moved = forward.inline(step, params[:known])

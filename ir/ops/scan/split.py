@@ -71,7 +71,7 @@ def split_with_snapshots(
     taken_again = _joined(op, replace(part, known=without_effects(part.known)), flags)
 
     operands = tuple([Value(type) for type in op.infer_operands()])
-    result_is_unknown = (*op.parts(flags)[1], *part.is_unknown[op.carry :])
+    result_is_unknown = (*op.parts(flags).carry, *part.is_unknown[op.carry :])
     known = others(operands, is_unknown)
     outside = Inside(name, (*known, *chosen(operands, is_unknown)))
     staged = outside.build(chosen(outside.emit(taken_again, *operands), result_is_unknown))
@@ -102,7 +102,7 @@ def _settled(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool]) -> tuple
         part = b.split_of(op.body, op.with_carries(is_unknown, carries), None)
         return part, part.is_unknown
 
-    part, _, carries = settled(step, op.parts(is_unknown)[1])
+    part, _, carries = settled(step, op.parts(is_unknown).carry)
     return part, op.with_carries(is_unknown, carries)
 
 
@@ -145,7 +145,7 @@ class _StagedBody:
     @staticmethod
     def of(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> _StagedBody:
         pairs = list(zip(part.residuals, part.residual_params, strict=True))
-        carries = op.parts(flags)[1]
+        carries = op.parts(flags).carry
         results = []
         for index, (known, staged) in enumerate(zip(part.known_results, part.unknown_results, strict=True)):
             if index < op.carry and carries[index] and known is not None:

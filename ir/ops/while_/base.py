@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from rematc.ir.core import Graph, Op
+from rematc.ir.ops.bodies import reached_carries
 
 T = TypeVar("T")
+
+
+class Parts(NamedTuple, Generic[T]):
+    """Something for each operand of a loop."""
+
+    cond_consts: tuple[T, ...]
+    body_consts: tuple[T, ...]
+    carry: tuple[T, ...]
 
 
 class WhileBase(Op):
@@ -19,10 +28,15 @@ class WhileBase(Op):
     cond_consts: int
     body_consts: int
 
-    def parts(self, operands: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
+    def parts(self, operands: Sequence[T]) -> Parts[T]:
         """The condition's consts, the body's, and carries apart."""
         end = self.cond_consts + self.body_consts
-        return tuple(operands[: self.cond_consts]), tuple(operands[self.cond_consts : end]), tuple(operands[end:])
+        cond, body, carry = operands[: self.cond_consts], operands[self.cond_consts : end], operands[end:]
+        return Parts(tuple(cond), tuple(body), tuple(carry))
+
+    def over_steps(self, flags: Sequence[bool]) -> tuple[bool, ...]:
+        of_cond, of_body, carry = self.parts(flags)
+        return (*of_cond, *of_body, *reached_carries(self.body, lambda carries: (*of_body, *carries), carry))
 
     def regions(self) -> tuple[Graph, ...]:
         return (self.cond, self.body)

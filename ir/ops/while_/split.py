@@ -61,8 +61,7 @@ def _without_known_effects(op: WhileBase, whole: Graph, is_unknown: Sequence[boo
     """The loop without the effects that condition and body have of known values."""
     if not op.effect:
         return whole
-    _, consts, _ = op.parts(is_unknown)
-    reached = set(chosen(op.body.params, (*consts, *flags)))
+    reached = set(chosen(op.body.params, (*op.parts(is_unknown).body_consts, *flags)))
     kept = []
     for eqn in op.body.equations:
         is_known = reached.isdisjoint(eqn.operands)

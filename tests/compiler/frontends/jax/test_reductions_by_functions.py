@@ -52,6 +52,25 @@ def test_its_second_derivative_is_that_of_the_rule() -> None:
     np.testing.assert_allclose(curvature(rematc, from_jax), curvature(jax, lambda f: f), rtol=1e-4, atol=1e-5)
 
 
+def test_the_function_may_have_branches() -> None:
+    """It is batched and differentiated like any other, whatever ops are in it."""
+
+    def greater(a: Any, b: Any) -> Any:
+        return lax.cond(a > b, lambda: a, lambda: b)
+
+    def slopes(api: Any, wrap: Any, reduced: Any) -> Any:
+        slope = api.grad(wrap(lambda x: jnp.sum(jnp.sin(reduced(x)))))
+        return slope(X), api.vmap(slope)(jnp.stack([X, -X]))
+
+    def in_windows(x: Any) -> Any:
+        return lax.reduce_window(x, NOTHING, greater, (1, 3), (1, 1), "VALID")
+
+    expected = slopes(jax, lambda f: f, lambda x: jnp.max(x, 1))
+    for reduced in (lambda x: lax.reduce(x, NOTHING, greater, (1,)), in_windows):
+        for found, wanted in zip(slopes(rematc, from_jax, reduced), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 @jax.custom_vjp
 def product(a: Any, b: Any) -> Any:
     return a * b
