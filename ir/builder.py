@@ -32,7 +32,7 @@ from rematc.ir.ops import (
 )
 from rematc.ir.ops import shape as shape_ops
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.splicing import splice
 from rematc.ir.types import I32, DType, TensorType
 

@@ -24,9 +24,9 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import all_repeated, element_type
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions, clamped
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions, clamped
 from rematc.ir.types import TensorType
 
 

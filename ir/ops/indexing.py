@@ -28,8 +28,7 @@ from rematc.ir.core import (
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import repeated, with_fields
 from rematc.ir.ops.elementwise import ANY, NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
-from rematc.ir.ops.shape import zeros_if_none
-from rematc.ir.ops.windows import (
+from rematc.ir.ops.gather_scatter import (
     GatherDimensions,
     Indices,
     ScatterDimensions,
@@ -40,6 +39,7 @@ from rematc.ir.ops.windows import (
     places,
     starts,
 )
+from rematc.ir.ops.shape import zeros_if_none
 from rematc.ir.types import U32, U64, Kind, TensorType
 
 

@@ -16,8 +16,8 @@ from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.complex_parts import Conj, Real
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import Numeric, widened
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, ScatterAdd
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.types import BOOL, C64, C128, F32, F64, I32, TensorType, dtype_of_numpy
 
 #: The element types that LAPACK computes in.

@@ -15,9 +15,9 @@ from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, T
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import all_repeated, batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
+from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.shape import check_dimensions, others
-from rematc.ir.ops.windows import GatherDimensions
 from rematc.ir.types import I32, I64, DType, TensorType, dtype_of_numpy
 
 

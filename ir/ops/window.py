@@ -39,7 +39,7 @@ from rematc.ir.types import TensorType, dtype_of_numpy
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceWindow(Op):
+class WindowReduction(Op):
     """Family base: each window over the operand combined by `reduction`, padding and gaps being its neutral element.
 
     Attributes:
@@ -100,7 +100,7 @@ class ReduceWindow(Op):
 
 @register
 @dataclass(frozen=True, slots=True)
-class ReduceWindowSum(ReduceWindow):
+class ReduceWindowSum(WindowReduction):
     """Sum of each window. Its transpose sums, for each element, over the windows that read it."""
 
     name = "reduce_window_sum"
@@ -128,7 +128,7 @@ class ReduceWindowSum(ReduceWindow):
 
 
 @dataclass(frozen=True, slots=True)
-class ExtremumOfWindow(ReduceWindow):
+class ExtremumOfWindow(WindowReduction):
     """Family base of the windowed extrema. The first of equal extrema has the derivative."""
 
     not_worse: ClassVar[str]

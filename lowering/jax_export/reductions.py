@@ -122,14 +122,14 @@ _OF_WINDOW: dict[type[Op], Callable[..., Any]] = {
 @exports(*_OF_WINDOW)
 def reduce_window(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.reduce_window`; JAX differentiates no extremum of dilated windows."""
-    assert isinstance(eqn.op, window.ReduceWindow)
+    assert isinstance(eqn.op, window.WindowReduction)
     if isinstance(eqn.op, window.ReduceWindowSum):
         return _windowed(eqn.op)(*operands)
     return with_own_jvp(_windowed(eqn.op), eqn, operands)
 
 
 @functools.lru_cache(maxsize=256)
-def _windowed(op: window.ReduceWindow) -> Callable[..., Sequence[Any]]:
+def _windowed(op: window.WindowReduction) -> Callable[..., Sequence[Any]]:
     def run(x: Any) -> Sequence[Any]:
         dtype = dtype_of_numpy(np.dtype(x.dtype))
         assert dtype is not None, f"{x.dtype} is the element type of no tensor"

@@ -43,7 +43,7 @@ def reduce_window(w: Writer, eqn: Equation) -> None:
     Sums of floats of 16 bits and less are taken in float32 and rounded once, as the reference does.
     """
     op = eqn.op
-    assert isinstance(op, window.ReduceWindow)
+    assert isinstance(op, window.WindowReduction)
     (operand,), (result,) = eqn.operands, eqn.results
     dtype = operand.type.dtype
     is_sum = isinstance(op, window.ReduceWindowSum)
@@ -70,7 +70,7 @@ def reduce_window(w: Writer, eqn: Equation) -> None:
 
 
 def _padded(
-    w: Writer, x: str, type: TensorType, neutral: str, op: window.ReduceWindow, loc: Location | None
+    w: Writer, x: str, type: TensorType, neutral: str, op: window.WindowReduction, loc: Location | None
 ) -> tuple[str, TensorType]:
     """What the windows lie on: the operand with its padding and gaps written out."""
     low, high = zip(*op.padding, strict=True)

@@ -15,8 +15,8 @@ from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.elementwise import Numeric
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, Scatter, ScatterAdd, ScatterMaximum, ScatterMultiply
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.types import BOOL, F32, F64, I8, I32, I64, U8, TensorType
 from rematc.lowering.module import stablehlo_text
 from rematc.passes.jvp import jvp

@@ -19,11 +19,11 @@ from rematc.ir.core import Array, Graph, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.window import (
-    ReduceWindow,
     ReduceWindowMax,
     ReduceWindowSum,
     SelectAndGather,
     SelectAndScatter,
+    WindowReduction,
 )
 from rematc.ir.types import BOOL, F32, F64, TensorType
 from rematc.passes.jvp import jvp
@@ -34,7 +34,7 @@ from tests.support.samples import Sample, assert_close, graph_of, tolerance_of, 
 
 def is_transposed_by_jax(op: Op) -> bool:
     """JAX has the gradient of dilated sums, but not of dilated extrema."""
-    if not isinstance(op, ReduceWindow):
+    if not isinstance(op, WindowReduction):
         return False
     return isinstance(op, ReduceWindowSum) or set(op.base_dilations + op.window_dilations) == {1}
 
@@ -46,7 +46,7 @@ POOLING = [
 ]
 
 
-def pulled_back(op: ReduceWindow, x: Array, ct: Array) -> Array:
+def pulled_back(op: WindowReduction, x: Array, ct: Array) -> Array:
     """The cotangent of the operand, by the jvp rule and the transposition of what it emits."""
     differentiated = jvp(graph_of(op, [type_of(x)]), [True])
     if not differentiated.has_tangent[0]:
@@ -79,14 +79,14 @@ def jax_cotangents() -> dict[str, Any]:
 
 @pytest.mark.parametrize("sample", POOLING, ids=lambda sample: str(sample.id))
 def test_cotangents_agree_with_jax(sample: Sample) -> None:
-    assert isinstance(sample.op, ReduceWindow)
+    assert isinstance(sample.op, WindowReduction)
     (x,) = sample.arrays()
     actual = pulled_back(sample.op, x, ct_for(sample))
     assert_close(actual, np.asarray(jax_cotangents()[sample.id]), tolerance_of(sample, actual))
 
 
 @st.composite
-def geometries(draw: st.DrawFn) -> tuple[ReduceWindow, tuple[int, ...]]:
+def geometries(draw: st.DrawFn) -> tuple[WindowReduction, tuple[int, ...]]:
     """Any windowed reduction over one or two dimensions, with small sizes."""
     rank = draw(st.integers(1, 2))
 
@@ -101,7 +101,7 @@ def geometries(draw: st.DrawFn) -> tuple[ReduceWindow, tuple[int, ...]]:
 
 
 @given(geometries())
-def test_transpose_is_adjoint(geometry: tuple[ReduceWindow, tuple[int, ...]]) -> None:
+def test_transpose_is_adjoint(geometry: tuple[WindowReduction, tuple[int, ...]]) -> None:
     """<J v, ct> = <v, J' ct>, exactly: the numbers are small integers."""
     op, shape = geometry
     random = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_the_transpose_of_a_cumulative_sum_runs_from_the_end() -> None:
 
 
 @pytest.mark.parametrize("op", [SUM, MAX])
-def test_flops_are_one_an_element_of_each_window(op: ReduceWindow) -> None:
+def test_flops_are_one_an_element_of_each_window(op: WindowReduction) -> None:
     x = TensorType(F32, (5, 4))
     (result,) = op.infer([x])
     assert result.shape == (3, 3)

@@ -11,12 +11,12 @@ import pytest
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph, Value
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.sorting import Sort
 from rematc.ir.ops.structural import Iota
 from rematc.ir.ops.window import ReduceWindowMax
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph
 from rematc.ir.types import F32, I64, TensorType

@@ -7,11 +7,11 @@ import pytest
 from rematc.ir.core import Op
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.reduction import Argmax, ReduceMax, ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
 from rematc.ir.ops.structural import Name, OptimizationBarrier, StopGradient, ToMemory
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.types import BF16, F8E4M3FN, F8E5M2, F32, I32, TensorType
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.validation import validate

@@ -23,7 +23,7 @@ _WHOLE: dict[str, type[reduction.Reduction]] = {
     "reduce_and": reduction.ReduceAnd,
     "reduce_or": reduction.ReduceOr,
 }
-_IN_WINDOWS: dict[str, type[window.ReduceWindow]] = {
+_IN_WINDOWS: dict[str, type[window.WindowReduction]] = {
     "reduce_window_sum": window.ReduceWindowSum,
     "reduce_window_max": window.ReduceWindowMax,
     "reduce_window_min": window.ReduceWindowMin,

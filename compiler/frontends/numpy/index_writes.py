@@ -27,7 +27,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Value
 from rematc.ir.ops import indexing
 from rematc.ir.ops.dynamic import DynamicUpdateSlice
-from rematc.ir.ops.windows import ScatterDimensions
+from rematc.ir.ops.gather_scatter import ScatterDimensions
 from rematc.ir.types import BOOL, I64
 
 Combine = Callable[[Builder, Value, Value], Value]

@@ -18,10 +18,10 @@ from rematc.ir.ops import indexing
 from rematc.ir.ops.arithmetic import Add, Maximum, Minimum, Multiply
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.elementwise import ORDERED
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.logical import And, Or
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import others
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.types import BOOL, I64, TensorType
 
 _COMBINED: dict[type[Op], type[indexing.Scattering]] = {

@@ -17,8 +17,8 @@ from rematc.ir.core import Graph, Op, Value
 from rematc.ir.ops import folding, reduction, window
 from rematc.ir.ops.arithmetic import Add, Maximum, Minimum, Multiply
 from rematc.ir.ops.elementwise import REALS
+from rematc.ir.ops.gather_scatter import ScatterDimensions
 from rematc.ir.ops.logical import And, Compare, Or
-from rematc.ir.ops.windows import ScatterDimensions
 from rematc.ir.types import I32, I64, TensorType
 
 _WHOLE: dict[type[Op], type[reduction.Reduction]] = {
@@ -29,7 +29,7 @@ _WHOLE: dict[type[Op], type[reduction.Reduction]] = {
     And: reduction.ReduceAnd,
     Or: reduction.ReduceOr,
 }
-_IN_WINDOWS: dict[type[Op], type[window.ReduceWindow]] = {
+_IN_WINDOWS: dict[type[Op], type[window.WindowReduction]] = {
     Add: window.ReduceWindowSum,
     Maximum: window.ReduceWindowMax,
     Minimum: window.ReduceWindowMin,

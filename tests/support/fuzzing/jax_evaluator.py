@@ -258,7 +258,7 @@ def _convolved(op: convolution.Convolution, x: Any, kernel: Any) -> Any:
     )
 
 
-def _windowed(op: window.ReduceWindow, x: Any, function: Function, initial: Any) -> Any:
+def _windowed(op: window.WindowReduction, x: Any, function: Function, initial: Any) -> Any:
     return lax.reduce_window(
         x,
         np.asarray(initial, x.dtype)[()],

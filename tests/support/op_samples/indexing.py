@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
+from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import (
     Gather,
     Scatter,
@@ -17,7 +18,6 @@ from rematc.ir.ops.indexing import (
     ScatterMinimum,
     ScatterMultiply,
 )
-from rematc.ir.ops.windows import GatherDimensions, ScatterDimensions
 from rematc.ir.types import BF16, C64, F32, F64, I8, I32, I64, U8, U32, DType
 from tests.support.samples import Factory, Sample, Tolerance, booleans, distinct, integers, literal, normal
 

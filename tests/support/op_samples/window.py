@@ -11,13 +11,13 @@ import numpy as np
 from jax import lax
 
 from rematc.ir.ops.window import (
-    ReduceWindow,
     ReduceWindowMax,
     ReduceWindowMin,
     ReduceWindowSum,
     SelectAndGather,
     SelectAndScatter,
     Selection,
+    WindowReduction,
 )
 from rematc.ir.types import BF16, BOOL, C64, F16, F32, F64, I8, I32, U8, DType
 from tests.support.samples import Sample, booleans, distinct, integers, literal, normal
@@ -31,7 +31,7 @@ GATHER = SelectAndGather("GE", (3, 2), (2, 1), ((1, 1), (0, 1)))
 SCATTER = SelectAndScatter("GE", (3, 2), (2, 1), ((1, 1), (0, 1)))
 
 
-def in_jax(op: ReduceWindow) -> Any:
+def in_jax(op: WindowReduction) -> Any:
     """The same reduction by lax."""
     combine: Any = {ReduceWindowSum: lax.add, ReduceWindowMax: lax.max, ReduceWindowMin: lax.min}[type(op)]
 
@@ -67,11 +67,11 @@ def scattered_by_jax(op: Selection) -> Any:
     return scatter
 
 
-def reductions(op: ReduceWindow, dtype: DType, *shape: int, label: str = "") -> Sample:
+def reductions(op: WindowReduction, dtype: DType, *shape: int, label: str = "") -> Sample:
     return Sample(op, (distinct(dtype, *shape),), (0,), in_jax(op), label=label)
 
 
-def with_windows_in_padding(op: ReduceWindow, *shape: int, label: str) -> Sample:
+def with_windows_in_padding(op: WindowReduction, *shape: int, label: str) -> Sample:
     """Some results are infinite, so that they have no differences."""
     return replace(reductions(op, F64, *shape, label=label), step=None)
 
