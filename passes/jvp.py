@@ -57,7 +57,7 @@ def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     for eqn in graph.equations:
         walk.equation(eqn)
     primals = [walk.env.get(value, value) for value in graph.results]
-    tangents = [walk.tangents.get(value) for value in primals]
+    tangents = [walk.tangents.get(value) for value in graph.results]
     joint = b.build(*primals, *(value for value in tangents if value is not None))
     return Jvp(joint, tuple(value is not None for value in tangents))
 
@@ -82,7 +82,11 @@ class _Context(Builder):
 
 
 class _Jvp:
-    """One walk over a graph. `env` renames results that a rule has replaced."""
+    """One walk over a graph.
+
+    `env` renames results that a rule has replaced, by operands, maybe. `tangents` are by the values of the graph: a
+    result that is an operand has a tangent of its own, which a custom rule gives it.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.builder = _Context(graph.name)
@@ -92,12 +96,12 @@ class _Jvp:
 
     def equation(self, eqn: Equation) -> None:
         """Emit an equation and the tangents of its results."""
+        incoming = [self.tangents.get(value) for value in eqn.operands]
         if self.env:
             operands = tuple([self.env.get(value, value) for value in eqn.operands])
             if operands != eqn.operands:
                 eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
         self.builder.append(eqn)
-        incoming = [self.tangents.get(value) for value in eqn.operands]
         is_constant = all(tangent is None for tangent in incoming)
         # Integers and booleans have no tangents, whatever they were computed from; in regions others may have some.
         if not is_constant and (eqn.op.regions() or any(value.type.dtype.is_inexact for value in eqn.results)):
@@ -105,15 +109,13 @@ class _Jvp:
 
     def _tangents(self, eqn: Equation, incoming: Tangents) -> None:
         """Emit the tangents of the results of the last equation."""
-        b, results = self.builder, eqn.results
-        place = len(b.equations) - 1
+        b, place = self.builder, len(self.builder.equations) - 1
         b.loc, b.replaced = eqn.loc, None
         with located(eqn):
-            outgoing = eqn.op.jvp(b, eqn.operands, results, incoming)
+            outgoing = eqn.op.jvp(b, eqn.operands, eqn.results, incoming)
         if b.replaced is not None:
             del b.equations[place]
-            self.env.update(zip(results, b.replaced, strict=True))
-            results = b.replaced
-        for value, tangent in zip(results, outgoing, strict=True):
+            self.env.update(zip(eqn.results, b.replaced, strict=True))
+        for value, tangent in zip(eqn.results, outgoing, strict=True):
             if tangent is not None and value.type.dtype.is_inexact:
                 self.tangents[value] = tangent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -16,9 +17,9 @@ from rematc.compiler.tracing.options import NO_OPTIONS, Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
-from rematc.ir.errors import CompileError
+from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import Policy
-from rematc.lowering.dispatch import Dispatcher
+from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.pipeline import make_program, run_passes
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.targeting import current_target, target_of, targeting
@@ -65,8 +66,13 @@ def lower_call(
 
 def _dispatcher(fun: Function, options: Options) -> Dispatcher:
     """Of a function that is compiled ahead of time alone."""
+
+    @functools.wraps(fun, updated=())
+    def stage(*args: object, **kwargs: object) -> Staged:
+        raise InternalError(f"'{function_name(fun)}' is called, and was staged for one call that compiles it")
+
     return Dispatcher(
-        fun,
+        stage,
         donate_argnums=sorted(options.donated.positions),
         donate_argnames=sorted(options.donated.names),
         compiler_options=dict(options.compiler_options),

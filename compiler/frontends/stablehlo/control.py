@@ -36,7 +36,8 @@ def call(block: Block, operation: Any) -> Sequence[Value]:
 
 def _is_kept_apart(block: Block, operation: Any) -> bool:
     """Whether XLA must not inline a call. Raises CompileError for what else it is told of the call."""
-    told = {one.name: ir.StringAttr(one.attr).value for one in ir.DictAttr(operation.attributes[_FRONTEND])}
+    frontend: Any = ir.DictAttr(operation.attributes[_FRONTEND])
+    told = {one.name: ir.StringAttr(one.attr).value for one in frontend}
     others = {name: value for name, value in told.items() if (name, value) not in _OF_CALLS}
     if others:
         block.fail(operation, f"has {_FRONTEND} = {others}, which the IR does not have; take them out of the text")

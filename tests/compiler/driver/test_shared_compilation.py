@@ -14,7 +14,7 @@ import rematc
 
 X = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
 W = {"w": np.linspace(1, 2, 16, dtype=np.float32).reshape(4, 4)}
-SHAPES = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), (W, X))
+SHAPES = jax.eval_shape(lambda *args: args, W, X)
 LARGE = np.linspace(0, 1, 2**16, dtype=np.float32)
 
 
@@ -43,7 +43,7 @@ def compilations() -> Iterator[list[str]]:
     """One entry for each program that XLA compiles."""
     found: list[str] = []
 
-    def listen(event: str, _: float, **__: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event.endswith("backend_compile_duration"):
             found.append(event)
 
@@ -76,8 +76,8 @@ def test_a_call_runs_what_was_compiled_ahead_of_time(step: str, compilations: li
 
 
 def test_other_options_are_another_program(compilations: list[str]) -> None:
-    function = rematc.jit(loss)
+    function: Any = rematc.jit(loss)
     function(W, X)
     compiled = function.lower(W, X).compile(compiler_options={"xla_cpu_enable_fast_min_max": True})
     assert len(compilations) == 2
-    np.testing.assert_allclose(compiled(W, X), function(W, X), rtol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(compiled(W, X), function(W, X), rtol=1e-6)

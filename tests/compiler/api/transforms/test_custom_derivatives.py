@@ -660,3 +660,35 @@ def test_outside_of_traces_the_function_is_called_as_it_is() -> None:
     f = rematc.custom_jvp(lambda x: x + 1)
     f.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
     assert f(1) == 2
+
+
+def with_vjp(x: Any, y: Any) -> Any:
+    """The second operand; a rule that says something else."""
+    made = rematc.custom_vjp(lambda x, y: y)
+    made.defvjp(lambda x, y: (y, (x, y)), lambda saved, ct: (ct * saved[0], 2 * ct * np.sin(saved[1])))
+    return made(x, y)
+
+
+def with_jvp(x: Any, y: Any) -> Any:
+    made = rematc.custom_jvp(lambda x, y: y)
+    made.defjvp(lambda primals, tangents: (primals[1], tangents[0] * primals[0] + 2 * tangents[1] * np.sin(primals[1])))
+    return made(x, y)
+
+
+@pytest.mark.parametrize("ruled", [with_vjp, with_jvp])
+@pytest.mark.parametrize("policy", [None, "nothing", "everything"])
+def test_a_result_that_is_an_operand_has_the_rules_tangent(ruled: Any, policy: Any) -> None:
+    """And the operand keeps its own."""
+    x = np.array([0.3, 0.5, 0.7])
+
+    def ignored(x: Any) -> Any:
+        ruled(x, x)
+        return x[0]
+
+    np.testing.assert_allclose(rematc.grad(ignored, policy=policy)(x), [1, 0, 0])
+    of_product: Any = rematc.grad(lambda x: np.sum(x * ruled(x, x)), policy=policy)
+    np.testing.assert_allclose(of_product(x), x + x * (x + 2 * np.sin(x)))
+    if ruled is with_jvp:  # of which the second derivative differentiates the rule, where the result is the operand
+        slope = 1 + 2 * x + 2 * np.sin(x) + 2 * x * np.cos(x)
+        found: Any = rematc.jvp(of_product, (x,), (np.ones(3),))[1]
+        np.testing.assert_allclose(found, slope)
