@@ -213,7 +213,7 @@ class Builder:
     # -- shape ---------------------------------------------------------------------------------------------------
 
     def broadcast_in_dim(self, x: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value:
-        """`x` repeated to `shape`; dimension i of `x` becomes dimension `dimensions[i]` of the result."""
+        """`x` broadcast to `shape`; dimension i of `x` becomes dimension `dimensions[i]` of the result."""
         if x.type.shape == tuple(shape):
             return x
         return self.emit1(shape_ops.BroadcastInDim(tuple(shape), tuple(dimensions)), x)

@@ -32,7 +32,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class Iterated:
     """An equation inside loops.
 
     Attributes:
@@ -52,14 +52,14 @@ class Repeated:
         return self.eqn.flops * self.times
 
 
-Counted = Equation | Repeated
+Counted = Equation | Iterated
 
 
 def total_work(equations: Iterable[Counted]) -> Work:
     """All equations together, those in loops as often as they are evaluated."""
     count = flops = 0
     for eqn in equations:
-        count += eqn.times if isinstance(eqn, Repeated) else 1
+        count += eqn.times if isinstance(eqn, Iterated) else 1
         flops += eqn.flops
     return Work(count, flops)
 
@@ -69,7 +69,7 @@ def uncounted_calls(equations: Iterable[Counted]) -> dict[str, int]:
     table: dict[str, int] = {}
     for eqn in equations:
         if isinstance(eqn.op, CustomCall):
-            times = eqn.times if isinstance(eqn, Repeated) else 1
+            times = eqn.times if isinstance(eqn, Iterated) else 1
             table[eqn.op.target] = table.get(eqn.op.target, 0) + times
     return dict(sorted(table.items()))
 
@@ -78,7 +78,7 @@ def work_by_op(equations: Iterable[Counted]) -> dict[str, Work]:
     """Work of each op, most FLOPs first, then by name."""
     table: dict[str, Work] = {}
     for eqn in equations:
-        times = eqn.times if isinstance(eqn, Repeated) else 1
+        times = eqn.times if isinstance(eqn, Iterated) else 1
         table[eqn.op.name] = table.get(eqn.op.name, Work()) + Work(times, eqn.flops)
     return dict(sorted(table.items(), key=lambda row: (-row[1].flops, row[0])))
 
@@ -143,7 +143,7 @@ def _dearness(branch: Graph) -> tuple[int, int]:
 
 
 def _counted(eqn: Equation, times: int) -> Counted:
-    return eqn if times == 1 else Repeated(eqn, times)
+    return eqn if times == 1 else Iterated(eqn, times)
 
 
 @dataclass(frozen=True, slots=True)

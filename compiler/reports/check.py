@@ -10,7 +10,7 @@ from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.saving import SAVES, Saving
 from rematc.compiler.reports.units import format_bytes
 from rematc.lowering.runtime import Executable
-from rematc.passes.accounting import Repeated, split_backward
+from rematc.passes.accounting import Iterated, split_backward
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 
@@ -185,7 +185,7 @@ def _products_to_recompute(records: Sequence[object]) -> tuple[int, int]:
             backward = DeadCode().run(CommonSubexpressions().run(record.vjp.backward))
             is_ct = [index >= len(record.vjp.residuals) for index in range(len(backward.params))]
             for counted in split_backward(backward, is_ct).recomputed:
-                if isinstance(counted, Repeated):
+                if isinstance(counted, Iterated):
                     looped += counted.times if counted.op.is_product else 0
                 else:
                     flat += counted.op.is_product

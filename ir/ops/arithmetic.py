@@ -25,7 +25,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import repeated
+from rematc.ir.ops.batching import batched
 from rematc.ir.ops.complex_parts import Complex, Conj, Imag, Real, part_dtype
 from rematc.ir.ops.elementwise import (
     ANY,
@@ -440,11 +440,11 @@ class Clamp(Op):
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         low, x, high = operands
-        x = repeated(b, size, x, is_batched[1])
+        x = batched(b, size, x, is_batched[1])
         bounds = []
         for bound, is_set in ((low, is_batched[0]), (high, is_batched[2])):
             is_scalar = not is_set and not bound.type.rank
-            full = bound if is_scalar else repeated(b, size, bound, is_set)
+            full = bound if is_scalar else batched(b, size, bound, is_set)
             bounds.append(bound if is_scalar else b.broadcast_in_dim(full, x.type.shape, range(full.type.rank)))
         return b.emit(self, bounds[0], x, bounds[1])
 

@@ -25,24 +25,24 @@ def shifted(dimensions: Sequence[int]) -> tuple[int, ...]:
     return tuple([d + 1 for d in dimensions])
 
 
-def repeated(b: Emitter, size: int, x: Value, is_batched: bool) -> Value:
+def batched(b: Emitter, size: int, x: Value, is_batched: bool) -> Value:
     """`x` with a batch dimension of this size, whether it had one or not."""
     if is_batched:
         return x
     return b.broadcast_in_dim(x, (size, *x.type.shape), range(1, x.type.rank + 1))
 
 
-def all_repeated(b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> list[Value]:
+def all_batched(b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> list[Value]:
     """The operands, all of them with a batch dimension."""
-    return [repeated(b, size, x, is_set) for x, is_set in zip(operands, is_batched, strict=True)]
+    return [batched(b, size, x, is_set) for x, is_set in zip(operands, is_batched, strict=True)]
 
 
-def repeated_where(
+def batched_where(
     b: Emitter, size: int, values: Primals, is_batched: Sequence[bool], wanted: Sequence[bool]
 ) -> list[Value]:
     """The values, those that have to be batched with a batch dimension."""
     rows = zip(values, is_batched, wanted, strict=True)
-    return [repeated(b, size, x, is_set) if is_wanted else x for x, is_set, is_wanted in rows]
+    return [batched(b, size, x, is_set) if is_wanted else x for x, is_set, is_wanted in rows]
 
 
 def element_type(x: Value, is_batched: bool) -> TensorType:
@@ -57,4 +57,4 @@ def to_front(b: Emitter, x: Value, dimension: int) -> Value:
 
 def batch_alike(op: Op, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
     """The vmap rule of an op that works at each index alone, or on last dimensions: the op, on all of the batch."""
-    return b.emit(op, *all_repeated(b, size, operands, is_batched))
+    return b.emit(op, *all_batched(b, size, operands, is_batched))

@@ -180,7 +180,7 @@ def filled(b: Zeros, given: Sequence[Value | None], like: Sequence[Value], flags
 
 
 def with_batch(graph: Graph, size: int, found: Sequence[bool], wanted: Sequence[bool]) -> Graph:
-    """The graph with results repeated that have to be batched and are not."""
+    """The graph with results broadcast that have to be batched and are not."""
     if list(found) == list(wanted):
         return graph
     inside = Inside.of(graph)

@@ -25,7 +25,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import CompileError, TypeMismatchError
-from rematc.ir.ops.batching import NO_OPERANDS, batch_alike, repeated, shifted
+from rematc.ir.ops.batching import NO_OPERANDS, batch_alike, batched, shifted
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.elementwise import NOT_LINEAR, NUMBERS, ORDERED, check_arity, check_kind
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin
@@ -179,7 +179,7 @@ class AxisGather(Collective):
         return b.emit(AxisGather(self.axis, self.size, self.dimension + 1), *operands)
 
     def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x = repeated(b, size, operands[0], is_batched[0])
+        x = batched(b, size, operands[0], is_batched[0])
         order = list(shifted(range(x.type.rank - 1)))
         order.insert(self.dimension, 0)
         return (b.transpose(x, order),)

@@ -28,7 +28,7 @@ from rematc.ir.core import (
     known,
     register,
 )
-from rematc.ir.ops.batching import all_repeated, with_fields
+from rematc.ir.ops.batching import all_batched, with_fields
 from rematc.ir.ops.elementwise import (
     FLOATS,
     INEXACT,
@@ -263,7 +263,7 @@ class LinearRecurrence(Op):
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         op = LinearRecurrence(self.dimension + 1, self.is_reversed)
-        return b.emit(op, *all_repeated(b, size, operands, is_batched))
+        return b.emit(op, *all_batched(b, size, operands, is_batched))
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size

@@ -25,7 +25,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, shifted
+from rematc.ir.ops.batching import all_batched, shifted
 from rematc.ir.types import TensorType
 
 _UNKNOWN = (
@@ -153,7 +153,7 @@ class CustomCall(Op):
             operand_layouts=_with_slowest(self.operand_layouts),
             result_layouts=_with_slowest(self.result_layouts),
         )
-        return b.emit(op, *all_repeated(b, size, operands, is_batched))
+        return b.emit(op, *all_batched(b, size, operands, is_batched))
 
 
 def _with_slowest(layouts: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

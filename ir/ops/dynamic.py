@@ -23,7 +23,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, element_type
+from rematc.ir.ops.batching import all_batched, element_type
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions, clamped
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
@@ -61,7 +61,7 @@ def _dimensions_of_window(rank: int) -> GatherDimensions:
 
 def _index_vectors(b: Emitter, size: int, starts: Sequence[Value], is_batched: Sequence[bool]) -> Value:
     """The starts as index vectors: [batch, dimensions]."""
-    columns = [b.reshape(start, (size, 1)) for start in all_repeated(b, size, starts, is_batched)]
+    columns = [b.reshape(start, (size, 1)) for start in all_batched(b, size, starts, is_batched)]
     return b.concatenate(columns, 1)
 
 
@@ -164,7 +164,7 @@ class DynamicUpdateSlice(Op):
             inside = clamped(b, replace(dims, index_vector_dim=1), shape, window, indices)
             op = Scatter(ScatterDimensions.of(dims), unique_indices=True)
             return op.vmap(b, size, (x, inside, update), (is_batched[0], True, is_batched[1]))
-        x, update = all_repeated(b, size, (x, update), is_batched[:2])
+        x, update = all_batched(b, size, (x, update), is_batched[:2])
         if not starts:
             return (update,)
         return b.emit(self, x, update, b.zeros(starts[0].type), *starts)

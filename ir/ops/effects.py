@@ -16,7 +16,7 @@ import numpy as np
 from rematc.ir.core import Array, Effect, Op, Primals, Types, Value, VmapContext, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import CallbackError, HostFunction
-from rematc.ir.ops.batching import all_repeated
+from rematc.ir.ops.batching import all_batched
 from rematc.ir.types import TensorType
 
 WITHOUT_RESULTS = "does not exist: the op has no results"
@@ -164,6 +164,6 @@ class PureCallback(Op):
             rows = zip(operands, is_batched, strict=True)
             given = [x if is_set else b.reshape(x, (1, *x.type.shape)) for x, is_set in rows]
         else:
-            given = all_repeated(b, size, operands, is_batched)
+            given = all_batched(b, size, operands, is_batched)
         types = tuple([type.with_shape((size, *type.shape)) for type in self.types])
         return b.emit(PureCallback(self.function, types, self.vmap_method), *given)

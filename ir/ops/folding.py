@@ -34,7 +34,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.batching import all_repeated, shifted
+from rematc.ir.ops.batching import all_batched, shifted
 from rematc.ir.ops.bodies import spread, with_batch
 from rematc.ir.ops.elementwise import NOT_LINEAR
 from rematc.ir.ops.shape import check_dimensions, check_per_dimension, others, zeros_if_none
@@ -78,7 +78,7 @@ def _each(xs: Duals, move: Callable[[Value], Value]) -> Duals:
     return tuple([(move(primal), None if tangent is None else move(tangent)) for primal, tangent in xs])
 
 
-def _repeated(b: Emitter, xs: Duals, shape: tuple[int, ...], dimensions: Sequence[int]) -> Duals:
+def _broadcast(b: Emitter, xs: Duals, shape: tuple[int, ...], dimensions: Sequence[int]) -> Duals:
     return _each(xs, lambda x: b.broadcast_in_dim(x, shape, dimensions))
 
 
@@ -166,14 +166,14 @@ class Folding(Op):
             return _with_tangents(results, [None] * len(results))
 
         whole, count = self.of_batch(), len(operands) // 2
-        arrays = all_repeated(b, size, operands[:count], is_batched[:count])
+        arrays = all_batched(b, size, operands[:count], is_batched[:count])
         scalars = [x.type.with_shape(()) for x in arrays]
         types = whole.infer([*[x.type for x in arrays], *scalars])
         if not types[0].size:
             return tuple([b.zeros(type) for type in types])
         if not any(is_batched[count:]):
             return b.emit(whole, *arrays, *operands[count:])
-        starts = all_repeated(b, size, operands[count:], is_batched[count:])
+        starts = all_batched(b, size, operands[count:], is_batched[count:])
         xs, initial = _halves(_with_tangents((*arrays, *starts), [None] * len(operands)))
         return _parts(whole.with_initial(b, combine, xs, initial))[0]
 
@@ -214,7 +214,7 @@ class Reduce(Folding):
         shape = xs[0][0].type.shape
         order = (*self.dimensions, *others(self.dimensions, len(shape)))
         kept = tuple([shape[d] for d in others(self.dimensions, len(shape))])
-        initial = _repeated(b, initial, kept, range(initial[0][0].type.rank))
+        initial = _broadcast(b, initial, kept, range(initial[0][0].type.rank))
         n = math.prod([shape[d] for d in self.dimensions])
         lines = _each(xs, lambda x: b.reshape(b.transpose(x, order), (n, *kept)))
         if not n:
@@ -316,7 +316,7 @@ class ReduceWindow(Folding):
         windows, counts = self.windows(), self.counts(shape)
         padded = tuple([self._padded(b, x, start) for x, start in zip(xs, initial, strict=True)])
         lead = range(initial[0][0].type.rank)
-        found = _repeated(b, initial, counts, lead)
+        found = _broadcast(b, initial, counts, lead)
         for position in product(*[range(size) for size in self.window_dimensions]):
             start = [k * window.dilation for k, window in zip(position, windows, strict=True)]
             steps = zip(start, counts, self.window_strides, strict=True)

@@ -223,7 +223,7 @@ def landing(
 def _last_starts(
     b: Emitter, dims: GatherDimensions, operand_shape: Sequence[int], sizes: Sequence[int], indices: TensorType
 ) -> Value:
-    """The greatest index vector whose window fits, repeated to the shape of the indices."""
+    """The greatest index vector whose window fits, broadcast to the shape of the indices."""
     limits: Any = ml_dtypes.iinfo
     greatest = limits(indices.dtype.numpy).max
     last = [min(operand_shape[d] - sizes[d], greatest) for d in dims.start_index_map]

@@ -26,7 +26,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
-from rematc.ir.ops.batching import repeated, with_fields
+from rematc.ir.ops.batching import batched, with_fields
 from rematc.ir.ops.elementwise import ANY, NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.gather_scatter import (
     GatherDimensions,
@@ -162,7 +162,7 @@ class Scattering(Op):
             dimension_numbers=ScatterDimensions.of(self.dimension_numbers.of_gather().batched(True, has_indices)),
             indices_are_sorted=self.indices_are_sorted and not has_indices,
         )
-        return b.emit(op, repeated(b, size, x, is_batched[0]), indices, repeated(b, size, updates, is_batched[2]))
+        return b.emit(op, batched(b, size, x, is_batched[0]), indices, batched(b, size, updates, is_batched[2]))
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[2].size if operands[2].dtype.is_inexact else 0

@@ -25,7 +25,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, batch_alike
+from rematc.ir.ops.batching import all_batched, batch_alike
 from rematc.ir.ops.elementwise import (
     INTEGERS,
     INTEGRAL,
@@ -194,7 +194,7 @@ class Select(Op):
         )
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        predicate, *choices = all_repeated(b, size, operands, is_batched)
+        predicate, *choices = all_batched(b, size, operands, is_batched)
         if not is_batched[0] and not operands[0].type.rank:
             predicate = operands[0]
         elif predicate.type.shape != choices[0].type.shape:

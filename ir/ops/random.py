@@ -12,7 +12,7 @@ import numpy as np
 
 from rematc.ir.core import Array, Emitter, Op, Primals, Storage, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated
+from rematc.ir.ops.batching import all_batched
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.types import U32, TensorType
 
@@ -66,8 +66,8 @@ class Threefry2x32(Op):
         key, high, low = operands
         if not is_batched[0] and key.type.rank == 1:
             # One key for all: what is batched is but more counters.
-            return b.emit(self, key, *all_repeated(b, size, (high, low), is_batched[1:]))
-        return b.emit(self, *all_repeated(b, size, operands, is_batched))
+            return b.emit(self, key, *all_batched(b, size, (high, low), is_batched[1:]))
+        return b.emit(self, *all_batched(b, size, operands, is_batched))
 
 
 def threefry(words: Sequence[Any]) -> tuple[Array, Array]:

@@ -93,7 +93,7 @@ class Reduction(Op):
         return operands[0].size if operands[0].dtype.is_inexact else 0
 
     def spread(self, b: Emitter, y: Value, x: TensorType) -> Value:
-        """`y`, of the result's shape, repeated to the operand's shape."""
+        """`y`, of the result's shape, broadcast to the operand's shape."""
         return b.broadcast_in_dim(y, x.shape, others(self.dimensions, x.rank))
 
 

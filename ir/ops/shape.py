@@ -26,7 +26,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, element_type, repeated, shifted
+from rematc.ir.ops.batching import all_batched, batched, element_type, shifted
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.types import TensorType
 
@@ -93,7 +93,7 @@ class Rearrangement(Op):
 @register
 @dataclass(frozen=True, slots=True)
 class BroadcastInDim(Rearrangement):
-    """The operand repeated to `shape`.
+    """The operand broadcast to `shape`.
 
     Attributes:
         shape: the result's shape.
@@ -130,8 +130,8 @@ class BroadcastInDim(Rearrangement):
 
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         sizes = dict(zip(self.dimensions, operand.shape, strict=True))
-        repeated = [d for d, size in enumerate(self.shape) if size != 1 and sizes.get(d, 1) == 1]
-        return b.reshape(b.reduce_sum(ct, repeated), operand.shape)
+        broadcast = [d for d, size in enumerate(self.shape) if size != 1 and sizes.get(d, 1) == 1]
+        return b.reshape(b.reduce_sum(ct, broadcast), operand.shape)
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         return b.emit(BroadcastInDim((size, *self.shape), (0, *shifted(self.dimensions))), *operands)
@@ -330,10 +330,10 @@ class Pad(Op):
         if not is_batched[1]:
             return b.emit(op, x, fill)
         # Each element of the batch has a filling of its own: pad with anything, then choose.
-        padded = b.emit1(op, repeated(b, size, x, is_batched[0]), b.zeros(fill.type.with_shape(())))
+        padded = b.emit1(op, batched(b, size, x, is_batched[0]), b.zeros(fill.type.with_shape(())))
         mask = self._inside(b, element_type(x, is_batched[0]))
         fills = b.broadcast_in_dim(fill, padded.type.shape, (0,))
-        return (b.select(repeated(b, size, mask, False), padded, fills),)
+        return (b.select(batched(b, size, mask, False), padded, fills),)
 
     def _ct_of_operand(self, b: Emitter, ct: Value) -> Value:
         zero = b.zeros(ct.type.with_shape(()))
@@ -397,4 +397,4 @@ class Concatenate(Op):
         return tuple(found)
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(Concatenate(self.dimension + 1), *all_repeated(b, size, operands, is_batched))
+        return b.emit(Concatenate(self.dimension + 1), *all_batched(b, size, operands, is_batched))

@@ -13,7 +13,7 @@ import numpy as np
 
 from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, batch_alike
+from rematc.ir.ops.batching import all_batched, batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
@@ -86,7 +86,7 @@ class Sort(Op):
 
     def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
         op = Sort(self.dimension + 1, self.num_keys, self.descending)
-        return b.emit(op, *all_repeated(b, size, operands, is_batched))
+        return b.emit(op, *all_batched(b, size, operands, is_batched))
 
     def flops(self, operands: Types, results: Types) -> int:
         if not any(key.dtype.is_inexact for key in operands[: self.num_keys]):

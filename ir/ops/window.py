@@ -30,7 +30,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_repeated, with_fields
+from rematc.ir.ops.batching import all_batched, with_fields
 from rematc.ir.ops.elementwise import NOT_LINEAR, REALS, Numeric, check_arity, check_kind, check_same, widened
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin, ReduceSum
 from rematc.ir.ops.shape import check_per_dimension
@@ -251,7 +251,7 @@ class Selection(Op):
             window_strides=(1, *self.window_strides),
             padding=((0, 0), *self.padding),
         )
-        return b.emit(op, *all_repeated(b, size, operands, is_batched))
+        return b.emit(op, *all_batched(b, size, operands, is_batched))
 
 
 @register

@@ -127,10 +127,10 @@ def _decide(instruction: Instruction) -> None:
 
 
 def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_needed_elsewhere: bool) -> bool:
-    instruction.is_repeated = any(user.name == "broadcast_in_dim" or user.is_repeated for user in holders)
+    instruction.is_reread = any(user.name == "broadcast_in_dim" or user.is_reread for user in holders)
     if instruction.is_expensive:
         kernels = {user.kernel for user in holders}
-        if is_needed_elsewhere or instruction.is_repeated or len(kernels) > 1 or None in kernels:
+        if is_needed_elsewhere or instruction.is_reread or len(kernels) > 1 or None in kernels:
             return False
     if instruction.is_read_once and not _is_read_once(instruction):
         return False

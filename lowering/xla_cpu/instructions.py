@@ -85,7 +85,7 @@ class Instruction:
         is_written: its result is in memory.
         is_fused: the kernels that can evaluate it as a part of themselves do.
         kernel: the only kernel that evaluates it; None for several.
-        is_repeated: a kernel that it is a part of reads its elements several times.
+        is_reread: a kernel that it is a part of reads its elements several times.
         emitted: how often its code stands in one kernel.
         is_direct: all between it and the end of the kernels that it is a part of is elementwise.
         is_kept_whole: it must not be evaluated twice, as what it reads is more than what it gives.
@@ -109,7 +109,7 @@ class Instruction:
     is_written: bool = False
     is_fused: bool = False
     kernel: Instruction | None = None
-    is_repeated: bool = False
+    is_reread: bool = False
     emitted: int = 1
     is_direct: bool = False
     is_kept_whole: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.core import Primals, Value, VmapContext
-from rematc.ir.ops.batching import repeated_where, to_front, with_fields
+from rematc.ir.ops.batching import batched_where, to_front, with_fields
 from rematc.ir.ops.bodies import settled, with_batch
 from rematc.ir.ops.scan.base import ScanBase
 
@@ -20,7 +20,7 @@ def vmap_scan(
     results = b.emit(
         with_fields(op, body=with_batch(body, size, found, (*flags, *found[op.carry :]))),
         *values,
-        *repeated_where(b, size, first, carry, flags),
+        *batched_where(b, size, first, carry, flags),
         # A stack has the steps first, and then the batch.
         *[to_front(b, x, 1) if is_set else x for x, is_set in zip(stacks, xs, strict=True)],
     )

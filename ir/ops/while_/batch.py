@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.core import Effect, Graph, Primals, Value, VmapContext
-from rematc.ir.ops.batching import repeated_where, with_fields
+from rematc.ir.ops.batching import batched_where, with_fields
 from rematc.ir.ops.bodies import Inside, settled, with_batch
 from rematc.ir.ops.logical import Select
 from rematc.ir.ops.reduction import ReduceOr
@@ -33,7 +33,7 @@ def vmap_while(
         cond, _ = b.vmap_of(op.cond, (*of_cond, *flags))
     body = with_batch(body, size, found, flags)
     cond_consts, body_consts, first = op.parts(operands)
-    given = repeated_where(b, size, first, carry, flags)
+    given = batched_where(b, size, first, carry, flags)
     if not is_condition_batched:
         return b.emit(with_fields(op, cond=cond, body=body), *cond_consts, *body_consts, *given)
     choosing = with_fields(
