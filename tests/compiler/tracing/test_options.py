@@ -229,3 +229,10 @@ def test_caches_can_be_cleared() -> None:
             counts.append(traced)
             rematc.clear_caches()
         assert counts == [2, 4]
+
+
+def test_a_positional_only_argument_is_static_and_leaves_a_keyword_of_its_name_alone() -> None:
+    def scaled(n: int, /, **arrays: Any) -> Any:
+        return arrays["n"] * range(n)[-1]
+
+    np.testing.assert_array_equal(rematc.jit(scaled, static_argnums=0)(3, n=X), 2 * X)
