@@ -1,4 +1,5 @@
 """Graph transformations and analyses. Importing the package registers the passes that pipelines can name."""
 
-from rematc.passes import barriers, cse, dce, inline, narrow, recognize, simplify  # noqa: F401  # for what they register
+# Imported for what they register.
+from rematc.passes import barriers, cse, dce, differentiation, inline, narrow, recognize, simplify  # noqa: F401
 from rematc.passes.legalize import legalization  # noqa: F401

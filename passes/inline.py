@@ -32,6 +32,17 @@ class Inline(Pass):
         return _Inliner(_is_function).graph(graph)
 
 
+@register_pass
+@dataclass(frozen=True, slots=True)
+class InlineTransparent(Pass):
+    """Replace what differentiation looks through by its body: see `inline_for_differentiation`."""
+
+    name = "inline_transparent"
+
+    def run(self, graph: Graph) -> Graph:
+        return inline_for_differentiation(graph)
+
+
 def inline_for_differentiation(graph: Graph) -> Graph:
     """Inline what differentiation looks through: calls, and checkpoints whose policy saves everything.
 

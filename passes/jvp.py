@@ -42,10 +42,13 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
 
     Raises CompileError with the equation's location where an op has no jvp.
     """
-    called = inline_for_differentiation(graph)
-    graph = Recognize().run(called)
+    return jvp_of_recognized(Recognize().run(inline_for_differentiation(graph)), has_tangent)
+
+
+def jvp_of_recognized(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
+    """`jvp` of a graph that the passes `inline_transparent` and `recognize` have gone over."""
     result = _jvp(graph, has_tangent)
-    return result if graph is called else Jvp(inline_recognized(result.graph), result.has_tangent)
+    return Jvp(inline_recognized(result.graph), result.has_tangent)
 
 
 def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:

@@ -12,12 +12,14 @@ import re
 import time
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from rematc.ir.collecting import collection_paused, users_code
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError, VerifierError
 from rematc.ir.literals import FLOAT, INTEGER, quoted, unquoted
 from rematc.ir.verifier import verify
@@ -101,34 +103,91 @@ class PassManager:
             VerifierError: `graph` breaks a law of the IR before any pass has run.
             InternalError: a pass broke one; it names the pass and the user's line.
         """
-        checked: frozenset[Equation] = frozenset()
+        watch = Watch(self.verify, self.after_each)
         if self.verify:
             verify(graph)
-            checked = frozenset(graph.equations)
-        records = []
-        before = count_equations(graph)
-        for each in self.passes:
+        graph = watch.run(self.passes, graph, lambda each, given: each.run(given), lambda given: (given,))
+        return PipelineResult(graph, tuple(watch.records))
+
+
+_S = TypeVar("_S")
+Apply = Callable[[Pass, _S], _S]
+GraphsOf = Callable[[_S], Sequence[Graph]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is done beside running passes, on whatever they work on.
+
+    Attributes:
+        verify: whether to check the laws of the IR after each pass.
+        after_each: called with each pass's text and each new graph it gave, for dumps.
+        records: what each pass did.
+    """
+
+    verify: bool = True
+    after_each: Callable[[str, Graph], None] | None = None
+    records: list[PassRecord] = field(default_factory=list)
+
+    def run(
+        self,
+        passes: Sequence[Pass],
+        state: _S,
+        apply: Callable[[Pass, _S], _S],
+        graphs: Callable[[_S], Sequence[Graph]],
+    ) -> _S:
+        """Apply passes one after another; `graphs` says which graphs a state has, the last one at hand."""
+        given = graphs(state)
+        before = sum(map(count_equations, given))
+        for each in passes:
             text = print_pipeline([each])
             start = time.perf_counter()
-            graph = each.run(graph)
+            state = apply(each, state)
             seconds = time.perf_counter() - start
-            if self.verify:
-                _verify_after(text, graph, checked)
-                checked = frozenset(graph.equations)
-            after = count_equations(graph)
-            records.append(PassRecord(text, seconds, before, after))
+            made = [graph for graph in graphs(state) if not any(graph is old for old in given)]
+            if self.verify and made:
+                _verify_after(text, made, given)
+            given = graphs(state)
+            after = sum(map(count_equations, given)) if made else before
+            self.records.append(PassRecord(text, seconds, before, after))
             before = after
             if self.after_each is not None:
-                with users_code():
-                    self.after_each(text, graph)
-        return PipelineResult(graph, tuple(records))
+                for graph in made or given[-1:]:
+                    with users_code():
+                        self.after_each(text, graph)
+        return state
 
 
-def _verify_after(text: str, graph: Graph, checked: frozenset[Equation]) -> None:
+def _verify_after(text: str, made: Iterable[Graph], given: Iterable[Graph]) -> None:
+    checked = frozenset(eqn for graph in given for eqn in graph.equations)
     try:
-        verify(graph, checked)
+        for graph in made:
+            verify(graph, checked)
     except VerifierError as error:
         raise InternalError(f"the pass '{text}' broke the graph: {error}") from error
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("watch of the passes that run inside", default=None)
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[Watch]:
+    """Have this watch over the differentiations inside, which no manager runs: the user's function asks for them."""
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
+
+
+def run_watched(passes: Sequence[Pass], state: _S, apply: Apply[_S], graphs: GraphsOf[_S]) -> _S:
+    """`Watch.run` by the watch that is there; without one the passes alone."""
+    watch = _WATCH.get()
+    if watch is not None:
+        return watch.run(passes, state, apply, graphs)
+    for each in passes:
+        state = apply(each, state)
+    return state
 
 
 def count_equations(graph: Graph) -> int:
@@ -157,10 +216,10 @@ def print_pipeline(passes: Iterable[Pass]) -> str:
 
 def _print_pass(each: Pass) -> str:
     options = []
-    for field in _options(type(each)):
-        value = getattr(each, field.name)
-        if value != field.default or type(value) is not type(field.default):
-            options.append(f"{field.name}={_print_option(value)}")
+    for option in _options(type(each)):
+        value = getattr(each, option.name)
+        if value != option.default or type(value) is not type(option.default):
+            options.append(f"{option.name}={_print_option(value)}")
     return f"{each.name}{{{','.join(options)}}}" if options else each.name
 
 

@@ -23,6 +23,7 @@ from rematc.lowering.dispatch import Dispatcher, Staged
 from rematc.lowering.pipeline import make_program, run_passes
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.targeting import current_target, target_of, targeting
+from rematc.passes.manager import Watch, watching
 
 
 def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
@@ -56,12 +57,14 @@ def lower_call(
     """
     call = CallArguments.of(fun, args, kwargs, options.statics)
     target = target_of(call.arrays, platform)
-    with by_default(policy), targeting(target):
+    # To check each step of a derivative takes a fifth of the time that all takes; the program is checked in any case.
+    watch = Watch(verify=after_each is not None, after_each=after_each)
+    with by_default(policy), targeting(target), watching(watch):
         traced = trace_call(fun, call)
     passed = run_passes(traced.graph, passes, after_each)
     program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
-    return Lowered(traced, passed.graph, program, target, passed.records, options, call, example)
+    return Lowered(traced, passed.graph, program, target, (*watch.records, *passed.records), options, call, example)
 
 
 def _dispatcher(fun: Function, options: Options) -> Dispatcher:

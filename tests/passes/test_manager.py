@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -16,10 +16,23 @@ from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Negate
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.types import F32, TensorType
+from rematc.passes import differentiation
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
-from rematc.passes.manager import PASSES, Pass, PassManager, count_equations, parse_pipeline, print_pipeline
+from rematc.passes.linearize import VJP, vjp
+from rematc.passes.manager import (
+    PASSES,
+    Pass,
+    PassManager,
+    Watch,
+    count_equations,
+    parse_pipeline,
+    print_pipeline,
+    watching,
+)
 from rematc.passes.simplify import Simplify
+from rematc.passes.transpose import Transposed, transpose
+from rematc.passes.vmap import vmap
 
 PAIR = TensorType(F32, (2,))
 LINE = Location("model.py", 12, 8)
@@ -169,3 +182,39 @@ def test_every_pass_is_described() -> None:
     for cls in PASSES.values():
         assert cls.__doc__
         assert not cls.__doc__.startswith(f"{cls.__name__}(")  # what dataclass writes where there is none
+
+
+def cubed() -> Graph:
+    b = Builder("f")
+    x = b.parameter(PAIR)
+    return b.build(b.multiply(x, b.multiply(x, x)))
+
+
+def test_the_parts_of_a_differentiation_are_passes() -> None:
+    shown: list[tuple[str, int]] = []
+    watch = Watch(after_each=lambda text, graph: shown.append((text, len(graph.params))))
+    with watching(watch):
+        pulled = vjp(cubed(), [True])
+        vmap(cubed(), [True], 2)
+    assert ",".join([record.text for record in watch.records]) == VJP
+    assert [text for text, _ in shown if text == "partial_eval"] == ["partial_eval"] * 2
+    assert dict(shown)["jvp"] == 2, "the value and its tangent"
+    assert watch.records[-1].equations_after == count_equations(pulled.forward) + count_equations(pulled.backward)
+    assert vjp(cubed(), [True]).backward == pulled.backward, "as without a watch"
+    assert len(watch.records) == VJP.count(",") + 1
+
+
+def test_a_step_that_breaks_its_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: Graph, is_linear: Sequence[bool]) -> Transposed:
+        found = transpose(graph, is_linear)
+        first = found.graph.equations[1:]
+        return Transposed(Graph("f", found.graph.params, first, found.graph.results), found.has_ct)
+
+    monkeypatch.setattr(differentiation, "transpose", broken)
+    with pytest.raises(InternalError, match="the pass 'transpose' broke the graph"), watching(Watch()):
+        vjp(cubed(), [True])
+
+
+def test_no_pipeline_of_a_program_takes_a_derivative() -> None:
+    with pytest.raises(CompileError, match="the pass 'jvp' is a part of a differentiation"):
+        PassManager(parse_pipeline("simplify,jvp")).run(cubed())
