@@ -135,6 +135,7 @@ class Writer:
         self._types: dict[TensorType, str] = {}
         self._locs: dict[Location | None, str] = {None: UNKNOWN}
         self._count = 0
+        self._products = 0
         self._symbols: dict[Graph, str] = {}
         # By identity first: hashing a graph costs its size. The graphs are held so that no other one gets their id.
         self._symbol_of_id: dict[int, tuple[Graph, str]] = {}
@@ -253,6 +254,20 @@ class Writer:
         self.loc_aliases.append(f"{alias} = loc({text})")
         found = self._locs[loc] = f"loc({alias})"
         return found
+
+    def product(self, text: str, loc: Location | None) -> None:
+        """A line that is a matrix product or a convolution, with a location of its own: `loc("layer#7"(#loc1))`.
+
+        By its name the check finds it in XLA's module (`rematc.lowering.hlo.module.provenance`). The innermost name
+        stays the user's function.
+        """
+        self._products += 1
+        name = quoted(f"{'' if loc is None else loc.function}#{self._products}")
+        around = "" if loc is None else self.loc(loc).removeprefix("loc")
+        if loc is not None and not loc.function:
+            around = f'(""{around})'
+        self.loc_aliases.append(f"#loc{len(self.loc_aliases) + 1} = loc({name}{around})")
+        self.lines.append(f"    {text} loc(#loc{len(self.loc_aliases)})")
 
     def line(self, text: str, loc: Location | None) -> None:
         """One line of StableHLO with its location."""

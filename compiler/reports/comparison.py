@@ -1,15 +1,19 @@
 """A module as it enters XLA against the module that XLA runs: which recomputed products are still there.
 
 A product that stands in the entering module once more than value numbering needs is recomputed: XLA could have merged
-it, and a barrier (or a conditional) is there to keep it from doing so. With P products of a size planned, M of them
-distinct, and F found:
+it, and a barrier (or a conditional) is there to keep it from doing so. Products are compared in groups: those that
+compute equal values, and those that cannot be told apart by the names that their operations have in both modules. With
+P products of a group planned, M of them distinct, and F found:
 
     F >= P       all are there
     M <= F < P   P - F of the P - M recomputed ones were merged
-    F < M        XLA has rewritten products of this size as something else (a product with a vector as a sum of
+    F < M        XLA has rewritten products of the group as something else (a product with a vector as a sum of
                  multiples, two products of one operand as a wider one); it says nothing of barriers
 
-Sizes without a recomputed product cannot have lost one. Sizes are numbers of multiplications, since XLA swaps,
+Where products are found under names that lead to no group, those groups of their size in which some are missing are
+compared as one with them, by size alone.
+
+Groups without a recomputed product cannot have lost one. Sizes are numbers of multiplications, since XLA swaps,
 transposes and flattens operands as it likes. Of products with vectors nothing is said: XLA turns some of them into
 multiplications and sums.
 """
@@ -18,13 +22,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rematc.lowering.hlo.merging import TooLargeError, repeated_products
+from rematc.lowering.hlo.merging import Repetition, TooLargeError, repeated_products
 from rematc.lowering.hlo.module import SourceLine
 from rematc.lowering.hlo.parser import parse_hlo
-from rematc.lowering.hlo.products import Executed, Product, Times, executed_products
+from rematc.lowering.hlo.products import Product, executed_products
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +99,23 @@ def compare_modules(before: str, after: str) -> Comparison:
     found = executed_products(running)
     if entering.entry is None or running.entry is None:
         return Comparison(unread="the text has no entry")
-    planned, merged = _by_size(repetition.all), _by_size(repetition.merged)
-    seen = Counter({product: count for product, count in repetition.repeated.items() if not product.is_with_vector})
+    there = Counter({product: times.most for product, times in found.products.items()})
     if _is_partitioned(after):
-        # Sizes are those of a device's parts: only the number of products can be compared.
-        planned, merged = _as_one(planned), _as_one(merged)
-        seen = Counter({replace(product, multiplications=1): count for product, count in seen.items()})
-        found = replace(found, products=_of_one_size(found.products))
-    compared = _compared(planned, merged, found, seen, entering.unread + found.unread)
-    with_vectors = repetition.repeated.total() - seen.total()
+        # Sizes are those of a device's parts: only names and the number of products can be compared.
+        repetition, there = _at_one_size(repetition), _counts_at_one_size(there)
+    groups = _groups(repetition, there)
+    compared = _compared(groups, entering.unread + found.unread)
+    with_vectors = repetition.repeated.total() - sum(group.repeated.total() for group in groups)
     return replace(
         compared,
+        found=str(found.total),
+        unknown_loops=found.unknown_loops,
         planned=repetition.all.total(),
         recomputed=repetition.repeated.total(),
         looped=repetition.looped,
         barriers=repetition.barriers,
         unseen=compared.unseen + with_vectors,
     )
-
-
-def _by_size(counts: Mapping[Product, int]) -> Counter[int]:
-    sizes: Counter[int] = Counter()
-    for product, count in counts.items():
-        if not product.is_with_vector:
-            sizes[product.multiplications] += count
-    return sizes
 
 
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
@@ -131,57 +127,152 @@ def _is_partitioned(text: str) -> bool:
     return found is not None and int(found[1]) > 1
 
 
-def _as_one(counts: Counter[int]) -> Counter[int]:
-    return Counter({1: counts.total()})
+def _at_one_size(repetition: Repetition) -> Repetition:
+    """The same products as if all were of one size."""
+    return replace(
+        repetition,
+        all=_counts_at_one_size(repetition.all),
+        merged=_counts_at_one_size(repetition.merged),
+        equal=frozenset([(_of_one_size(first), _of_one_size(other)) for first, other in repetition.equal]),
+    )
 
 
-def _of_one_size(products: Mapping[Product, Times]) -> dict[Product, Times]:
-    counts: dict[Product, Times] = {}
-    for product, times in products.items():
-        alike = replace(product, multiplications=1)
-        counts[alike] = counts.get(alike, Times(0, 0)) + times
-    return counts
+def _of_one_size(product: Product) -> Product:
+    return replace(product, multiplications=1)
 
 
-def _compared(
-    planned: Counter[int], distinct: Counter[int], found: Executed, repeated: Counter[Product], unread: int
-) -> Comparison:
-    there = found.by_size()
-    lost: dict[int, int] = {}
-    rewritten = unseen = 0
-    for size, count in planned.items():
-        if there[size] < distinct[size]:
-            rewritten += count - there[size]
-            unseen += count - distinct[size]
-        elif there[size] < count:
-            lost[size] = count - there[size]
-    where = _where(lost, repeated, found)
+def _counts_at_one_size(counts: Counter[Product]) -> Counter[Product]:
+    found: Counter[Product] = Counter()
+    for product, count in counts.items():
+        found[_of_one_size(product)] += count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Products that are compared together.
+
+    Attributes:
+        size: multiplications of each.
+        planned: how many there are in the entering module.
+        distinct: how many of these if equal ones were merged.
+        repeated: the recomputed ones.
+        found: those in the module that XLA runs.
+    """
+
+    size: int
+    planned: int
+    distinct: int
+    repeated: Counter[Product]
+    found: Counter[Product]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has a plan, and nothing of it is missing."""
+        return 0 < self.planned <= self.found.total()
+
+    @staticmethod
+    def joined(groups: Sequence[_Group]) -> _Group:
+        """Groups of one size as one."""
+        return _Group(
+            groups[0].size,
+            sum(group.planned for group in groups),
+            sum(group.distinct for group in groups),
+            sum([group.repeated for group in groups], Counter[Product]()),
+            sum([group.found for group in groups], Counter[Product]()),
+        )
+
+
+def _groups(repetition: Repetition, there: Counter[Product]) -> list[_Group]:
+    """The products of matrices in groups, by names and values; what is there of a size and no group has its own."""
+    leader: dict[object, object] = {}
+
+    def lead(one: object) -> object:
+        while leader.setdefault(one, one) != one:
+            leader[one] = leader[leader[one]]
+            one = leader[one]
+        return one
+
+    for product in repetition.all:
+        leader[lead(product)] = lead(_provenance(product))
+    for first, other in repetition.equal:
+        leader[lead(first)] = lead(other)
+    members: dict[tuple[int, object], list[Product]] = {}
+    for product in dict.fromkeys([*repetition.all, *there]):
+        if not product.is_with_vector:
+            origin = _provenance(product)
+            place = (product.multiplications, lead(origin) if origin in leader else None)
+            members.setdefault(place, []).append(product)
+    repeated = repetition.repeated
+    return [
+        _Group(
+            size,
+            sum(repetition.all[one] for one in products),
+            sum(repetition.merged[one] for one in products),
+            Counter({one: repeated[one] for one in products if repeated[one]}),
+            Counter({one: there[one] for one in products if there[one]}),
+        )
+        for (size, _), products in members.items()
+    ]
+
+
+def _provenance(product: Product) -> tuple[object, ...]:
+    """What products of one operation have in common in both modules."""
+    return product.multiplications, product.name, product.source
+
+
+def _compared(groups: Sequence[_Group], unread: int) -> Comparison:
+    lost: list[tuple[int, _Group]] = []
+    rewritten = unseen = duplicated = 0
+    for group in _by_size_where_names_fail(groups):
+        count = group.found.total()
+        if count < group.distinct:
+            rewritten += group.planned - count
+            unseen += group.planned - group.distinct
+        elif count < group.planned:
+            lost.append((group.planned - count, group))
+        else:
+            duplicated += count - group.planned
     return Comparison(
-        found=str(found.total),
-        merged=sum(lost.values()),
-        where=where,
+        merged=sum(count for count, _ in lost),
+        where=_where(lost, sum([group.repeated for group in groups], Counter[Product]())),
         rewritten=rewritten,
         unseen=unseen,
-        duplicated=sum(max(count - planned[size], 0) for size, count in there.items() if size in planned),
-        unknown_loops=found.unknown_loops,
+        duplicated=duplicated,
         unread=f"{unread} lines of XLA's text are in a form unknown here" if unread and lost else "",
     )
 
 
-def _where(lost: Mapping[int, int], repeated: Counter[Product], found: Executed) -> tuple[Merged, ...]:
-    """The merged products by line: lines of which the running module has least, first."""
-    rows: list[Merged] = []
-    for size, count in lost.items():
-        remaining = count
-        candidates = [(product, planned) for product, planned in repeated.items() if product.multiplications == size]
+def _by_size_where_names_fail(groups: Sequence[_Group]) -> Iterator[_Group]:
+    """The groups of sizes that are planned; those that what has no group may be part of, as one with that."""
+    sizes: dict[int, list[_Group]] = {group.size: [] for group in groups if group.planned}
+    for group in groups:
+        if group.size in sizes:
+            sizes[group.size].append(group)
+    for alike in sizes.values():
+        if all(group.planned for group in alike):
+            yield from alike
+            continue
+        yield from [group for group in alike if group.is_whole]
+        yield _Group.joined([group for group in alike if not group.is_whole])
+
+
+def _where(lost: Sequence[tuple[int, _Group]], repeated: Counter[Product]) -> tuple[Merged, ...]:
+    """The merged products by kind and line: in each group those of which the running module has least, first."""
+    planned: Counter[tuple[str, SourceLine | None]] = Counter()
+    for product, count in repeated.items():
+        planned[product.text, product.source] += count
+    rows: Counter[tuple[str, SourceLine | None]] = Counter()
+    for missing, group in lost:
+        remaining = missing
         there: Counter[SourceLine | None] = Counter()
-        for product, times in found.products.items():
-            if product.multiplications == size and not product.is_with_vector:
-                there[product.source] += times.most
-        candidates.sort(key=lambda row: there[row[0].source] - row[1])
-        for product, planned in candidates:
-            taken = min(planned, remaining)
-            if taken:
-                rows.append(Merged(product.text, product.source, taken, planned))
+        for product, count in group.found.items():
+            there[product.source] += count
+        of_line: Counter[tuple[str, SourceLine | None]] = Counter()
+        for product, count in group.repeated.items():
+            of_line[product.text, product.source] += count
+        for line, count in sorted(of_line.items(), key=lambda row: there[row[0][1]] - row[1]):
+            taken = min(count, remaining)
+            rows[line] += taken
             remaining -= taken
-    return tuple(sorted(rows, key=lambda row: -row.count))
+    return tuple([Merged(*line, count, planned[line]) for line, count in rows.most_common() if count])

@@ -56,12 +56,14 @@ class Repetition:
         looped: how many of those repeated stand in loops, where XLA merges nothing with what is outside.
         barriers: how many optimization barriers, calls that are not inlined, and conditionals whose branch is known,
             stand outside of loops.
+        equal: pairs of products, by their names, that compute the same value somewhere.
     """
 
     all: Counter[Product]
     merged: Counter[Product]
     looped: int = 0
     barriers: int = 0
+    equal: frozenset[tuple[Product, Product]] = frozenset()
 
     @property
     def repeated(self) -> Counter[Product]:
@@ -74,7 +76,8 @@ def repeated_products(module: HloModule) -> Repetition:
     numbering = _Numbering(module)
     if module.entry is not None:
         _Scope(numbering, 1).values(module.computations[module.entry], [], 0)
-    return Repetition(numbering.all, numbering.merged, numbering.looped, numbering.barriers)
+    equal = frozenset(numbering.equal)
+    return Repetition(numbering.all, numbering.merged, numbering.looped, numbering.barriers, equal)
 
 
 class _Numbering:
@@ -87,7 +90,8 @@ class _Numbering:
         self.barriers = 0
         self.bodies: dict[object, int] = {}
         self.body_of: dict[str, int] = {}
-        self.seen: dict[object, None] = {}
+        self.seen: dict[object, Product] = {}
+        self.equal: set[tuple[Product, Product]] = set()
         self.visited = 0
 
     def body(self, name: str) -> int:
@@ -125,34 +129,41 @@ class _Numbering:
     def count(self, product: Product, key: object, times: int, is_in_loop: bool) -> None:
         """Count a product that is executed so often."""
         self.all[product] += times
-        if key not in self.seen:
-            self.seen[key] = None
+        first = self.seen.setdefault(key, product)
+        if first is product:
             self.merged[product] += times
-        elif is_in_loop:
+            return
+        self.equal.add((first, product))
+        if is_in_loop:
             self.looped += times
 
     def alternatives(self, evaluate: Sequence[Callable[[], Number]]) -> list[Number]:
-        """Number branches of which one is taken: of each product as many count as the branch with most of them has.
+        """Number branches of which one is taken: of each kind of product those of the branch with most of them count.
 
         None of them is there for another one to use.
         """
         numbers: list[Number] = []
         before, merged_before = self.all, self.merged
-        most: Counter[Product] = Counter()
-        most_merged: Counter[Product] = Counter()
-        new: dict[object, None] = {}
+        found: list[tuple[Counter[Product], Counter[Product]]] = []
+        new: dict[object, Product] = {}
         for branch in evaluate:
             self.all, self.merged = Counter(), Counter()
             count = len(self.seen)
             numbers.append(branch())
-            most |= self.all
-            most_merged |= self.merged
+            found.append((self.all, self.merged))
             for key in list(itertools.islice(reversed(self.seen), len(self.seen) - count)):
-                del self.seen[key]
-                new[key] = None
+                new[key] = self.seen.pop(key)
         self.seen.update(new)
-        self.all, self.merged = before + most, merged_before + most_merged
+        self.all, self.merged = before, merged_before
+        for kind in dict.fromkeys(product.kind for counted, _ in found for product in counted):
+            of_kind = [(_of_kind(counted, kind), _of_kind(merged, kind)) for counted, merged in found]
+            most, most_merged = max(of_kind, key=lambda pair: (pair[0].total(), pair[1].total()))
+            self.all, self.merged = self.all + most, self.merged + most_merged
         return numbers
+
+
+def _of_kind(counts: Counter[Product], kind: Product) -> Counter[Product]:
+    return Counter({product: count for product, count in counts.items() if product.kind == kind})
 
 
 def _kept_string(found: re.Match[str]) -> str:

@@ -127,6 +127,7 @@ def called_computations(instruction: Instruction) -> dict[str, tuple[str, ...]]:
     return found
 
 
+_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _SOURCE = re.compile(r'\bsource_file="((?:[^"\\]|\\.)*)" source_line=(\d+)')
 
@@ -138,6 +139,16 @@ def source_line(instruction: Instruction, module: HloModule) -> SourceLine | Non
     if found := _SOURCE.search(instruction.attributes):
         return SourceLine(found[1], int(found[2]))
     return None
+
+
+def provenance(instruction: Instruction) -> str:
+    """The name of the operation that an instruction comes from, "" where it has none.
+
+    What XLA puts in front of it where it inlines a call is left out. Those of products in modules of ours are all
+    different (`rematc.lowering.writer.Writer.product`); JAX's say no more than the primitive.
+    """
+    found = _OP_NAME.search(instruction.attributes)
+    return "" if found is None else found[1].rpartition("/")[2]
 
 
 def integers(attributes: str, name: str) -> tuple[int, ...]:

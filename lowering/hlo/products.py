@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rematc.lowering.hlo.branches import branch_names, known_branch
 from rematc.lowering.hlo.module import (
@@ -23,6 +22,7 @@ from rematc.lowering.hlo.module import (
     SourceLine,
     called_computations,
     integers,
+    provenance,
     source_line,
 )
 from rematc.lowering.hlo.trips import trip_count
@@ -49,12 +49,19 @@ class Product:
         text: what it is: `dot f32[8,16], 32 terms each`.
         source: the user's line it comes from, if the module says.
         is_with_vector: whether one operand is a vector, or each sum has one term: XLA may compute it without a product.
+        name: of the operation that it comes from; "" where the module says none.
     """
 
     multiplications: int
     text: str
     source: SourceLine | None = None
     is_with_vector: bool = False
+    name: str = ""
+
+    @property
+    def kind(self) -> Product:
+        """What it has in common with products of other operations of its line."""
+        return replace(self, name="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +110,6 @@ class Executed:
         """Of all products, each conditional at its most expensive."""
         return sum(product.multiplications * times.most for product, times in self.products.items())
 
-    def by_size(self) -> Counter[int]:
-        """How many products of matrices there are of each number of multiplications."""
-        counts: Counter[int] = Counter()
-        for product, times in self.products.items():
-            if not product.is_with_vector:
-                counts[product.multiplications] += times.most
-        return counts
-
 
 _OTHERS = ("sort", "cholesky", "triangular-solve", "fft", "rng-bit-generator", "scatter", "gather", "reduce-window")
 
@@ -137,11 +136,15 @@ class _Counts:
 
 
 def _either(branches: list[_Counts]) -> _Counts:
-    """What a conditional executes: of each product the fewest and the most among its branches."""
+    """What a conditional executes: of each kind of product the fewest and the most among its branches."""
     merged = _Counts(unknown_loops=max(branch.unknown_loops for branch in branches))
-    for product in dict.fromkeys(product for branch in branches for product in branch.products):
-        times = [branch.products.get(product, _NEVER) for branch in branches]
-        merged.products[product] = Times(min(one.least for one in times), max(one.most for one in times))
+    for kind in dict.fromkeys(product.kind for branch in branches for product in branch.products):
+        found = [{one: times for one, times in branch.products.items() if one.kind == kind} for branch in branches]
+        certain = min(sum(counted.least for counted in one.values()) for one in found)
+        for product, counted in max(found, key=lambda one: sum(counted.most for counted in one.values())).items():
+            least = min(counted.least, certain)
+            certain -= least
+            merged.products[product] = Times(least, counted.most)
     for name in dict.fromkeys(name for branch in branches for name in branch.others):
         times = [branch.others.get(name, _NEVER) for branch in branches]
         merged.others[name] = Times(min(one.least for one in times), max(one.most for one in times))
@@ -230,6 +233,11 @@ def _callees(computation: Computation) -> list[str]:
 
 def product_of(instruction: Instruction, computation: Computation, module: HloModule) -> Product | None:
     """The product that an instruction is; None for another op, and where its operands' shapes are not there."""
+    found = _product_of(instruction, computation, module)
+    return None if found is None else replace(found, name=provenance(instruction))
+
+
+def _product_of(instruction: Instruction, computation: Computation, module: HloModule) -> Product | None:
     match instruction.opcode:
         case "dot" | "ragged-dot" | "scaled-dot":
             return _dot(instruction, computation, module)

@@ -28,7 +28,7 @@ def convolution(w: Writer, eqn: Equation) -> None:
     w.is_tuned |= is_slow
     if not is_slow or w.target.platform != "cpu":
         text = _convolution(w, op, op.dimensions, names, types, result.type)
-        w.line(f"{w.define(result)} = {text}", eqn.loc)
+        w.product(f"{w.define(result)} = {text}", eqn.loc)
         return
     turns = (
         permutation_between(op.dimensions.input, fast.input),
@@ -41,7 +41,7 @@ def convolution(w: Writer, eqn: Equation) -> None:
         w.line(f"{names[index]} = {text}", eqn.loc)
     inside = _turned(result.type, turns[2])
     name, text = w.fresh(), _convolution(w, op, fast, names, types, inside)
-    w.line(f"{name} = {text}", eqn.loc)
+    w.product(f"{name} = {text}", eqn.loc)
     _, text = _transpose(w, name, inside, permutation_between(fast.output, op.dimensions.output))
     w.line(f"{w.define(result)} = {text}", eqn.loc)
 

@@ -30,7 +30,7 @@ def dot_general(w: Writer, eqn: Equation) -> None:
     batching = f", batching_dims = {_pair(op.batch)}" if op.batch[0] else ""
     parameters = f"{batching}, contracting_dims = {_pair(op.contract)}, precision = [{op.precision}, {op.precision}]"
     signature = f"({', '.join(map(w.type, types))}) -> {w.type(result.type)}"
-    w.line(f"{w.define(result)} = stablehlo.dot_general {', '.join(names)}{parameters} : {signature}", eqn.loc)
+    w.product(f"{w.define(result)} = stablehlo.dot_general {', '.join(names)}{parameters} : {signature}", eqn.loc)
 
 
 def _is_narrow_float(value: Value) -> bool:
