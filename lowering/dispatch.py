@@ -2,7 +2,7 @@
 
 The C++ dispatch of `jax.jit` is the fastest there is, so a call goes through it: one Python frame, which turns 64-bit
 types on for the thread, is all that comes on top. Four things need more than that, and are found out when a program is
-staged. Tracing then stops with `_RerouteError`, and the call is made again by another route:
+lowered. Tracing then stops with `_RerouteError`, and the call is made again by another route:
 
 - Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
   reach `jax.jit` as a dictionary of one entry; its key identifies the arrays and so, being part of the tree structure,
@@ -63,7 +63,7 @@ _MISSING_FUNCTION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class LoweredFunction:
     """What a function compiles to for one signature.
 
     Attributes:
@@ -76,8 +76,8 @@ class Staged:
     out_tree: jax.tree_util.PyTreeDef
 
 
-#: What `Dispatcher.lower_staged` has staged already, while JAX traces it.
-_given: ContextVar[Staged | None] = ContextVar("given", default=None)
+#: What `Dispatcher.lower_program` was given, while JAX traces it.
+_given: ContextVar[LoweredFunction | None] = ContextVar("given", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +139,15 @@ class _StagingError(Exception):
 
 
 class Dispatcher:
-    """A compiled function: it runs what `stage` gives for each signature.
+    """A compiled function: it runs what `lower` gives for each signature.
 
     Any number of threads may call it. Calling it raises CompileError for arguments that are not arrays, when memory
-    runs out, and as `stage` does.
+    runs out, and as `lower` does.
     """
 
     def __init__(
         self,
-        stage: Callable[..., Staged],
+        lower: Callable[..., LoweredFunction],
         *,
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
@@ -159,10 +159,10 @@ class Dispatcher:
         record: Callable[..., Any] | None = None,
         locate: Callable[[], Location | None] | None = None,
     ) -> None:
-        """Nothing is staged yet.
+        """Nothing is lowered yet.
 
         Args:
-            stage: called as the compiled function is, with JAX tracers in place of the arrays (the arrays themselves
+            lower: called as the compiled function is, with JAX tracers in place of the arrays (the arrays themselves
                 under `jax.disable_jit()`); their shapes, dtypes and weak types are the signature. Called once for
                 each, of the last so many. Its parameters, as `inspect.signature` tells, are those of the compiled
                 function.
@@ -182,13 +182,13 @@ class Dispatcher:
         Raises:
             CompileError: for a static argument that the function does not have.
         """
-        functools.update_wrapper(self, stage, updated=())
+        functools.update_wrapper(self, lower, updated=())
         # Whether 64-bit types are on in the block that calls come from; None outside of all.
         self._x64: bool | None = None
         # What all calls are for, where there are several platforms; None in what serves all of them.
         self._target: Target | None = None
-        self._stage = stage
-        self._signature = Signature.of(stage, static_argnums, static_argnames)
+        self._lower = lower
+        self._signature = Signature.of(lower, static_argnums, static_argnames)
         self._open_trace = open_trace
         self._record = record
         self._locate = locate
@@ -201,13 +201,13 @@ class Dispatcher:
         caches.remembers(self)
 
     def clear(self) -> None:
-        """Forget what was staged and compiled; calls stage it again."""
+        """Forget what was lowered and compiled; calls lower it again."""
         self._blocks: dict[bool, Dispatcher] = {}
         self._constants = _DeviceConstants()
         self._sees_flags = False
         self._sees_targets = False
         self._by_target: dict[str, Dispatcher] = {}
-        self._staged = Remembered[Hashable, Staged]()
+        self._functions = Remembered[Hashable, LoweredFunction]()
         self._route = self._plain_route()
         self._routes = Remembered[Hashable, _Route]()
         self._routes.put((frozenset(), _Needs()), self._route)
@@ -253,13 +253,13 @@ class Dispatcher:
         self._see_flags()
         return self(*args, **kwargs)
 
-    def lower_staged(
-        self, staged: Staged, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def lower_program(
+        self, function: LoweredFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[jax.stages.Lowered, tuple[Any, ...]] | None:
         """What a call with these arguments compiles, for who compiles it ahead of time: JAX shares it with the call.
 
         Args:
-            staged: what the function compiles to for these arguments.
+            function: what the function compiles to for these arguments.
             args: arrays, or `jax.ShapeDtypeStruct`s.
             kwargs: the same by name.
 
@@ -268,13 +268,13 @@ class Dispatcher:
             an argument may be a flag.
         """
         if self._target is None and is_target_open():
-            return self._for(current_target((args, kwargs))).lower_staged(staged, args, kwargs)
-        previous, token = swap_x64(True), _given.set(staged)
+            return self._for(current_target((args, kwargs))).lower_program(function, args, kwargs)
+        previous, token = swap_x64(True), _given.set(function)
         try:
             other = self._in_block(previous) if previous is True or previous is False else None
             if other is not None:
                 restore_x64(previous)
-                return other.lower_staged(staged, args, kwargs)
+                return other.lower_program(function, args, kwargs)
             route = self._route
             while True:
                 try:
@@ -289,7 +289,7 @@ class Dispatcher:
 
     def _copy(self, x64: bool | None, target: Target | None) -> Dispatcher:
         made = Dispatcher(
-            self._stage,
+            self._lower,
             static_argnums=sorted(self._signature.statics.positions),
             static_argnames=sorted(self._signature.statics.names),
             donate_argnums=sorted(self._donated.positions),
@@ -325,7 +325,7 @@ class Dispatcher:
 
     def _explain_xla(self, error: Exception) -> None:
         """Raise CompileError if the user can act on what XLA says."""
-        explain_xla(error, self._name, [staged.program for staged in self._staged.values()])
+        explain_xla(error, self._name, [function.program for function in self._functions.values()])
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -388,7 +388,7 @@ class Dispatcher:
     def _plain_route(self) -> _Route:
         """For programs without constants that are compiled with the user's options alone."""
 
-        @functools.wraps(self._stage, updated=())
+        @functools.wraps(self._lower, updated=())
         def entry(*args: Any, **kwargs: Any) -> Any:
             return self._trace({}, _Needs(), args, kwargs)
 
@@ -401,7 +401,7 @@ class Dispatcher:
         needs = self._needs(program)
         hidden = self._constants.hidden(program)
 
-        @functools.wraps(self._stage, updated=())
+        @functools.wraps(self._lower, updated=())
         def entry(offer: _Hidden, /, *args: Any, **kwargs: Any) -> Any:
             return self._trace(offer, needs, args, kwargs)
 
@@ -443,17 +443,17 @@ class Dispatcher:
             raise _TargetError
         try:
             with tracing_with_x64(self._x64), targeting(self._target or current_target()):
-                leaves, staged = self._stage_once(args, kwargs)
+                leaves, function = self._lower_once(args, kwargs)
         except CompileError as error:
             raise _StagingError(error) from None
-        program = staged.program
+        program = function.program
         if set(offer) != self._constants.keys(program) or needs != self._needs(program):
             raise _RerouteError(program)
         hidden = [array for arrays in offer.values() for array in arrays]
         operands = [as_words(leaf) for leaf in leaves]
-        return staged.out_tree.unflatten(apply_program(program, [*operands, *hidden]))
+        return function.out_tree.unflatten(apply_program(program, [*operands, *hidden]))
 
-    def _stage_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Staged]:
+    def _lower_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], LoweredFunction]:
         """The leaves that the program takes, and what the function compiles to for them.
 
         `jax.jit` may trace again (for other constants, in another context); the user's function must not run again.
@@ -464,7 +464,7 @@ class Dispatcher:
         if self._flagged is not None and not self._sees_flags and any(map(_is_truth_value, avals)):
             raise _FlagsError
         signature = (tree, static, tuple([(aval.shape, aval.dtype, aval.weak_type) for aval in avals]))
-        return leaves, self._staged.find(signature, lambda: _given.get() or self._stage(*args, **kwargs))
+        return leaves, self._functions.find(signature, lambda: _given.get() or self._lower(*args, **kwargs))
 
 
 def _is_truth_value(aval: Any) -> bool:

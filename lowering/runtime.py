@@ -18,7 +18,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
-from rematc.lowering.dispatch import Dispatcher, Staged, explain_xla
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction, explain_xla
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
 from rematc.lowering.jax_internals.settings import platform_of_device, restore_x64, swap_x64
@@ -31,9 +31,9 @@ __all__ = [
     "CompilerOptions",
     "Dispatcher",
     "Executable",
+    "LoweredFunction",
     "Memory",
     "Program",
-    "Staged",
     "Target",
     "call_program",
     "compile_program",
@@ -258,10 +258,10 @@ def compile_program(
     return Executable(program, target, seconds, lowered, compiled, constants)
 
 
-def compile_staged(
+def compile_function(
     dispatcher: Dispatcher,
     target: Target,
-    staged: Staged,
+    function: LoweredFunction,
     in_tree: jax.tree_util.PyTreeDef,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -271,7 +271,7 @@ def compile_staged(
     Args:
         dispatcher: the function.
         target: for what.
-        staged: what it compiles to for these arguments.
+        function: what it compiles to for these arguments.
         in_tree: how `(args, kwargs)` make up the program's leaves.
         args: arrays, or `jax.ShapeDtypeStruct`s.
         kwargs: the same by name.
@@ -283,7 +283,7 @@ def compile_staged(
         CompileError: where XLA refuses, or runs out of memory.
     """
     with targeting(target):
-        found = dispatcher.lower_staged(staged, args, kwargs)
+        found = dispatcher.lower_program(function, args, kwargs)
     if found is None:
         return None
     lowered, constants = found
@@ -291,13 +291,13 @@ def compile_staged(
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        explain_xla(error, staged.program.name, [staged.program])
+        explain_xla(error, function.program.name, [function.program])
         raise
     seconds = time.perf_counter() - start
     shardings = jax.tree_util.tree_leaves(compiled.input_shardings)
     if any(len(sharding.device_set) > 1 for sharding in shardings):
         return None
-    return Executable(staged.program, target, seconds, lowered, compiled, constants, in_tree)
+    return Executable(function.program, target, seconds, lowered, compiled, constants, in_tree)
 
 
 def _device_of(shardings: Sequence[Sharding], target: Target) -> jax.Device:

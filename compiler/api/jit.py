@@ -26,7 +26,7 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Call
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
-from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import program_of
 from rematc.lowering.signature import Function, Owners
 from rematc.passes.staging.stage import staged
@@ -46,7 +46,7 @@ class Jitted(Dispatcher):
         self.options = options
         self._ahead = functools.partial(lower_call, function, options, policy=policy, dispatcher=self)
         super().__init__(
-            _staging(function, options, policy),
+            _lowering(function, options, policy),
             static_argnums=sorted(options.statics.positions),
             static_argnames=sorted(options.statics.names),
             donate_argnums=sorted(options.donated.positions),
@@ -87,7 +87,7 @@ class _Flagged:
 
 def _flagged(function: Function, options: Options, policy: Policy | None, statics: Owners) -> Dispatcher:
     return Dispatcher(
-        _staging(function, replace(options, statics=statics), policy),
+        _lowering(function, replace(options, statics=statics), policy),
         static_argnums=sorted(statics.positions),
         static_argnames=sorted(statics.names),
         donate_argnums=sorted(options.donated.positions - statics.positions),
@@ -97,16 +97,16 @@ def _flagged(function: Function, options: Options, policy: Policy | None, static
     )
 
 
-def _staging(function: Function, options: Options, policy: Policy | None) -> Callable[..., Staged]:
+def _lowering(function: Function, options: Options, policy: Policy | None) -> Callable[..., LoweredFunction]:
     @functools.wraps(function, updated=())
     @collection_paused()
-    def stage(*args: object, **kwargs: object) -> Staged:
+    def lower(*args: object, **kwargs: object) -> LoweredFunction:
         call = CallArguments.of(function, args, kwargs, options.statics)
         with by_default(policy):
             traced = trace_call(function, call)
-        return Staged(program_of(traced.graph, traced.constants, traced.choice), traced.out_tree)
+        return LoweredFunction(program_of(traced.graph, traced.constants, traced.choice), traced.out_tree)
 
-    return stage
+    return lower
 
 
 def _recording(function: Function, options: Options, policy: Policy | None) -> Callable[..., object]:
@@ -208,7 +208,7 @@ def _dispatcher_of_graph(
 ) -> Dispatcher:
     tree = jax.tree_util.tree_structure([0] * len(graph.results))
     return Dispatcher(
-        lambda *leaves: Staged(program_of(graph, ()), tree),
+        lambda *leaves: LoweredFunction(program_of(graph, ()), tree),
         donate_argnums=donated,
         compiler_options=dict(compiler_options),
     )

@@ -19,7 +19,7 @@ from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import Policy
-from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import make_program, run_passes
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.targeting import current_target, target_of, targeting
@@ -71,11 +71,11 @@ def _dispatcher(fun: Function, options: Options) -> Dispatcher:
     """Of a function that is compiled ahead of time alone."""
 
     @functools.wraps(fun, updated=())
-    def stage(*args: object, **kwargs: object) -> Staged:
-        raise InternalError(f"'{function_name(fun)}' is called, and was staged for one call that compiles it")
+    def lower(*args: object, **kwargs: object) -> LoweredFunction:
+        raise InternalError(f"'{function_name(fun)}' is called, and was lowered for one call that compiles it")
 
     return Dispatcher(
-        stage,
+        lower,
         donate_argnums=sorted(options.donated.positions),
         donate_argnames=sorted(options.donated.names),
         compiler_options=dict(options.compiler_options),

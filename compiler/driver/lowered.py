@@ -26,10 +26,10 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact
-from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import make_program, runs_depth_first
 from rematc.lowering.program import Program
-from rematc.lowering.runtime import Executable, compile_program, compile_staged
+from rematc.lowering.runtime import Executable, compile_function, compile_program
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
@@ -175,8 +175,10 @@ class Lowered:
             return None
         if any(one is not None and len(one.device_set) > 1 for one in shardings):
             return None
-        staged = Staged(artifact.program, artifact.out_tree)
-        return compile_staged(example.dispatcher(), self.target, staged, artifact.in_tree, example.args, example.kwargs)
+        function = LoweredFunction(artifact.program, artifact.out_tree)
+        return compile_function(
+            example.dispatcher(), self.target, function, artifact.in_tree, example.args, example.kwargs
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,7 +24,7 @@ from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType, dtype_of_numpy
-from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import MOST_SIGNATURES
 from rematc.lowering.target import Target
@@ -48,28 +48,30 @@ def type_of(leaf: Any) -> TensorType:
     return TensorType(dtype, aval.shape)
 
 
-def doubled(*, calls: list[Any] | None = None) -> Callable[..., Staged]:
+def doubled(*, calls: list[Any] | None = None) -> Callable[..., LoweredFunction]:
     """Stages the function that doubles all leaves of its argument `x`."""
 
-    def double(x: Any) -> Staged:
+    def double(x: Any) -> LoweredFunction:
         if calls is not None:
             calls.append(x)
         leaves, tree = jax.tree_util.tree_flatten(x)
         types = [type_of(leaf) for leaf in leaves]
-        return Staged(program(types, lambda b, *xs: [b.add(value, value) for value in xs], name="double"), tree)
+        return LoweredFunction(
+            program(types, lambda b, *xs: [b.add(value, value) for value in xs], name="double"), tree
+        )
 
     return double
 
 
-def shifted_by(constant: Callable[[tuple[int, ...]], np.ndarray[Any, Any] | None]) -> Callable[..., Staged]:
+def shifted_by(constant: Callable[[tuple[int, ...]], np.ndarray[Any, Any] | None]) -> Callable[..., LoweredFunction]:
     """Stages x + c, where c depends on the shape of x and is a hidden argument; plain x where it is None."""
 
-    def shift(x: Any) -> Staged:
+    def shift(x: Any) -> LoweredFunction:
         array = constant(x.shape)
         if array is None:
-            return Staged(program([type_of(x)], lambda b, x: [x]), LEAF)
+            return LoweredFunction(program([type_of(x)], lambda b, x: [x]), LEAF)
         types = [type_of(x), type_of(array)]
-        return Staged(program(types, lambda b, x, c: [b.add(x, c)], constants=[array]), LEAF)
+        return LoweredFunction(program(types, lambda b, x, c: [b.add(x, c)], constants=[array]), LEAF)
 
     return shift
 
@@ -104,7 +106,7 @@ def test_retracing_by_jax_does_not_stage_again() -> None:
     assert len(calls) == 1
 
 
-def test_results_have_the_tree_that_was_staged() -> None:
+def test_results_have_the_tree_that_was_lowered() -> None:
     result = Dispatcher(doubled())({"a": np.float32(1), "b": (np.int32(2), None)})
     assert result == {"a": 2.0, "b": (4, None)}
 
@@ -112,9 +114,9 @@ def test_results_have_the_tree_that_was_staged() -> None:
 def test_static_arguments_are_part_of_the_signature_by_value() -> None:
     calls = []
 
-    def power(x: Any, n: int, *, invert: bool = False) -> Staged:
+    def power(x: Any, n: int, *, invert: bool = False) -> LoweredFunction:
         calls.append((n, invert))
-        return Staged(program([type_of(x)], lambda b, x: [functools.reduce(b.multiply, [x] * n)]), LEAF)
+        return LoweredFunction(program([type_of(x)], lambda b, x: [functools.reduce(b.multiply, [x] * n)]), LEAF)
 
     f = Dispatcher(power, static_argnums=(1,), static_argnames="invert")
     assert float(f(np.float32(2), 3)) == 8
@@ -129,7 +131,7 @@ def test_static_arguments_are_part_of_the_signature_by_value() -> None:
 def test_a_compiled_function_is_a_method_where_it_stands_in_a_class() -> None:
     class Model:
         @Dispatcher
-        def double(self: Any, x: Any) -> Staged:  # jax sees `self` as an argument, so it must be a tree
+        def double(self: Any, x: Any) -> LoweredFunction:  # jax sees `self` as an argument, so it must be a tree
             return doubled()(x)
 
     jax.tree_util.register_static(Model)
@@ -156,7 +158,7 @@ def test_64_bit_types_survive_and_the_users_setting_is_left_alone() -> None:
 
 
 def test_an_error_leaves_the_users_setting_alone() -> None:
-    def fail(x: Any) -> Staged:
+    def fail(x: Any) -> LoweredFunction:
         raise CompileError("no")
 
     with pytest.raises(CompileError, match=r"^no$") as caught:
@@ -276,11 +278,11 @@ def test_signatures_may_take_different_constants_and_are_compiled_once_each(capl
 
 
 def test_signatures_that_take_equal_constants_are_offered_the_same() -> None:
-    def stage(x: Any) -> Staged:
+    def lower(x: Any) -> LoweredFunction:
         types = [type_of(x), TensorType(F32, (2,))]
-        return Staged(program(types, lambda b, x, c: [x], constants=[floats([7, 8])]), LEAF)
+        return LoweredFunction(program(types, lambda b, x, c: [x], constants=[floats([7, 8])]), LEAF)
 
-    f = Dispatcher(stage)
+    f = Dispatcher(lower)
     f(np.float32(1))
     entry = f._entry
     f(floats([1, 2]))
@@ -299,13 +301,13 @@ def test_threads_that_first_call_a_function_at_once_stage_it_once() -> None:
     calls: list[Any] = []
     both = threading.Barrier(2)
 
-    def stage(x: Any) -> Staged:
+    def lower(x: Any) -> LoweredFunction:
         calls.append(x)
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(0.1)  # for another thread that stages it too
         return doubled()(x)
 
-    f = Dispatcher(stage)
+    f = Dispatcher(lower)
 
     def work(precision: str) -> float:
         with jax.default_matmul_precision(precision):  # which JAX traces for anew
@@ -343,7 +345,7 @@ def test_only_the_last_signatures_are_kept() -> None:
     count = MOST_SIGNATURES + 10
     for size in range(count):
         jax.eval_shape(f, ShapeDtypeStruct((size,), np.float32))
-    assert len(f._staged) == MOST_SIGNATURES
+    assert len(f._functions) == MOST_SIGNATURES
 
 
 def test_constants_are_on_the_device_as_long_as_their_route_is() -> None:
@@ -395,10 +397,10 @@ def test_barriers_hold_with_the_options_for_the_platform() -> None:
     assert activations < layers + 6
 
 
-def recomputing(x: Any) -> Staged:
+def recomputing(x: Any) -> LoweredFunction:
     """Stages a barrier between x and 2 x."""
     body = lambda b, x: [b.add(*[b.emit1(OptimizationBarrier(), x)] * 2)]  # noqa: E731  # one expression
-    return Staged(program([type_of(x)], body, name="recomputing"), LEAF)
+    return LoweredFunction(program([type_of(x)], body, name="recomputing"), LEAF)
 
 
 def test_programs_with_barriers_get_the_options_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,12 +426,12 @@ def branching(is_depth_first: bool) -> Dispatcher:
         products = [b.dot_general(b.scale(x, n), x, ((0,), (0,))) for n in range(1, 9)]
         return [b.reduce_sum(b.multiply(large, large), (0, 1)) for large in products]
 
-    def stage(x: Any) -> Staged:
+    def lower(x: Any) -> LoweredFunction:
         made = program([type_of(x)], body, name="branching")
         tree = jax.tree_util.tree_structure([0] * 8)
-        return Staged(dataclasses.replace(made, is_depth_first=is_depth_first), tree)
+        return LoweredFunction(dataclasses.replace(made, is_depth_first=is_depth_first), tree)
 
-    return Dispatcher(stage)
+    return Dispatcher(lower)
 
 
 @pytest.mark.parametrize("is_depth_first", [False, True])

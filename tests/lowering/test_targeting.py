@@ -15,7 +15,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Value
 from rematc.ir.types import F32, TensorType
 from rematc.lowering import targeting as module
-from rematc.lowering.dispatch import Dispatcher, Staged
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, target_of, targeting
 from tests.support.programs import program
@@ -78,15 +78,15 @@ def two_platforms(monkeypatch: pytest.MonkeyPatch) -> list[Target]:
 def test_a_function_is_staged_for_each_platform_that_its_arguments_lie_on(two_platforms: list[Target]) -> None:
     staged: list[str] = []
 
-    def stage(x: Any) -> Staged:
+    def lower(x: Any) -> LoweredFunction:
         staged.append(current_target().platform)
 
         def body(b: Builder, x: Value) -> list[Value]:
             return [b.add(x, b.full(x.type, len(staged)))]
 
-        return Staged(program([TensorType(F32, (3,))], body), jax.tree_util.tree_structure(0))
+        return LoweredFunction(program([TensorType(F32, (3,))], body), jax.tree_util.tree_structure(0))
 
-    function = Dispatcher(stage)
+    function = Dispatcher(lower)
     for _ in range(2):
         np.testing.assert_array_equal(function(X), X + 1)
         np.testing.assert_array_equal(function(-X), -X + 2)
