@@ -44,6 +44,33 @@ class LinearOperand:
     type: TensorType
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The operands of an op on a batch.
+
+    Attributes:
+        size: how many elements there are.
+        operands: with the batch dimension in front, those that are batched.
+        is_batched: for each operand, whether every element has its own; the others are the same for the whole batch.
+    """
+
+    size: int
+    operands: Sequence[Value]
+    is_batched: Sequence[bool]
+
+    def __getitem__(self, some: slice) -> Batch:
+        """Some of the operands."""
+        return Batch(self.size, self.operands[some], self.is_batched[some])
+
+    def batched(self, b: Emitter, x: Value, is_batched: bool) -> Value:
+        """`x` with a batch dimension, whether it had one or not."""
+        return x if is_batched else b.broadcast_in_dim(x, (self.size, *x.type.shape), range(1, x.type.rank + 1))
+
+    def all_batched(self, b: Emitter) -> list[Value]:
+        """The operands, all of them with a batch dimension."""
+        return [self.batched(b, x, is_set) for x, is_set in zip(self.operands, self.is_batched, strict=True)]
+
+
 # What rules take and return; None is a symbolic zero.
 Primals = Sequence[Value]
 Tangents = Sequence[Value | None]
@@ -157,7 +184,7 @@ class VmapContext(Emitter, Protocol):
     ) -> tuple[Graph, tuple[bool, ...]]:
         """The graph of this batch, or of one of another size, and which results are batched."""
 
-    def one_by_one(self, op: Op, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def one_by_one(self, op: Op, batch: Batch) -> tuple[Value, ...]:
         """The op on each element of the batch, one after another; all results are batched."""
 
 
@@ -285,12 +312,11 @@ class Op:
             f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}"
         )
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         """The op applied to each element of a batch, which is not empty but for ops with regions.
 
-        Operands for which `is_batched` is set, at least one, have a batch dimension of this size in front; the others
-        are the same for the whole batch. The results likewise: one that has its batch dimension is batched, one that
-        has the op's own type is not.
+        At least one operand is batched, but where a collective is inside. The results likewise: one that has its batch
+        dimension is batched, one that has the op's own type is not.
         """
         raise MissingRuleError(f"vmap of '{self.name}' {self.no_vmap or needed_rule(self, 'vmap')}")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
-from rematc.ir.core import Equation, Graph, Op, Primals, Value
+from rematc.ir.core import Batch, Equation, Graph, Op, Primals, Value
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
@@ -88,8 +88,8 @@ class _Context(Builder):
         result = self._batch.graph(graph, is_batched) if size is None else vmap(graph, is_batched, size)
         return result.graph, result.is_batched
 
-    def one_by_one(self, op: Op, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return each_element(op, self, self._batch.size, operands, is_batched)
+    def one_by_one(self, op: Op, batch: Batch) -> tuple[Value, ...]:
+        return each_element(op, self, batch)
 
 
 class _Walk:
@@ -142,7 +142,7 @@ class _Walk:
         if not size and not op.regions() and not self._batch.is_over_axis(op):
             # No rule need think of windows in, or groups of, nothing.
             return tuple([self._b.zeros(batched_type(0, type)) for type in eqn.result_types])
-        return op.vmap(self._b, size, operands, is_batched)
+        return op.vmap(self._b, Batch(size, operands, is_batched))
 
 
 def batched_type(size: int, type: TensorType) -> TensorType:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -25,7 +26,6 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import batched
 from rematc.ir.ops.complex_parts import Complex, Conj, Imag, Real, part_dtype
 from rematc.ir.ops.elementwise import (
     ANY,
@@ -438,13 +438,13 @@ class Clamp(Op):
             total = b.add(total, part)
         return (total,)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        low, x, high = operands
-        x = batched(b, size, x, is_batched[1])
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        low, x, high = batch.operands
+        x = batch.batched(b, x, batch.is_batched[1])
         bounds = []
-        for bound, is_set in ((low, is_batched[0]), (high, is_batched[2])):
+        for bound, is_set in ((low, batch.is_batched[0]), (high, batch.is_batched[2])):
             is_scalar = not is_set and not bound.type.rank
-            full = bound if is_scalar else batched(b, size, bound, is_set)
+            full = bound if is_scalar else batch.batched(b, bound, is_set)
             bounds.append(bound if is_scalar else b.broadcast_in_dim(full, x.type.shape, range(full.type.rank)))
         return b.emit(self, bounds[0], x, bounds[1])
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from rematc.ir.core import Emitter, Op, Primals, Value
+from rematc.ir.core import Batch, Emitter, Op, Primals, Value
 from rematc.ir.types import TensorType
 
 _O = TypeVar("_O", bound=Op)
@@ -25,24 +25,12 @@ def shifted(dimensions: Sequence[int]) -> tuple[int, ...]:
     return tuple([d + 1 for d in dimensions])
 
 
-def batched(b: Emitter, size: int, x: Value, is_batched: bool) -> Value:
-    """`x` with a batch dimension of this size, whether it had one or not."""
-    if is_batched:
-        return x
-    return b.broadcast_in_dim(x, (size, *x.type.shape), range(1, x.type.rank + 1))
-
-
-def all_batched(b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> list[Value]:
-    """The operands, all of them with a batch dimension."""
-    return [batched(b, size, x, is_set) for x, is_set in zip(operands, is_batched, strict=True)]
-
-
 def batched_where(
-    b: Emitter, size: int, values: Primals, is_batched: Sequence[bool], wanted: Sequence[bool]
+    b: Emitter, batch: Batch, values: Primals, is_batched: Sequence[bool], wanted: Sequence[bool]
 ) -> list[Value]:
     """The values, those that have to be batched with a batch dimension."""
     rows = zip(values, is_batched, wanted, strict=True)
-    return [batched(b, size, x, is_set) if is_wanted else x for x, is_set, is_wanted in rows]
+    return [batch.batched(b, x, is_set) if is_wanted else x for x, is_set, is_wanted in rows]
 
 
 def element_type(x: Value, is_batched: bool) -> TensorType:
@@ -55,6 +43,6 @@ def to_front(b: Emitter, x: Value, dimension: int) -> Value:
     return b.transpose(x, (dimension, *[d for d in range(x.type.rank) if d != dimension]))
 
 
-def batch_alike(op: Op, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+def batch_alike(op: Op, b: Emitter, batch: Batch) -> tuple[Value, ...]:
     """The vmap rule of an op that works at each index alone, or on last dimensions: the op, on all of the batch."""
-    return b.emit(op, *all_batched(b, size, operands, is_batched))
+    return b.emit(op, *batch.all_batched(b))

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -25,7 +26,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import CompileError, TypeMismatchError
-from rematc.ir.ops.batching import NO_OPERANDS, batch_alike, batched, shifted
+from rematc.ir.ops.batching import NO_OPERANDS, batch_alike, shifted
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.elementwise import NOT_LINEAR, NUMBERS, ORDERED, check_arity, check_kind
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin
@@ -48,16 +49,16 @@ class Collective(Op):
     def axes(self) -> frozenset[str]:
         return frozenset((self.axis,))
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         if b.axis == self.axis:
-            return self.resolve(b, size, operands, is_batched)
-        return self.beside(b, size, operands, is_batched)
+            return self.resolve(b, batch)
+        return self.beside(b, batch)
 
-    def beside(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def beside(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         """The op on a batch of another axis."""
-        return batch_alike(self, b, size, operands, is_batched)
+        return batch_alike(self, b, batch)
 
-    def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def resolve(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         """The op on the batch that it names, whose dimension is the first of the batched operands."""
         raise NotImplementedError
 
@@ -94,8 +95,9 @@ class AxisSum(AxisReduction):
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return (None if cts[0] is None else b.emit1(self, cts[0]),)
 
-    def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return (b.reduce_sum(operands[0], (0,)) if is_batched[0] else b.scale(operands[0], size),)
+    def resolve(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        (x,) = batch.operands
+        return (b.reduce_sum(x, (0,)) if batch.is_batched[0] else b.scale(x, batch.size),)
 
 
 class AxisExtremum(AxisReduction):
@@ -113,8 +115,8 @@ class AxisExtremum(AxisReduction):
         count = b.emit1(add, b.convert(is_extremum, t.type.dtype))
         return (b.divide(b.emit1(add, b.select(is_extremum, t, b.zeros(t.type))), count),)
 
-    def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(self.reduction((0,)), *operands) if is_batched[0] else tuple(operands)
+    def resolve(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(self.reduction((0,)), *batch.operands) if batch.is_batched[0] else tuple(batch.operands)
 
 
 @register
@@ -175,11 +177,11 @@ class AxisGather(Collective):
         sizes = (*x.shape[: self.dimension], 1, *x.shape[self.dimension :])
         return (b.reshape(b.emit1(DynamicSlice(sizes), total, *starts), x.shape),)
 
-    def beside(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(AxisGather(self.axis, self.size, self.dimension + 1), *operands)
+    def beside(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(AxisGather(self.axis, self.size, self.dimension + 1), *batch.operands)
 
-    def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x = batched(b, size, operands[0], is_batched[0])
+    def resolve(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        x = batch.batched(b, batch.operands[0], batch.is_batched[0])
         order = list(shifted(range(x.type.rank - 1)))
         order.insert(self.dimension, 0)
         return (b.transpose(x, order),)
@@ -201,5 +203,5 @@ class AxisIndex(Collective):
         check_arity(self, operands, 0)
         return (TensorType(I32, ()),)
 
-    def resolve(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return (b.iota(TensorType(I32, (size,)), 0),)
+    def resolve(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return (b.iota(TensorType(I32, (batch.size,)), 0),)

@@ -11,6 +11,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -66,8 +67,8 @@ class Convert(Op):
         assert isinstance(operands[0], LinearOperand)
         return (None if cts[0] is None else b.convert(cts[0], operands[0].type.dtype),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
 
 def _converted(x: Array, dtype: DType) -> Array:
@@ -145,8 +146,8 @@ class BitcastConvert(Op):
         result = result[..., : max(bits // wanted, 1)]
         return (result[..., 0] if bits < wanted else result,)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
 
 def _packed(rows: Array, bits: int) -> Numeric:

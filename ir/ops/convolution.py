@@ -11,6 +11,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -265,9 +266,9 @@ class Convolution(Op):
         turned = [d for d, is_reversed in zip(dimensions.kernel[2:], self.window_reversal, strict=True) if is_reversed]
         return b.convert(b.reverse(result, turned), kernel.dtype)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         """The batch becomes part of the images, or of the kernel's output features; of two batched operands, groups."""
-        (x, kernel), (has_x, has_kernel) = operands, is_batched
+        (x, kernel), (has_x, has_kernel) = batch.operands, batch.is_batched
         of_input, of_kernel, of_output = self.dimensions.input, self.dimensions.kernel, self.dimensions.output
         by_feature, by_batch = self.feature_group_count, self.batch_group_count
         if not has_kernel:
@@ -280,9 +281,9 @@ class Convolution(Op):
             inner, groups = of_output[1], 1
             is_by_batch = by_batch > 1
             x, kernel = _merge(b, x, of_input[0 if is_by_batch else 1], 1), _merge(b, kernel, of_kernel[0], 1)
-            counts = (by_feature, by_batch * size) if is_by_batch else (by_feature * size, by_batch)
+            counts = (by_feature, by_batch * batch.size) if is_by_batch else (by_feature * batch.size, by_batch)
             op = replace(self, feature_group_count=counts[0], batch_group_count=counts[1])
-        return (_split(b, b.emit1(op, x, kernel), inner, groups, size),)
+        return (_split(b, b.emit1(op, x, kernel), inner, groups, batch.size),)
 
     def flops(self, operands: Types, results: Types) -> int:
         """Products with padding and with zeros between elements do not count, so the transposes cost as much."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -28,7 +29,7 @@ from rematc.ir.core import (
     known,
     register,
 )
-from rematc.ir.ops.batching import all_batched, with_fields
+from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import (
     FLOATS,
     INEXACT,
@@ -73,8 +74,8 @@ class Cumulative(Op):
             found = type(self).function.accumulate(lines, self.dimension, dtype=lines.dtype)
         return (np.ascontiguousarray(_turned(self, found)).astype(x.dtype),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(with_fields(self, dimension=self.dimension + 1), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(with_fields(self, dimension=self.dimension + 1), *batch.operands)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if results[0].dtype.is_inexact else 0
@@ -261,9 +262,9 @@ class LinearRecurrence(Op):
         following = _moved(b, a, self.dimension, 1 if self.is_reversed else -1, 0)
         return (None, b.emit1(LinearRecurrence(self.dimension, not self.is_reversed), following, ct))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         op = LinearRecurrence(self.dimension + 1, self.is_reversed)
-        return b.emit(op, *all_batched(b, size, operands, is_batched))
+        return b.emit(op, *batch.all_batched(b))
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size

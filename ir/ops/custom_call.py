@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Effect,
     Emitter,
@@ -25,7 +26,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
-from rematc.ir.ops.batching import all_batched, shifted
+from rematc.ir.ops.batching import shifted
 from rematc.ir.types import TensorType
 
 _UNKNOWN = (
@@ -136,24 +137,24 @@ class CustomCall(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         raise MissingRuleError(f"jvp of '{self.name}' of '{self.target}' {self.no_jvp}")
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         """One call, where the function takes batches and says so; else a call for each element."""
         attributes = dict(self.attributes)
         found = _BATCH_DIMS.search(attributes.get(_FRONTEND, ""))
         if found is None or self.called:
-            return b.one_by_one(self, operands, is_batched)
+            return b.one_by_one(self, batch)
         more = f'num_batch_dims = "{int(found[1]) + 1}"'
         attributes[_FRONTEND] = _BATCH_DIMS.sub(more, attributes[_FRONTEND])
         # How dimensions are partitioned, of an element. Without it nothing is, which is right for a batch, too.
         attributes.pop(_PARTITIONED, None)
         op = replace(
             self,
-            types=tuple([type.with_shape((size, *type.shape)) for type in self.types]),
+            types=tuple([type.with_shape((batch.size, *type.shape)) for type in self.types]),
             attributes=tuple(attributes.items()),
             operand_layouts=_with_slowest(self.operand_layouts),
             result_layouts=_with_slowest(self.result_layouts),
         )
-        return b.emit(op, *all_batched(b, size, operands, is_batched))
+        return b.emit(op, *batch.all_batched(b))
 
 
 def _with_slowest(layouts: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import (
+    Batch,
     Derivatives,
     Graph,
     JvpContext,
@@ -110,24 +111,24 @@ class CustomJvp(CustomDerivative):
             [ct if isinstance(one, LinearOperand) else None for ct, one in zip(outgoing, operands, strict=True)]
         )
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         """A result is batched if it, or its tangent, is; all are where each element must have its own cotangents."""
-        body, of_body = b.vmap_of(self.body, is_batched)
+        body, of_body = b.vmap_of(self.body, batch.is_batched)
         wanted, rule, count = of_body, self.rule, len(self.of)
         if rule is not None:
-            rule, found = b.vmap_of(rule, (*is_batched, *chosen(is_batched, self.wrt)))
+            rule, found = b.vmap_of(rule, (*batch.is_batched, *chosen(batch.is_batched, self.wrt)))
             of_tangents = [bool(is_set) for is_set in spread(found[count:], self.of)]
             wanted = tuple([any(row) for row in zip(wanted, found[:count], of_tangents, strict=True)])
         adjoint = self.adjoint
         if adjoint is not None:
             wanted = (any(wanted),) * count
-            adjoint, of_cts = b.vmap_of(adjoint, (*others(is_batched, self.linear), *chosen(wanted, self.of)))
+            adjoint, of_cts = b.vmap_of(adjoint, (*others(batch.is_batched, self.linear), *chosen(wanted, self.of)))
             if any(wanted):
-                adjoint = summed_over_batch(adjoint, size, of_cts, chosen(is_batched, self.linear))
+                adjoint = summed_over_batch(adjoint, batch.size, of_cts, chosen(batch.is_batched, self.linear))
         if rule is not None:
-            rule = with_batch(rule, size, found, (*wanted, *chosen(wanted, self.of)))
-        body = with_batch(body, size, of_body, wanted)
-        return b.emit(replace(self, body=body, rule=rule, adjoint=adjoint, source=None), *operands)
+            rule = with_batch(rule, batch.size, found, (*wanted, *chosen(wanted, self.of)))
+        body = with_batch(body, batch.size, of_body, wanted)
+        return b.emit(replace(self, body=body, rule=rule, adjoint=adjoint, source=None), *batch.operands)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomJvp, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and the operands that body or rule need for them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Effect,
     Graph,
@@ -107,24 +108,24 @@ class CustomVjp(CustomDerivative):
         op = CustomLinear(self.backward, self.body.name, len(residuals), flags)
         return spread(b.emit(op, *residuals, *present), self.of)
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         """All results are batched as soon as one is, so that each element has its own cotangents.
 
         Those of operands that the batch shares are summed over the elements.
         """
-        body, found = b.vmap_of(self.body, is_batched)
+        body, found = b.vmap_of(self.body, batch.is_batched)
         count = len(self.of)
         if self.forward is None or self.backward is None:
-            return b.emit(replace(self, body=body, source=None), *operands)
-        forward, outcome = b.vmap_of(self.forward, is_batched)
+            return b.emit(replace(self, body=body, source=None), *batch.operands)
+        forward, outcome = b.vmap_of(self.forward, batch.is_batched)
         flags = (any((*found, *outcome)),) * count
-        body = with_batch(body, size, found, flags)
-        forward = with_batch(forward, size, outcome, (*flags, *outcome[count:]))
+        body = with_batch(body, batch.size, found, flags)
+        forward = with_batch(forward, batch.size, outcome, (*flags, *outcome[count:]))
         cts = chosen(flags, self.of)
         backward, outgoing = b.vmap_of(self.backward, (*outcome[count:], *cts))
         if any(flags):
-            backward = summed_over_batch(backward, size, outgoing, chosen(is_batched, self.wrt))
-        return b.emit(replace(self, body=body, forward=forward, backward=backward), *operands)
+            backward = summed_over_batch(backward, batch.size, outgoing, chosen(batch.is_batched, self.wrt))
+        return b.emit(replace(self, body=body, forward=forward, backward=backward), *batch.operands)
 
     def without_unused(self, used: Sequence[bool]) -> tuple[CustomVjp, tuple[int, ...], tuple[int, ...]]:
         """The op with only the used results, and what these need of operands and residuals.
@@ -223,12 +224,12 @@ class CustomLinear(Op):
         outgoing = b.inline(self.backward, [*residuals, *given])
         return (*(None,) * self.residuals, *chosen(outgoing, self.given))
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         cts = (True,) * (len(self.backward.params) - self.residuals)
-        backward, found = b.vmap_of(self.backward, (*is_batched[: self.residuals], *cts))
-        flags = spread(is_batched[self.residuals :], self.given)
-        backward = summed_over_batch(backward, size, found, [bool(is_set) for is_set in flags])
-        return b.emit(replace(self, backward=backward), *operands)
+        backward, found = b.vmap_of(self.backward, (*batch.is_batched[: self.residuals], *cts))
+        flags = spread(batch.is_batched[self.residuals :], self.given)
+        backward = summed_over_batch(backward, batch.size, found, [bool(is_set) for is_set in flags])
+        return b.emit(replace(self, backward=backward), *batch.operands)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         if any(is_unknown):

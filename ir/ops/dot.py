@@ -11,6 +11,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -145,22 +146,22 @@ class DotGeneral(Op):
         by_other = [d for _, d in sorted(zip(other_contract, contract, strict=True))]
         return b.convert(b.transpose(product, inverse([*batch, *rest, *by_other])), operand.dtype)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         """Of two batched operands the batch dimensions are paired. Of one it is no batch dimension of the product, so
         that policies still see one matrix product, only taller; that operand goes first, so that a matrix times vectors
         needs no transpose.
         """
-        x, y = operands
-        contract, batch = list(self.contract), list(self.batch)
-        for side, is_set in enumerate(is_batched):
+        (x, y), (has_x, has_y) = batch.operands, batch.is_batched
+        contract, paired = list(self.contract), list(self.batch)
+        for side, is_set in enumerate(batch.is_batched):
             if is_set:
-                contract[side], batch[side] = shifted(contract[side]), shifted(batch[side])
-        if all(is_batched):
-            batch = [(0, *batch[0]), (0, *batch[1])]
-        if is_batched[0]:
-            op = replace(self, contract=(contract[0], contract[1]), batch=(batch[0], batch[1]))
-            return (to_front(b, b.emit1(op, x, y), 0 if is_batched[1] else len(self.batch[0])),)
-        op = replace(self, contract=(contract[1], contract[0]), batch=(batch[1], batch[0]))
+                contract[side], paired[side] = shifted(contract[side]), shifted(paired[side])
+        if has_x and has_y:
+            paired = [(0, *paired[0]), (0, *paired[1])]
+        if has_x:
+            op = replace(self, contract=(contract[0], contract[1]), batch=(paired[0], paired[1]))
+            return (to_front(b, b.emit1(op, x, y), 0 if has_y else len(self.batch[0])),)
+        op = replace(self, contract=(contract[1], contract[0]), batch=(paired[1], paired[0]))
         product = b.emit1(op, y, x)
         # Its dimensions: batch of the product, the batch, the rest of y, the rest of x.
         place, end = len(self.batch[0]), product.type.rank

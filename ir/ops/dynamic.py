@@ -9,6 +9,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -23,7 +24,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_batched, element_type
+from rematc.ir.ops.batching import element_type
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions, clamped
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
@@ -59,9 +60,9 @@ def _dimensions_of_window(rank: int) -> GatherDimensions:
     return GatherDimensions(every, (), every, 0)
 
 
-def _index_vectors(b: Emitter, size: int, starts: Sequence[Value], is_batched: Sequence[bool]) -> Value:
+def _index_vectors(b: Emitter, starts: Batch) -> Value:
     """The starts as index vectors: [batch, dimensions]."""
-    columns = [b.reshape(start, (size, 1)) for start in all_batched(b, size, starts, is_batched)]
+    columns = [b.reshape(start, (starts.size, 1)) for start in starts.all_batched(b)]
     return b.concatenate(columns, 1)
 
 
@@ -101,15 +102,15 @@ class DynamicSlice(Op):
             return (None, *none)
         return (b.emit1(DynamicUpdateSlice(), b.zeros(x.type), ct, *_given(starts)), *none)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x, *starts = operands
-        if any(is_batched[1:]):
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        x, *starts = batch.operands
+        if any(batch.is_batched[1:]):
             dims = _dimensions_of_window(len(starts))
-            indices = _index_vectors(b, size, starts, is_batched[1:])
-            return Gather(dims, self.slice_sizes).vmap(b, size, (x, indices), (is_batched[0], True))
+            indices = _index_vectors(b, batch[1:])
+            return Gather(dims, self.slice_sizes).vmap(b, Batch(batch.size, (x, indices), (batch.is_batched[0], True)))
         if not starts:
             return (x,)
-        return b.emit(DynamicSlice((size, *self.slice_sizes)), x, b.zeros(starts[0].type), *starts)
+        return b.emit(DynamicSlice((batch.size, *self.slice_sizes)), x, b.zeros(starts[0].type), *starts)
 
 
 @register
@@ -155,16 +156,16 @@ class DynamicUpdateSlice(Op):
             return (ct_x, None, *none)
         return (ct_x, b.emit1(DynamicSlice(update.type.shape), ct, *given), *none)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x, update, *starts = operands
-        if any(is_batched[2:]):
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        x, update, *starts = batch.operands
+        if any(batch.is_batched[2:]):
             dims = _dimensions_of_window(len(starts))
-            indices = _index_vectors(b, size, starts, is_batched[2:])
-            shape, window = element_type(x, is_batched[0]).shape, element_type(update, is_batched[1]).shape
+            indices = _index_vectors(b, batch[2:])
+            shape, window = element_type(x, batch.is_batched[0]).shape, element_type(update, batch.is_batched[1]).shape
             inside = clamped(b, replace(dims, index_vector_dim=1), shape, window, indices)
             op = Scatter(ScatterDimensions.of(dims), unique_indices=True)
-            return op.vmap(b, size, (x, inside, update), (is_batched[0], True, is_batched[1]))
-        x, update = all_batched(b, size, (x, update), is_batched[:2])
+            return op.vmap(b, Batch(batch.size, (x, inside, update), (batch.is_batched[0], True, batch.is_batched[1])))
+        x, update = batch[:2].all_batched(b)
         if not starts:
             return (update,)
         return b.emit(self, x, update, b.zeros(starts[0].type), *starts)

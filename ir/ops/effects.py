@@ -13,10 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Effect, Op, Primals, Types, Value, VmapContext, register
+from rematc.ir.core import Array, Batch, Effect, Op, Types, Value, VmapContext, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import CallbackError, HostFunction
-from rematc.ir.ops.batching import all_batched
 from rematc.ir.types import TensorType
 
 WITHOUT_RESULTS = "does not exist: the op has no results"
@@ -46,8 +45,8 @@ class DebugEffect(Op):
         self.host_function()(*operands)
         return ()
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.one_by_one(self, operands, is_batched)
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return b.one_by_one(self, batch)
 
 
 @register
@@ -157,13 +156,13 @@ class PureCallback(Op):
             self.function.loc,
         )
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         if self.vmap_method == "sequential":
-            return b.one_by_one(self, operands, is_batched)
+            return b.one_by_one(self, batch)
         if self.vmap_method == "expand_dims":
-            rows = zip(operands, is_batched, strict=True)
+            rows = zip(batch.operands, batch.is_batched, strict=True)
             given = [x if is_set else b.reshape(x, (1, *x.type.shape)) for x, is_set in rows]
         else:
-            given = all_batched(b, size, operands, is_batched)
-        types = tuple([type.with_shape((size, *type.shape)) for type in self.types])
+            given = batch.all_batched(b)
+        types = tuple([type.with_shape((batch.size, *type.shape)) for type in self.types])
         return b.emit(PureCallback(self.function, types, self.vmap_method), *given)

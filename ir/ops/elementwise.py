@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight
+from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.types import DTYPES, Kind, TensorType
@@ -94,8 +94,8 @@ class Elementwise(Op):
             result = self.evaluate(*[widened(x) for x in operands])
         return (np.asarray(result).astype(operands[0].dtype),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if results[0].dtype.is_inexact else 0

@@ -10,6 +10,7 @@ from scipy.linalg import lapack
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -88,8 +89,8 @@ class Lu(Op):
         from_upper = matmul(b, upper_triangle(b, inner), upper_triangle(b, upper))
         return (b.add(from_lower, from_upper), None, None)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]
@@ -163,8 +164,8 @@ class Qr(Op):
         dq, dr = _tall(b, columns(b, q, 0, n), rows(b, r, 0, n), t)
         return b.concatenate([dq, _added_columns(b, q, dq)], q.type.rank - 1), padded(b, dr, m, n)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

@@ -20,6 +20,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Graph,
@@ -34,7 +35,7 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.batching import all_batched, shifted
+from rematc.ir.ops.batching import shifted
 from rematc.ir.ops.bodies import spread, with_batch
 from rematc.ir.ops.elementwise import NOT_LINEAR
 from rematc.ir.ops.shape import check_dimensions, check_per_dimension, others, zeros_if_none
@@ -159,22 +160,22 @@ class Folding(Op):
         xs, initial = _halves(_with_tangents(primals, tangents))
         return _parts(self.with_initial(b, combine, xs, initial))[1]
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         def combine(xs: Duals, ys: Duals) -> Duals:
             values, _ = _parts((*xs, *ys))
             results = b.inline(_at_arrays(b, self.body, values[0].type.shape), values)
             return _with_tangents(results, [None] * len(results))
 
-        whole, count = self.of_batch(), len(operands) // 2
-        arrays = all_batched(b, size, operands[:count], is_batched[:count])
+        whole, count = self.of_batch(), len(batch.operands) // 2
+        arrays = batch[:count].all_batched(b)
         scalars = [x.type.with_shape(()) for x in arrays]
         types = whole.infer([*[x.type for x in arrays], *scalars])
         if not types[0].size:
             return tuple([b.zeros(type) for type in types])
-        if not any(is_batched[count:]):
-            return b.emit(whole, *arrays, *operands[count:])
-        starts = all_batched(b, size, operands[count:], is_batched[count:])
-        xs, initial = _halves(_with_tangents((*arrays, *starts), [None] * len(operands)))
+        if not any(batch.is_batched[count:]):
+            return b.emit(whole, *arrays, *batch.operands[count:])
+        starts = batch[count:].all_batched(b)
+        xs, initial = _halves(_with_tangents((*arrays, *starts), [None] * len(batch.operands)))
         return _parts(whole.with_initial(b, combine, xs, initial))[0]
 
     def flops_of_pair(self) -> int:

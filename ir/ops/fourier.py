@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Operands, Primals, Tangents, Types, Value, register
+from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Operands, Primals, Tangents, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.complex_parts import Conj, part_dtype, whole_dtype
@@ -101,8 +101,8 @@ class Fft(Op):
         line = b.emit1(Constant.of(weights.astype(x.type.dtype.numpy)))
         return b.multiply(x, b.broadcast_in_dim(line, x.type.shape, (x.type.rank - 1,)))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         # The usual count: 5 n log2 n for n complex numbers, half of it for real ones.

@@ -13,6 +13,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -26,7 +27,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
-from rematc.ir.ops.batching import batched, with_fields
+from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import ANY, NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.gather_scatter import (
     GatherDimensions,
@@ -92,11 +93,11 @@ class Gather(Op):
         adding = ScatterAdd(ScatterDimensions.of(dims), indices_are_sorted=is_sorted)
         return (b.emit1(adding, b.zeros(x.type), inside, ct), None)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x, indices = operands
-        dims = self.dimension_numbers.batched(*is_batched)
-        sizes = (1 if is_batched[1] else size, *self.slice_sizes) if is_batched[0] else self.slice_sizes
-        return b.emit(Gather(dims, sizes, self.indices_are_sorted and not is_batched[1]), x, indices)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        has_x, has_indices = batch.is_batched
+        dims = self.dimension_numbers.batched(has_x, has_indices)
+        sizes = (1 if has_indices else batch.size, *self.slice_sizes) if has_x else self.slice_sizes
+        return b.emit(Gather(dims, sizes, self.indices_are_sorted and not has_indices), *batch.operands)
 
 
 class Scattering(Op):
@@ -154,15 +155,14 @@ class Scattering(Op):
             self.combine(result, places, chosen)
         return (result.astype(x.dtype),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x, indices, updates = operands
-        has_indices = is_batched[1]
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        (x, indices, updates), (has_x, has_indices, has_updates) = batch.operands, batch.is_batched
         op = with_fields(
             self,
             dimension_numbers=ScatterDimensions.of(self.dimension_numbers.of_gather().batched(True, has_indices)),
             indices_are_sorted=self.indices_are_sorted and not has_indices,
         )
-        return b.emit(op, batched(b, size, x, is_batched[0]), indices, batched(b, size, updates, is_batched[2]))
+        return b.emit(op, batch.batched(b, x, has_x), indices, batch.batched(b, updates, has_updates))
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[2].size if operands[2].dtype.is_inexact else 0

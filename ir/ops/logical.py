@@ -10,6 +10,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -25,7 +26,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_batched, batch_alike
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
     INTEGERS,
     INTEGRAL,
@@ -138,8 +139,8 @@ class Compare(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if operands[0].dtype.is_inexact else 0
@@ -193,10 +194,10 @@ class Select(Op):
             b.select(predicate, zero, ct) if isinstance(on_false, LinearOperand) else None,
         )
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        predicate, *choices = all_batched(b, size, operands, is_batched)
-        if not is_batched[0] and not operands[0].type.rank:
-            predicate = operands[0]
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        predicate, *choices = batch.all_batched(b)
+        if not batch.is_batched[0] and not batch.operands[0].type.rank:
+            predicate = batch.operands[0]
         elif predicate.type.shape != choices[0].type.shape:
             predicate = b.broadcast_in_dim(predicate, choices[0].type.shape, (0,))
         return b.emit(self, predicate, *choices)

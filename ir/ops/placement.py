@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rematc.ir.core import (
+    Batch,
     Derivatives,
     Emitter,
     Graph,
@@ -98,10 +99,10 @@ class Placement(Identity):
         op = self if self.source is None else replace(self, source=self.source.adjoint())
         return (b.emit1(op, cts[0]),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         dimensions = (OPEN, *self.dimensions) if self.mesh else ()
         source = None if self.source is None else self.source.batched()
-        return b.emit(replace(self, dimensions=dimensions, source=source), *operands)
+        return b.emit(replace(self, dimensions=dimensions, source=source), *batch.operands)
 
 
 def placements_of(graph: Graph) -> Iterator[Placement]:

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Emitter, Op, Primals, Storage, Types, Value, register
+from rematc.ir.core import Array, Batch, Emitter, Op, Storage, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_batched
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.types import U32, TensorType
 
@@ -62,12 +61,12 @@ class Threefry2x32(Op):
         x0, x1 = threefry((first, second, high, low))
         return np.asarray(x0, np.uint32), np.asarray(x1, np.uint32)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        key, high, low = operands
-        if not is_batched[0] and key.type.rank == 1:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        key = batch.operands[0]
+        if not batch.is_batched[0] and key.type.rank == 1:
             # One key for all: what is batched is but more counters.
-            return b.emit(self, key, *all_batched(b, size, (high, low), is_batched[1:]))
-        return b.emit(self, *all_batched(b, size, operands, is_batched))
+            return b.emit(self, key, *batch[1:].all_batched(b))
+        return b.emit(self, *batch.all_batched(b))
 
 
 def threefry(words: Sequence[Any]) -> tuple[Array, Array]:

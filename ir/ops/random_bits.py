@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Array, Op, Primals, Types, Value, VmapContext, register
+from rematc.ir.core import Array, Batch, Op, Types, Value, VmapContext, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.ops.random import threefry
@@ -73,9 +73,9 @@ class RngBitGenerator(Op):
                 bits, following = _philox_bits(state, self.type)
         return following, bits.astype(f"u{self.type.dtype.numpy.itemsize}").view(self.type.dtype.numpy)
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         """One state after the other: each numbers its own elements."""
-        return b.one_by_one(self, operands, is_batched)
+        return b.one_by_one(self, batch)
 
 
 def _words(x: Words) -> tuple[Words, Words]:

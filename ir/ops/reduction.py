@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Operands, Primals, Tangents, Types, Value, register
+from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Operands, Primals, Tangents, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import shifted, with_fields
 from rematc.ir.ops.elementwise import (
@@ -86,8 +86,8 @@ class Reduction(Op):
             combined = type(self).function.reduce(x, self.dimensions, dtype=x.dtype, initial=initial[()])
         return (np.asarray(combined).astype(operands[0].dtype),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(with_fields(self, dimensions=shifted(self.dimensions)), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(with_fields(self, dimensions=shifted(self.dimensions)), *batch.operands)
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size if operands[0].dtype.is_inexact else 0
@@ -285,8 +285,8 @@ class IndexOfExtremum(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(with_fields(self, dimension=self.dimension + 1), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(with_fields(self, dimension=self.dimension + 1), *batch.operands)
 
 
 @register

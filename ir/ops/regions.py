@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Graph,
     JvpContext,
@@ -86,8 +87,8 @@ class Call(Region):
         """Whether XLA may put the body in the place of the call."""
         return self.pinned is None
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(replace(self, body=b.vmap_of(self.body, is_batched)[0]), *operands)
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(replace(self, body=b.vmap_of(self.body, batch.is_batched)[0]), *batch.operands)
 
 
 @register
@@ -154,8 +155,8 @@ class Checkpoint(Region):
         adjoint = replace(self, body=body, prevent_cse=prevent_cse, is_differentiated=True)
         return cts_of(is_linear, spread(b.emit(adjoint, *known, *present), gets_ct))
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(replace(self, body=b.vmap_of(self.body, is_batched)[0]), *operands)
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(replace(self, body=b.vmap_of(self.body, batch.is_batched)[0]), *batch.operands)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """The region's own policy decides; its known part is no region any more."""

@@ -8,7 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight, register
+from rematc.ir.core import (
+    Array,
+    Batch,
+    Derivatives,
+    Emitter,
+    Op,
+    Primals,
+    Storage,
+    Tangents,
+    Types,
+    Value,
+    Weight,
+    register,
+)
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
@@ -144,8 +157,8 @@ class IsFinite(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None,)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size

@@ -12,6 +12,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     LinearOperand,
@@ -26,7 +27,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_batched, batched, element_type, shifted
+from rematc.ir.ops.batching import element_type, shifted
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.types import TensorType
 
@@ -133,8 +134,8 @@ class BroadcastInDim(Rearrangement):
         broadcast = [d for d, size in enumerate(self.shape) if size != 1 and sizes.get(d, 1) == 1]
         return b.reshape(b.reduce_sum(ct, broadcast), operand.shape)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(BroadcastInDim((size, *self.shape), (0, *shifted(self.dimensions))), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(BroadcastInDim((batch.size, *self.shape), (0, *shifted(self.dimensions))), *batch.operands)
 
 
 @register
@@ -159,8 +160,8 @@ class Reshape(Rearrangement):
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         return b.reshape(ct, operand.shape)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(Reshape((size, *self.shape)), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(Reshape((batch.size, *self.shape)), *batch.operands)
 
 
 @register
@@ -184,8 +185,8 @@ class Transpose(Rearrangement):
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         return b.transpose(ct, inverse(self.permutation))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(Transpose((0, *shifted(self.permutation))), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(Transpose((0, *shifted(self.permutation))), *batch.operands)
 
 
 @register
@@ -207,8 +208,8 @@ class Reverse(Rearrangement):
     def adjoint(self, b: Emitter, ct: Value, operand: TensorType) -> Value:
         return b.reverse(ct, self.dimensions)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(Reverse(shifted(self.dimensions)), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(Reverse(shifted(self.dimensions)), *batch.operands)
 
 
 @register
@@ -251,8 +252,8 @@ class Slice(Rearrangement):
         high = [size - end for size, end in zip(operand.shape, ends, strict=True)]
         return b.pad(ct, b.zeros(ct.type.with_shape(())), self.start, high, gaps)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(Slice((0, *self.start), (size, *self.limit), (1, *self.strides)), *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(Slice((0, *self.start), (batch.size, *self.limit), (1, *self.strides)), *batch.operands)
 
 
 @register
@@ -324,16 +325,16 @@ class Pad(Op):
             self._ct_of_fill(b, ct, x.type) if isinstance(fill, LinearOperand) else None,
         )
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        x, fill = operands
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        x, fill = batch.operands
         op = Pad((0, *self.low), (0, *self.high), (0, *self.interior))
-        if not is_batched[1]:
+        if not batch.is_batched[1]:
             return b.emit(op, x, fill)
         # Each element of the batch has a filling of its own: pad with anything, then choose.
-        padded = b.emit1(op, batched(b, size, x, is_batched[0]), b.zeros(fill.type.with_shape(())))
-        mask = self._inside(b, element_type(x, is_batched[0]))
+        padded = b.emit1(op, batch.batched(b, x, batch.is_batched[0]), b.zeros(fill.type.with_shape(())))
+        mask = self._inside(b, element_type(x, batch.is_batched[0]))
         fills = b.broadcast_in_dim(fill, padded.type.shape, (0,))
-        return (b.select(batched(b, size, mask, False), padded, fills),)
+        return (b.select(batch.batched(b, mask, False), padded, fills),)
 
     def _ct_of_operand(self, b: Emitter, ct: Value) -> Value:
         zero = b.zeros(ct.type.with_shape(()))
@@ -396,5 +397,5 @@ class Concatenate(Op):
             start[self.dimension] = limit[self.dimension]
         return tuple(found)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(Concatenate(self.dimension + 1), *all_batched(b, size, operands, is_batched))
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(Concatenate(self.dimension + 1), *batch.all_batched(b))

@@ -14,6 +14,7 @@ from scipy.linalg import blas, lapack
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -111,8 +112,8 @@ class LinearSolve(Op):
         permutation = known(permutation, "linear_solve is not linear in the permutation")
         return (None, None, None, b.emit1(LuSolve(not self.transpose_a), lu, permutation, ct))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * operands[0].shape[-1]
@@ -176,8 +177,8 @@ class LuSolve(Op):
         permutation = known(permutation, "lu_solve is not linear in the permutation")
         return (None, None, b.emit1(LuSolve(not self.transpose_a), lu, permutation, ct))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * operands[0].shape[-1]
@@ -217,8 +218,8 @@ class Determinant(Op):
         cofactors = _cofactors(b, lu, pivots, permutation)
         return (b.reduce_sum(b.multiply(t, cofactors), (t.type.rank - 2, t.type.rank - 1)),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return per_matrix(operands[0], operands[0].shape[-1])
@@ -294,8 +295,8 @@ class LogDeterminant(Op):
         turn = b.emit1(Complex(), b.zeros(imaginary.type), imaginary)
         return b.multiply(results[0], turn), real_part(b, trace)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return per_matrix(operands[0], 2 * operands[0].shape[-1])

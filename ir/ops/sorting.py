@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Array, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
+from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_batched, batch_alike
+from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
@@ -84,9 +84,9 @@ class Sort(Op):
         places = b.iota(TensorType(index_dtype(shape[self.dimension]), shape), self.dimension)
         return b.emit(self, *operands[: self.num_keys], places)[-1]
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         op = Sort(self.dimension + 1, self.num_keys, self.descending)
-        return b.emit(op, *all_batched(b, size, operands, is_batched))
+        return b.emit(op, *batch.all_batched(b))
 
     def flops(self, operands: Types, results: Types) -> int:
         if not any(key.dtype.is_inexact for key in operands[: self.num_keys]):
@@ -142,8 +142,8 @@ class TopK(Op):
         (t,), (_, indices) = tangents, results
         return (None if t is None else take_along(b, t, indices, t.type.rank - 1), None)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         (x,) = operands

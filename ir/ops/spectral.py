@@ -10,6 +10,7 @@ from scipy.linalg import lapack
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -117,8 +118,8 @@ class Eigh(Op):
         f = _reciprocal_off_diagonal(b, b.subtract(as_rows(b, w, n), as_columns(b, w, n)))
         return dw, matmul(b, v, b.multiply(inner, b.convert(f, v.type.dtype)))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def without_unused(self, used: Sequence[bool]) -> Kept:
         """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
@@ -185,8 +186,8 @@ class Eig(Op):
         f = _reciprocal_off_diagonal(b, b.subtract(as_rows(b, w, n), as_columns(b, w, n)))
         return dw, _normalized(b, v, matmul(b, v, b.multiply(f, inner)))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def without_unused(self, used: Sequence[bool]) -> Kept:
         """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
@@ -296,8 +297,8 @@ class Svd(Op):
             dvh = b.add(dvh, b.divide(outside, as_columns(b, scale, n)))
         return du, ds, dvh
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def without_unused(self, used: Sequence[bool]) -> Kept:
         """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
@@ -389,8 +390,8 @@ class PseudoInverse(Op):
             right = b.subtract(from_right, matmul(b, p, matmul(b, a, from_right)))
         return (b.subtract(b.add(left, right), moved),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

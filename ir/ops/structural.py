@@ -9,6 +9,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -113,8 +114,8 @@ class Identity(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (tangents[0],)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
 
 @register
@@ -163,8 +164,8 @@ class OptimizationBarrier(Op):
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return _through_barrier(b, cts)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return b.emit(self, *operands)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return b.emit(self, *batch.operands)
 
 
 def _through_barrier(b: Emitter, values: Tangents) -> Derivatives:

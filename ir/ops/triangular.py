@@ -10,6 +10,7 @@ from scipy.linalg import blas, lapack
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -95,8 +96,8 @@ class Cholesky(Op):
         halved = b.multiply(inner, _halved_diagonal(b, inner.type, self.lower))
         return (matmul(b, factor, halved) if self.lower else matmul(b, halved, factor),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size * operands[0].shape[-1] // 3
@@ -192,8 +193,8 @@ class TriangularSolve(Op):
         turned = "TRANSPOSE" if self.transpose_a == "NO_TRANSPOSE" else "NO_TRANSPOSE"
         return (None, b.emit1(TriangularSolve(self.left_side, self.lower, self.unit_diagonal, turned), matrix, ct))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return batch_alike(self, b, size, operands, is_batched)
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
+        return batch_alike(self, b, batch)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * operands[0].shape[-1]

@@ -18,6 +18,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Op,
@@ -30,7 +31,7 @@ from rematc.ir.core import (
     register,
 )
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.ops.batching import all_batched, with_fields
+from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import NOT_LINEAR, REALS, Numeric, check_arity, check_kind, check_same, widened
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin, ReduceSum
 from rematc.ir.ops.shape import check_per_dimension
@@ -83,7 +84,7 @@ class WindowReduction(Op):
         reduce = self.reduction(tuple(range(x.ndim, 2 * x.ndim)))
         return reduce.reference((windows_of(x, self.windows(), reduce.neutral(dtype)),))
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         op = with_fields(
             self,
             window_dimensions=(1, *self.window_dimensions),
@@ -92,7 +93,7 @@ class WindowReduction(Op):
             base_dilations=(1, *self.base_dilations),
             window_dilations=(1, *self.window_dilations),
         )
-        return b.emit(op, *operands)
+        return b.emit(op, *batch.operands)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * math.prod(self.window_dimensions) if operands[0].dtype.is_inexact else 0
@@ -244,14 +245,14 @@ class Selection(Op):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         return (None if tangents[1] is None else b.emit1(self, primals[0], tangents[1]),)
 
-    def vmap(self, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+    def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         op = with_fields(
             self,
             window_dimensions=(1, *self.window_dimensions),
             window_strides=(1, *self.window_strides),
             padding=((0, 0), *self.padding),
         )
-        return b.emit(op, *all_batched(b, size, operands, is_batched))
+        return b.emit(op, *batch.all_batched(b))
 
 
 @register

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rematc.ir.core import Effect, Emitter, Primals, Value, VmapContext
+from rematc.ir.core import Batch, Effect, Emitter, Value, VmapContext
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import with_batch
 from rematc.ir.ops.case.base import CaseBase
 from rematc.ir.ops.regions import Call
 
 
-def vmap_case(
-    op: CaseBase, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]
-) -> tuple[Value, ...]:
+def vmap_case(op: CaseBase, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
     """`Case.vmap`: a case of batches, or every branch and a choice for each element."""
-    if is_batched[0] and op.effect is not Effect.NONE:
+    if batch.is_batched[0] and op.effect is not Effect.NONE:
         # Branches with effects are not computed for elements that do not choose them.
-        return b.one_by_one(op, operands, is_batched)
-    parts = [b.vmap_of(branch, is_batched[1:]) for branch in op.branches]
-    flags = [is_batched[0] or any(column) for column in zip(*[found for _, found in parts], strict=True)]
-    branches = [with_batch(graph, size, found, flags) for graph, found in parts]
-    if not is_batched[0]:
-        return b.emit(with_fields(op, branches=tuple(branches)), *operands)
-    index, *given = operands
+        return b.one_by_one(op, batch)
+    parts = [b.vmap_of(branch, batch.is_batched[1:]) for branch in op.branches]
+    flags = [batch.is_batched[0] or any(column) for column in zip(*[found for _, found in parts], strict=True)]
+    branches = [with_batch(graph, batch.size, found, flags) for graph, found in parts]
+    if not batch.is_batched[0]:
+        return b.emit(with_fields(op, branches=tuple(branches)), *batch.operands)
+    index, *given = batch.operands
     results = b.emit(Call(branches[-1]), *given)
     for place, branch in enumerate(branches[:-1]):
         is_chosen = b.compare(index, b.full(index.type, place), "EQ")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Graph,
     JvpContext,
@@ -97,8 +98,8 @@ class Case(CaseBase):
         outgoing = spread(b.emit(Case(tuple(branches)), *known, *given), gets_ct)
         return (None, *cts_of(is_linear, outgoing))
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return vmap_case(self, b, size, operands, is_batched)
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return vmap_case(self, b, batch)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         return split_case(self, (INDEX, *self.branches[0].param_types), b, is_unknown, policy)

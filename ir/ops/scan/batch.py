@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rematc.ir.core import Primals, Value, VmapContext
+from rematc.ir.core import Batch, Value, VmapContext
 from rematc.ir.ops.batching import batched_where, to_front, with_fields
 from rematc.ir.ops.bodies import settled, with_batch
 from rematc.ir.ops.scan.base import ScanBase
 
 
-def vmap_scan(
-    op: ScanBase, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]
-) -> tuple[Value, ...]:
+def vmap_scan(op: ScanBase, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
     """`Scan.vmap`: a loop of as many steps over batches."""
-    _, carry, xs = op.parts(is_batched)
-    body, found, flags = settled(lambda carries: b.vmap_of(op.body, op.with_carries(is_batched, carries)), carry)
-    values, first, stacks = op.parts(operands)
+    _, carry, xs = op.parts(batch.is_batched)
+    body, found, flags = settled(lambda carries: b.vmap_of(op.body, op.with_carries(batch.is_batched, carries)), carry)
+    values, first, stacks = op.parts(batch.operands)
     results = b.emit(
-        with_fields(op, body=with_batch(body, size, found, (*flags, *found[op.carry :]))),
+        with_fields(op, body=with_batch(body, batch.size, found, (*flags, *found[op.carry :]))),
         *values,
-        *batched_where(b, size, first, carry, flags),
+        *batched_where(b, batch, first, carry, flags),
         # A stack has the steps first, and then the batch.
         *[to_front(b, x, 1) if is_set else x for x, is_set in zip(stacks, xs, strict=True)],
     )

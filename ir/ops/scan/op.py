@@ -10,6 +10,7 @@ import numpy as np
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Emitter,
     Equation,
@@ -153,8 +154,8 @@ class Scan(ScanBase):
     def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
         return transpose_scan(self, b, cts, operands)
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return vmap_scan(self, b, size, operands, is_batched)
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return vmap_scan(self, b, batch)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         if self.snapshots:
@@ -207,17 +208,17 @@ class Scan(ScanBase):
         return (self.body,)
 
 
-def each_element(op: Op, b: Emitter, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
+def each_element(op: Op, b: Emitter, batch: Batch) -> tuple[Value, ...]:
     """The op on each element of a batch, one after another; all results are batched."""
-    rows = list(zip(operands, is_batched, strict=True))
+    rows = list(zip(batch.operands, batch.is_batched, strict=True))
     types = [x.type.with_shape(x.type.shape[1:]) if is_set else x.type for x, is_set in rows]
     graph = graph_of(op, types)
     # A loop takes what all its steps share first.
-    order = sorted(range(len(rows)), key=lambda index: is_batched[index])
+    order = sorted(range(len(rows)), key=lambda index: batch.is_batched[index])
     params = tuple([graph.params[index] for index in order])
     body = Graph(graph.name, params, graph.equations, graph.results)
-    loop = Scan(body, size, consts=len(rows) - sum(is_batched), carry=0)
-    return b.emit(loop, *[operands[index] for index in order])
+    loop = Scan(body, batch.size, consts=len(rows) - sum(batch.is_batched), carry=0)
+    return b.emit(loop, *[batch.operands[index] for index in order])
 
 
 def _interleave(op: Scan, values: Sequence[T], flags: Sequence[bool]) -> list[T]:

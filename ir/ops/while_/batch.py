@@ -6,9 +6,7 @@ keep what they have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rematc.ir.core import Effect, Graph, Primals, Value, VmapContext
+from rematc.ir.core import Batch, Effect, Graph, Value, VmapContext
 from rematc.ir.ops.batching import batched_where, with_fields
 from rematc.ir.ops.bodies import Inside, settled, with_batch
 from rematc.ir.ops.logical import Select
@@ -17,23 +15,21 @@ from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.while_.base import WhileBase
 
 
-def vmap_while(
-    op: WhileBase, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]
-) -> tuple[Value, ...]:
+def vmap_while(op: WhileBase, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
     """`While.vmap`: a loop of batches, until the condition holds for no element."""
-    if op.effect is not Effect.NONE and any(is_batched):
+    if op.effect is not Effect.NONE and any(batch.is_batched):
         # An element that is done has no more effects, while others go on.
-        return b.one_by_one(op, operands, is_batched)
-    of_cond, of_body, carry = op.parts(is_batched)
+        return b.one_by_one(op, batch)
+    of_cond, of_body, carry = op.parts(batch.is_batched)
     body, found, flags = settled(lambda carries: b.vmap_of(op.body, (*of_body, *carries)), carry)
     cond, (is_condition_batched,) = b.vmap_of(op.cond, (*of_cond, *flags))
     if is_condition_batched and not all(flags):
         flags = (True,) * len(carry)
         body, found = b.vmap_of(op.body, (*of_body, *flags))
         cond, _ = b.vmap_of(op.cond, (*of_cond, *flags))
-    body = with_batch(body, size, found, flags)
-    cond_consts, body_consts, first = op.parts(operands)
-    given = batched_where(b, size, first, carry, flags)
+    body = with_batch(body, batch.size, found, flags)
+    cond_consts, body_consts, first = op.parts(batch.operands)
+    given = batched_where(b, batch, first, carry, flags)
     if not is_condition_batched:
         return b.emit(with_fields(op, cond=cond, body=body), *cond_consts, *body_consts, *given)
     choosing = with_fields(

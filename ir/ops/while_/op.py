@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import (
     Array,
+    Batch,
     Derivatives,
     Equation,
     Graph,
@@ -118,8 +119,8 @@ class While(WhileBase):
             "forward-mode derivatives"
         )
 
-    def vmap(self, b: VmapContext, size: int, operands: Primals, is_batched: Sequence[bool]) -> tuple[Value, ...]:
-        return vmap_while(self, b, size, operands, is_batched)
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return vmap_while(self, b, batch)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         return split_while(self, b, is_unknown, policy)
