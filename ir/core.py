@@ -216,7 +216,7 @@ class SplitContext(Protocol):
     def split_of(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
         """A graph in two, under a policy; without one, every value that the staged graph needs is a residual."""
 
-    def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
+    def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], unstacked: Unstacked) -> SplitGraph:
         """The step of a loop without a policy: the fewest bytes from which what is needed follows are saved."""
 
     def rematerialized(self, graph: Graph, policy: Policy) -> SplitGraph:
@@ -539,17 +539,17 @@ class SplitGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class Unstacked:
     """What of a loop's step reaches the staged loop without being stacked for it.
 
     Attributes:
         params: for each parameter of the step, whether it does.
-        fixed: for each parameter, whether it is the same in all steps.
+        invariant: for each parameter, whether it is the same in all steps.
         results: for each known result, whether it is stacked in any case.
     """
 
     params: tuple[bool, ...]
-    fixed: tuple[bool, ...]
+    invariant: tuple[bool, ...]
     results: tuple[bool, ...]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from rematc.ir.core import Crossing, Equation, Graph, Value, Weight
+from rematc.ir.core import Equation, Graph, Unstacked, Value, Weight
 from rematc.ir.ops.bodies import chosen
 from rematc.passes.aliases import Aliases
 
@@ -39,12 +39,12 @@ def light_work(
     known_results: Sequence[Value],
     constant: Set[Value],
     aliases: Aliases,
-    crossing: Crossing,
+    unstacked: Unstacked,
 ) -> LightWork:
     """Find them. `known` are the equations of the step that do not wait; `constant` follows from constants alone."""
-    given = (*chosen(step.params, crossing.params), *chosen(known_results, crossing.results))
+    given = (*chosen(step.params, unstacked.params), *chosen(known_results, unstacked.results))
     free = {aliases.root(value) for value in given}
-    fixed = {*chosen(step.params, crossing.fixed), *constant}
+    fixed = {*chosen(step.params, unstacked.invariant), *constant}
     in_a_row: dict[Value, int] = {}
     repeatable: set[Value] = set()
     for eqn in known:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 
-from rematc.ir.core import Crossing, Equation, Graph, Op, SplitGraph, SplitRegion, Value
+from rematc.ir.core import Equation, Graph, Op, SplitGraph, SplitRegion, Unstacked, Value
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
@@ -61,25 +61,25 @@ def partial_eval(graph: Graph, is_unknown: Sequence[bool], policy: Policy | None
     return _partial_eval(graph, is_unknown, policy, None, _Context())
 
 
-def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> PartialEvaluation:
+def partial_eval_of_step(graph: Graph, is_unknown: Sequence[bool], unstacked: Unstacked) -> PartialEvaluation:
     """Split the step of a loop without a policy.
 
     Most of what is saved of a step is stacked, written and read again, which costs more than work that is light
     (`Weight.LIGHT`): the staged graph repeats such work, from the fewest bytes.
     """
-    return _partial_eval(graph, is_unknown, None, crossing, _Context())
+    return _partial_eval(graph, is_unknown, None, unstacked, _Context())
 
 
 def _partial_eval(
-    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, crossing: Crossing | None, regions: _Context
+    graph: Graph, is_unknown: Sequence[bool], policy: Policy | None, unstacked: Unstacked | None, regions: _Context
 ) -> PartialEvaluation:
     graph = inline_for_differentiation(graph)
     split = _classify(graph, is_unknown, policy, regions)
     staged = _live_staged(split, split.resolve(graph.results))
     plan = split.saving(graph, policy)
-    if crossing is not None:
+    if unstacked is not None:
         known_results = [value for value in split.resolve(graph.results) if value not in split.unknown]
-        plan.light = light_work(graph, split.known, known_results, plan.constant, plan.aliases, crossing)
+        plan.light = light_work(graph, split.known, known_results, plan.constant, plan.aliases, unstacked)
     plan.need_all(dict.fromkeys(value for eqn in staged for value in eqn.operands if value not in split.unknown))
     results = split.resolve(graph.results)
     staged_results = tuple([value for value in results if value in split.unknown])
@@ -217,8 +217,8 @@ class _Context:
     def split_of(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
         return _as_split(_partial_eval(graph, is_unknown, policy, None, self))
 
-    def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], crossing: Crossing) -> SplitGraph:
-        return _as_split(_partial_eval(graph, is_unknown, None, crossing, self))
+    def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], unstacked: Unstacked) -> SplitGraph:
+        return _as_split(_partial_eval(graph, is_unknown, None, unstacked, self))
 
     def rematerialized(self, graph: Graph, policy: Policy) -> SplitGraph:
         return _as_split(_rematerialize(graph, policy, self))
@@ -284,24 +284,24 @@ class _Transfer:
         return self.stopped[value]
 
 
-def _cross(split: _Split, plan: Saving, known_params: Sequence[Value]) -> _Transfer:
-    crossing = _Transfer(list(split.known))
+def _transfer(split: _Split, plan: Saving, known_params: Sequence[Value]) -> _Transfer:
+    transfer = _Transfer(list(split.known))
     position = {value: index for index, value in enumerate(known_params)}
     order = {value: index for index, value in enumerate((*known_params, *plan.producer))}
     for root in sorted(plan.residuals, key=order.__getitem__):
-        residual = Residual(root, position[root]) if root in position else plan.crossing(root)
+        residual = Residual(root, position[root]) if root in position else plan.residual(root)
         available = residual.value
         if root not in position and isinstance(decision := plan.decisions[root], Offload):
-            residual, reload = _offload(crossing.known, residual, decision)
-            crossing.staged.append(reload)
+            residual, reload = _offload(transfer.known, residual, decision)
+            transfer.staged.append(reload)
             available = reload.results[0]
-        crossing.residuals.append(residual)
-        crossing.env[root] = available
+        transfer.residuals.append(residual)
+        transfer.env[root] = available
     if plan.policy is not None:
         asked = plan.decisions.items() - split.decided.items()
         saved = {root for root, decision in asked if isinstance(decision, Save)}
-        crossing.known = _pin_precision(crossing.known, saved)
-    return crossing
+        transfer.known = _pin_precision(transfer.known, saved)
+    return transfer
 
 
 def _assemble(
@@ -313,26 +313,26 @@ def _assemble(
 ) -> PartialEvaluation:
     staged, staged_results = later
     known_params, unknown_params = _partition(graph.params, is_unknown)
-    crossing = _cross(split, plan, known_params)
-    values = tuple([residual.value for residual in crossing.residuals])
+    transfer = _transfer(split, plan, known_params)
+    values = tuple([residual.value for residual in transfer.residuals])
     taken = set(values)
-    equations = crossing.staged
+    equations = transfer.staged
     # What has an effect has it once, in the known graph; only results are computed again.
     recomputed = [silent_equation(plan.recomputed[index]) for index in sorted(plan.recomputed)]
     for eqn in (*recomputed, *staged):
-        operands = tuple([crossing.available(plan, value) for value in eqn.operands])
+        operands = tuple([transfer.available(plan, value) for value in eqn.operands])
         results = tuple([Value(value.type) if value in taken else value for value in eqn.results])
         equations.append(Equation(eqn.op, operands, results, eqn.loc))
-    available = tuple([crossing.available(plan, value) for value in staged_results])
+    available = tuple([transfer.available(plan, value) for value in staged_results])
     graph_results = split.resolve(graph.results)
     result_is_unknown = tuple([value in split.unknown for value in graph_results])
     known_results, _ = _partition(graph_results, result_is_unknown)
-    known = Graph(graph.name, known_params, tuple(crossing.known), (*known_results, *values))
+    known = Graph(graph.name, known_params, tuple(transfer.known), (*known_results, *values))
     return PartialEvaluation(
         DeadCode().run(known),
         Graph(graph.name, (*values, *unknown_params), tuple(equations), available),
         result_is_unknown,
-        tuple(crossing.residuals),
+        tuple(transfer.residuals),
     )
 
 

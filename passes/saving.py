@@ -160,7 +160,7 @@ class Saving:
                     self.recomputed[index] = eqn
                     stack.extend(eqn.operands)
 
-    def crossing(self, root: Value) -> Residual:
+    def residual(self, root: Value) -> Residual:
         """What crosses for a class, once all that the staged graph reads is known."""
         value = self.aliases.representative(root, root in self.has_tangent)
         return replace(self.residuals[root], value=value)

@@ -65,8 +65,8 @@ def _staged_step(op: Scan, policy: Policy, found: Footprint) -> Graph:
         outliner.region(begin, end, policy, prevent_cse=True)
         for begin, end in zip((0, *cuts), (*cuts, len(op.body.equations)), strict=True)
     ]
-    loose = outliner.loose([value for value in op.body.results if value in found.repeated])
-    equations = (*loose, *[region for region in regions if region is not None])
+    outside = outliner.outside([value for value in op.body.results if value in found.repeated])
+    equations = (*outside, *[region for region in regions if region is not None])
     return Graph(op.body.name, op.body.params, equations, op.body.results)
 
 

@@ -56,7 +56,7 @@ class Outliner:
         first = next((eqn.loc for eqn in inside if eqn.loc is not None), None)
         return Equation(Checkpoint(body, with_crossing(policy), prevent_cse), inputs, outputs, first)
 
-    def loose(self, values: Sequence[Value]) -> tuple[Equation, ...]:
+    def outside(self, values: Sequence[Value]) -> tuple[Equation, ...]:
         """The equations of repeated values that stay outside of regions: those that `values` need."""
         return self._again(values)
 

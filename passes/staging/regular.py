@@ -27,13 +27,13 @@ _EVERY = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def regular_cuts(
-    found: Footprint, lows: Sequence[int], live: Bytes, begin: int, end: int
+    found: Footprint, minima: Sequence[int], live: Bytes, begin: int, end: int
 ) -> tuple[list[Repetition], list[int]]:
     """Where `equations[begin:end]` repeat themselves, and the regular cuts of these that need least memory.
 
     Args:
         found: the footprint of the program.
-        lows: indices of equations before which fewer bytes cross than on either side.
+        minima: indices of equations before which fewer bytes cross than on either side.
         live: for each equation from `begin` on the bytes that cross a cut before it.
         begin: index of the first equation.
         end: index after the last one.
@@ -42,7 +42,7 @@ def regular_cuts(
     cuts: list[int] = []
     for repetition in find_repetitions(found.equations, begin, end):
         if repetition.end - repetition.begin >= _LARGE * (end - begin):
-            best = min(_ways(found, repetition, lows, live[repetition.begin - begin :]), default=None)
+            best = min(_ways(found, repetition, minima, live[repetition.begin - begin :]), default=None)
             if best is not None:
                 repetitions.append(repetition)
                 cuts.extend(best[-1])
@@ -50,11 +50,13 @@ def regular_cuts(
 
 
 def _ways(
-    found: Footprint, repetition: Repetition, lows: Sequence[int], live: Bytes
+    found: Footprint, repetition: Repetition, minima: Sequence[int], live: Bytes
 ) -> Iterator[tuple[float, int, list[int]]]:
     """Ways to cut: the bytes that the backward pass then holds at once, how many cuts there are, and the cuts."""
     period = repetition.period
-    of_layer = [low - repetition.begin for low in lows if repetition.begin <= low - period < repetition.begin + period]
+    of_layer = [
+        low - repetition.begin for low in minima if repetition.begin <= low - period < repetition.begin + period
+    ]
     of_layer = sorted(of_layer, key=lambda place: (float(live[place]), place))[:_PLACES]
     held = _Held(found, repetition)
     for places in itertools.chain(itertools.combinations(of_layer, 1), itertools.combinations(of_layer, 2)):

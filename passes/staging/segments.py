@@ -37,14 +37,14 @@ _OF_SEGMENTS, _OF_ALL = 0.15, 0.04
 def choose_cuts(found: Footprint, begin: int, end: int) -> tuple[int, ...]:
     """Indices of equations before which a segment of `equations[begin:end]` begins, `begin` left out."""
     live = _live_bytes(found, begin, end)
-    lows = _lows(live, begin)
-    free = problem_at(found, [begin, *_thinned(lows, live, begin), end])
+    minima = _local_minima(live, begin)
+    free = problem_at(found, [begin, *_thinned(minima, live, begin), end])
     if len(free.places) < 3:
         return ()
     least = least_bound(free)
     if not _is_worth_it(least, free.whole):
         return ()
-    regular = _regular(found, lows, live, begin, end)
+    regular = _regular(found, minima, live, begin, end)
     if regular is not None:
         bound = least_bound(regular)
         more = max(_OF_SEGMENTS * least, _OF_ALL * (found.saved + least)) if end - begin >= _LARGE else 0.0
@@ -60,7 +60,7 @@ def choose_cuts_of_step(found: Footprint, steps: int) -> tuple[int, ...]:
     """
     count = len(found.equations)
     live = _live_bytes(found, 0, count)
-    problem = problem_at(found, [0, *_thinned(_lows(live, 0), live, 0), count])
+    problem = problem_at(found, [0, *_thinned(_local_minima(live, 0), live, 0), count])
     if len(problem.places) < 3:
         return ()
     whole = problem.whole
@@ -85,12 +85,12 @@ def _places(problem: Problem, least: float) -> tuple[int, ...]:
     return () if chosen is None else tuple([problem.places[index] for index in chosen[0]])
 
 
-def _regular(found: Footprint, lows: Sequence[int], live: Bytes, begin: int, end: int) -> Problem | None:
+def _regular(found: Footprint, minima: Sequence[int], live: Bytes, begin: int, end: int) -> Problem | None:
     """The problem whose layers are all cut alike; None for a program that does not repeat itself."""
-    repetitions, cuts = regular_cuts(found, lows, live, begin, end)
+    repetitions, cuts = regular_cuts(found, minima, live, begin, end)
     if not cuts:
         return None
-    outside = [low for low in lows if not any(run.begin <= low <= run.end for run in repetitions)]
+    outside = [low for low in minima if not any(run.begin <= low <= run.end for run in repetitions)]
     places = sorted({*cuts, *_thinned(outside, live, begin)})
     return problem_at(found, [begin, *places, end], frozenset(cuts))
 
@@ -109,7 +109,7 @@ def _live_bytes(found: Footprint, begin: int, end: int) -> Bytes:
     return np.cumsum(change)[:-1]
 
 
-def _lows(live: Bytes, begin: int) -> list[int]:
+def _local_minima(live: Bytes, begin: int) -> list[int]:
     """Where fewer bytes cross than on either side."""
     return [
         begin + index
@@ -119,9 +119,9 @@ def _lows(live: Bytes, begin: int) -> list[int]:
     ]
 
 
-def _thinned(lows: Sequence[int], live: Bytes, begin: int) -> list[int]:
+def _thinned(minima: Sequence[int], live: Bytes, begin: int) -> list[int]:
     """Of too many places the one where least crosses in each stretch."""
-    if len(lows) <= _CANDIDATES:
-        return list(lows)
-    edges = np.linspace(0, len(lows), _CANDIDATES + 1).astype(int)
-    return [min(lows[a:b], key=lambda low: float(live[low - begin])) for a, b in itertools.pairwise(edges) if b > a]
+    if len(minima) <= _CANDIDATES:
+        return list(minima)
+    edges = np.linspace(0, len(minima), _CANDIDATES + 1).astype(int)
+    return [min(minima[a:b], key=lambda low: float(live[low - begin])) for a, b in itertools.pairwise(edges) if b > a]

@@ -41,15 +41,15 @@ def staged(graph: Graph, policy: Policy) -> Graph:
         return under_policy(graph, policy)
     outliner = Outliner(graph, found.repeated, found.last_use)
     equations: list[Equation] = []
-    loose: list[Value] = [value for value in graph.results if value in found.repeated]
+    outside: list[Value] = [value for value in graph.results if value in found.repeated]
     for span in spans:
         if span.loop is not None:
             eqn = graph.equations[span.begin]
-            loose.extend(value for value in eqn.operands if value in found.repeated)
+            outside.extend(value for value in eqn.operands if value in found.repeated)
             equations.extend(stage_loop(eqn, span.loop, policy))
         elif (region := outliner.region(span.begin, span.end, policy)) is not None:
             equations.append(region)
-    return Graph(graph.name, graph.params, (*outliner.loose(loose), *equations), graph.results)
+    return Graph(graph.name, graph.params, (*outliner.outside(outside), *equations), graph.results)
 
 
 @dataclass(frozen=True, slots=True)

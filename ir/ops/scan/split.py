@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rematc.ir.core import Crossing, Equation, Graph, SplitContext, SplitGraph, SplitRegion, Value
+from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion, Unstacked, Value
 from rematc.ir.effects import without_effects
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Inside, chosen, others, settled, spread, without_unused
@@ -25,7 +25,7 @@ def split_scan(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy
     """`Scan.split`."""
     part, flags = _settled(op, b, is_unknown)
     if policy is None:
-        part = b.split_of_step(op.body, flags, _crossing(op, part, flags))
+        part = b.split_of_step(op.body, flags, _unstacked(op, part, flags))
     body = _StagedBody.of(op, part, flags)
     operands = tuple([Value(type) for type in op.infer_operands()])
     loop = _KnownLoop.of(op, part, flags, operands)
@@ -106,7 +106,7 @@ def _settled(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool]) -> tuple
     return part, op.with_carries(is_unknown, carries)
 
 
-def _crossing(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> Crossing:
+def _unstacked(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> Unstacked:
     """Consts and slices cross as they are, and so does a carry that never changes; a known y is stacked anyway."""
     params = spread(part.known.params, [not is_set for is_set in flags])
     results = part.known_results
@@ -114,10 +114,10 @@ def _crossing(op: ScanBase, part: SplitGraph, flags: Sequence[bool]) -> Crossing
     unchanged = [
         param is not None and param is result for param, result in zip(params[begin:end], results, strict=False)
     ]
-    fixed = (*(True,) * begin, *unchanged, *(False,) * (len(params) - end))
-    free = (*fixed[:end], *(True,) * (len(params) - end))
+    invariant = (*(True,) * begin, *unchanged, *(False,) * (len(params) - end))
+    free = (*invariant[:end], *(True,) * (len(params) - end))
     is_y = tuple([index >= op.carry for index, value in enumerate(results) if value is not None])
-    return Crossing(free, fixed, is_y)
+    return Unstacked(free, invariant, is_y)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from rematc.passes.staging.footprint import footprint
 from rematc.passes.staging.problem import least_bound, problem_at
 from rematc.passes.staging.regular import _Held, regular_cuts
 from rematc.passes.staging.repetition import find_repetitions
-from rematc.passes.staging.segments import _live_bytes, _lows, choose_cuts
+from rematc.passes.staging.segments import _live_bytes, _local_minima, choose_cuts
 from rematc.passes.staging.stage import staged
 
 WIDTH = 64
@@ -89,7 +89,7 @@ def test_regular_cuts_stand_at_the_same_places_of_each_layer(policy: str) -> Non
     found = footprint(graph, parse_policy(policy))
     end = len(graph.equations)
     live = _live_bytes(found, 0, end)
-    (repetition,), cuts = regular_cuts(found, _lows(live, 0), live, 0, end)
+    (repetition,), cuts = regular_cuts(found, _local_minima(live, 0), live, 0, end)
     names = [eqn.op.name for eqn in graph.equations]
     segments = [tuple(names[begin:stop]) for begin, stop in itertools.pairwise(cuts)]
     assert len(set(segments)) <= 2
@@ -125,7 +125,7 @@ def test_a_small_program_is_cut_where_that_needs_least() -> None:
     cuts = choose_cuts(found, 0, end)
     problem = problem_at(found, [0, *cuts, end])
     live = _live_bytes(found, 0, end)
-    _, alike = regular_cuts(found, _lows(live, 0), live, 0, end)
+    _, alike = regular_cuts(found, _local_minima(live, 0), live, 0, end)
     other = problem_at(found, [0, *alike, end])
     assert _most(problem) <= _most(other)
 
