@@ -27,7 +27,7 @@ def body(op: Op, *operands: TensorType) -> str:
     """The lines between the function's head and its return, without locations."""
     text = stablehlo_text(graph_of(op, operands))
     validate(text)
-    lines = text.replace(" loc(unknown)", "").splitlines()[2:]
+    lines = text.replace(" loc(unknown)", "").replace(" loc(#loc1)", "").splitlines()[2:]
     end = next(i for i, line in enumerate(lines) if "func.return" in line)
     return "\n".join(line.removeprefix("    ") for line in lines[:end])
 
