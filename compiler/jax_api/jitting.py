@@ -11,7 +11,6 @@ import jax
 from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.tracing.options import Options
 from rematc.lowering.jax_compiling import compiled, is_outermost
-from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 
 _ARGUMENTS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
@@ -75,7 +74,7 @@ class _Compiled:
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function = function
         self._options = options
-        self._by_target: dict[Target, Callable[..., Any]] = {}
+        self._by_platform: dict[str, Callable[..., Any]] = {}
         inside = {name: value for name, value in options.items() if name != "compiler_options"}
         self._inside: Callable[..., Any] = jax.jit(function, **inside)
 
@@ -85,9 +84,10 @@ class _Compiled:
     def outermost(self, args: Any, kwargs: Any) -> Any:
         """What serves a call that compiles a program of its own: what `jax.jit` returns."""
         target = current_target((args, kwargs))
-        found = self._by_target.get(target)
+        found = self._by_platform.get(target.platform)
         if found is None:
-            found = self._by_target.setdefault(target, compiled(self._function, target, **self._options))
+            made = compiled(self._function, target, **self._options)
+            found = self._by_platform.setdefault(target.platform, made)
         return found
 
     def with_static(self, positions: tuple[int, ...], names: tuple[str, ...]) -> _Compiled:
