@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from rematc.ir.core import Graph
 from tests.support.fuzzing.finds import ALL, finds, header
-from tests.support.fuzzing.functions import judging
+from tests.support.fuzzing.functions import eager, judging
 from tests.support.fuzzing.functions.drawing import draw
 from tests.support.fuzzing.functions.entries import ENTRIES, Point, expected
 from tests.support.fuzzing.functions.source import Written
@@ -97,3 +100,14 @@ def test_what_jax_refuses_of_its_own_is_no_find() -> None:
         wanted = expected(function, kind, Point.of(seed))
         assert judging.broken(function, entry, kind, seed, wanted) is None
         assert isinstance(judging.broken(function, replace(entry, in_jax=None), kind, seed, wanted), TypeError)
+
+
+def test_the_evaluator_that_judges_takes_a_batch_of_products() -> None:
+    """Whose derivative reshapes transposed arrays."""
+
+    def f(x: Any) -> Any:
+        return jnp.sum(jnp.sin(jax.vmap(lambda row: row + jnp.prod(jnp.cos(row)), out_axes=-1)(x)))
+
+    x = np.linspace(0.5, 1.5, 9, dtype=np.float32).reshape(3, 3)
+    second = jax.grad(lambda x: jnp.sum(jax.grad(f)(x) ** 2))
+    np.testing.assert_allclose(eager.run(second, x), jax.jit(second)(x), rtol=1e-4)

@@ -141,6 +141,12 @@ def _slice(params: dict[str, Any], operands: Arrays) -> Arrays:
     return [np.asarray(operands[0])[tuple(slice(*one) for one in bounds)]]
 
 
+def _reshape(params: dict[str, Any], operands: Arrays) -> Arrays:
+    order = params["dimensions"]
+    x = operands[0] if order is None else np.transpose(operands[0], order)
+    return [np.reshape(x, params["new_sizes"])]
+
+
 def _pad(params: dict[str, Any], operands: Arrays) -> Arrays:
     x, value = map(np.asarray, operands)
     config = params["padding_config"]
@@ -208,7 +214,7 @@ _NUMPY: dict[str, Rule] = {
     "pad": _pad,
     "dot_general": _dot_general,
     "transpose": lambda params, operands: [np.transpose(operands[0], params["permutation"])],
-    "reshape": lambda params, operands: [np.reshape(operands[0], params["new_sizes"])],
+    "reshape": _reshape,
     "squeeze": lambda params, operands: [np.squeeze(operands[0], tuple(params["dimensions"]))],
     "concatenate": lambda params, operands: [np.concatenate(operands, params["dimension"])],
     "rev": lambda params, operands: [np.flip(operands[0], params["dimensions"])],
