@@ -53,6 +53,7 @@ class DerivativePass(Pass):
     """A pass that gives a graph of another meaning: it is named in pipelines of differentiations alone."""
 
     __slots__ = ()
+    keeps_meaning = False
 
     def run(self, graph: Graph) -> Graph:
         raise CompileError(

@@ -31,10 +31,16 @@ class Pass:
     A subclass stands in its own file, whose docstring says what the graph is before and after and why, and is entered
     by `@register_pass` over `@dataclass(frozen=True, slots=True)`. Options are int, float, bool, str or None, and
     have defaults.
+
+    Attributes:
+        name: how pipelines name it.
+        keeps_meaning: whether the new graph has the results of the old one. Others are parts of a differentiation, and
+            stand in the pipelines of such alone.
     """
 
     __slots__ = ()
     name: ClassVar[str]
+    keeps_meaning: ClassVar[bool] = True
 
     def run(self, graph: Graph) -> Graph:
         """The new graph; `graph` itself where there is nothing to do."""
@@ -268,7 +274,8 @@ class _PipelineParser:
         name = self._word("the name of a pass")
         cls = PASSES.get(name)
         if cls is None:
-            raise CompileError(f"there is no pass '{name}'{_suggestion(name, PASSES)} (passes: {', '.join(PASSES)})")
+            names = [known for known, each in PASSES.items() if each.keeps_meaning]
+            raise CompileError(f"there is no pass '{name}'{_suggestion(name, names)} (passes: {', '.join(names)})")
         if self._peek() != "{":
             return cls()
         self._at += 1
