@@ -4,7 +4,8 @@
 
 Each row is one kind of arguments. Both functions compute the same sum; they are called in turns in the same process,
 a batch each, and the ratio of the two batches is taken round by round. 1.0 is as dear as `jax.jit`. A row that is
-compiled ahead of time has `rematc.compile` beside `jax.jit(...).lower(...).compile()`.
+compiled ahead of time has `rematc.compile` beside `jax.jit(...).lower(...).compile()`. The last row is what no function
+of Python's around `jax.jit` can do without: a frame, and the thread's flag for 64-bit types turned on and back.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ class Case:
     theirs: Callable[..., Any]
     x64: bool = False
     ahead: bool = False
+    is_floor: bool = False
 
     def functions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Ours and JAX's."""
+        if self.is_floor:
+            return _in_double(jax.jit(self.ours)), jax.jit(self.theirs)
         if not self.ahead:
             return rematc.jit(self.ours), jax.jit(self.theirs)
         return rematc.compile(self.ours, *self.args), jax.jit(self.theirs).lower(*self.args).compile()
@@ -79,7 +83,27 @@ def cases() -> list[Case]:
             lambda tree: sum(layer["w"] * layer["b"] for layer in tree.values()),
             ahead=True,
         ),
+        Case(
+            "the floor: a frame and a flag around jax.jit",
+            devices,
+            lambda *xs: sum(xs),
+            lambda *xs: sum(xs),
+            is_floor=True,
+        ),
     ]
+
+
+def _in_double(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with 64-bit types on, and nothing else."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        previous = jax.enable_x64.swap_local(True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            jax.enable_x64.set_local(previous)
+
+    return call
 
 
 def batch_seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:

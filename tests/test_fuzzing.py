@@ -111,3 +111,15 @@ def test_the_evaluator_that_judges_takes_a_batch_of_products() -> None:
     x = np.linspace(0.5, 1.5, 9, dtype=np.float32).reshape(3, 3)
     second = jax.grad(lambda x: jnp.sum(jax.grad(f)(x) ** 2))
     np.testing.assert_allclose(eager.run(second, x), jax.jit(second)(x), rtol=1e-4)
+
+
+def test_a_function_that_jax_refuses_is_not_judged() -> None:
+    """A carry that changes its type, which an unrolled loop would not say."""
+    function = Written(
+        "def f(x, w, i):\n"
+        "    y = L.with_vjp(lambda a, b: (b,), lambda a, b: (a,))(x, x)\n"
+        "    z, k, _ = L.scan(lambda a, k, row: (a, i[0], a), (y, L.np.argmax(x)), w)\n"
+        "    return L.np.sum(z)\n"
+    )
+    with jax.enable_x64(True), pytest.raises(TypeError, match="carry"):
+        expected(function, "grad of grad", Point.of(0))

@@ -71,7 +71,11 @@ def second(function: Call, kind: str, point: Point, np_: Any, jvp: Call, inner: 
 
 
 def expected(function: Function | Written, kind: str, point: Point) -> list[Any]:
-    """What JAX says; with loops unrolled where there are custom rules, which it forgets in one differentiated twice."""
+    """What JAX says; with loops unrolled where there are custom rules, which it forgets in one differentiated twice.
+
+    Raises what JAX does where it refuses the function: unrolled, a loop may change its carry's type.
+    """
+    jax.eval_shape(function.made(plain()), *point.args)
     made = second(function.made(plain()), kind, point, jnp, jax.jvp, _jax, _jax)
     with jax.disable_jit() if "L.with_" in function.text() else nullcontext():
         jaxpr = jax.make_jaxpr(made)(*point.args)
