@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 
 from rematc.ir.decisions import Decision
-from rematc.ir.errors import CompileError, MissingRuleError
+from rematc.ir.errors import CompileError, missing_rule
 from rematc.ir.locations import Location
 from rematc.ir.schedules import Schedule
 from rematc.ir.types import DType, TensorType
@@ -303,14 +303,11 @@ class Op:
 
         A rule that computes the results together with their tangents says so by `b.instead`, and reads no `results`.
         """
-        reason = self.no_jvp or f"needs {type(self).__name__}.jvp"
-        raise MissingRuleError(f"jvp of '{self.name}' {reason}")
+        raise missing_rule(self.name, type(self), "jvp", self.no_jvp)
 
     def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
         """Cotangents of the operands: None for those with a value, and for symbolic zeros."""
-        raise MissingRuleError(
-            f"transpose of '{self.name}' {self.no_transpose or f'needs {type(self).__name__}.transpose'}"
-        )
+        raise missing_rule(self.name, type(self), "transpose", self.no_transpose)
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         """The op applied to each element of a batch, which is not empty but for ops with regions.
@@ -318,7 +315,7 @@ class Op:
         At least one operand is batched, but where a collective is inside. The results likewise: one that has its batch
         dimension is batched, one that has the op's own type is not.
         """
-        raise MissingRuleError(f"vmap of '{self.name}' {self.no_vmap or needed_rule(self, 'vmap')}")
+        raise missing_rule(self.name, type(self), "vmap", self.no_vmap)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion | None:
         """What the known operands determine apart from the rest; `policy` is that of the graph around the op.
@@ -393,12 +390,6 @@ def known(operand: Value | LinearOperand, law: str) -> Value:
     if isinstance(operand, LinearOperand):
         raise CompileError(f"{law}; a custom_jvp rule whose derivative is taken backwards is linear in its tangents")
     return operand
-
-
-def needed_rule(op: Op, rule: str) -> str:
-    """Where to write a rule that an op lacks."""
-    cls = type(op)
-    return f"needs {cls.__name__}.{rule} ({cls.__module__.removeprefix('rematc.').replace('.', '/')}.py)"
 
 
 OPS: dict[str, type[Op]] = {}

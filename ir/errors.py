@@ -40,3 +40,9 @@ class VerifierError(CompileError):
 
 class InternalError(Exception):
     """A fault of rematc itself."""
+
+
+def missing_rule(name: str, op: type, rule: str, reason: str) -> MissingRuleError:
+    """For an op, by name and class, that lacks a rule: the reason why, or without one where to write it."""
+    where = f"{op.__module__.removeprefix('rematc.').replace('.', '/')}.py"
+    return MissingRuleError(f"{rule} of '{name}' {reason or f'needs {op.__name__}.{rule} ({where})'}")

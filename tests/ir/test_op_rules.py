@@ -346,3 +346,15 @@ def test_an_op_without_jvp_gives_its_reason(name: str) -> None:
     context: Any = Builder()  # no transformation of graphs is asked for
     with pytest.raises(MissingRuleError, match=f"jvp of '{name}' "):
         sampled()[name][0].op.jvp(context, (), (), ())
+
+
+@pytest.mark.parametrize("rule", ["jvp", "transpose"])
+def test_an_op_without_a_rule_or_reason_says_where_to_write_it(rule: str) -> None:
+    class Unruled(Op):
+        __module__ = "rematc.ir.ops.shape"
+        name = "unruled"
+
+    context: Any = Builder()
+    taken: dict[str, tuple[object, ...]] = {"jvp": ((), (), ()), "transpose": ((), ())}
+    with pytest.raises(MissingRuleError, match=rf"{rule} of 'unruled' needs Unruled.{rule} \(ir/ops/shape.py\)"):
+        getattr(Unruled(), rule)(context, *taken[rule])
