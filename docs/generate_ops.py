@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rematc.ir.core import OPS, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import StepBinary, StepUnary
+from rematc.ir.registry import OPS
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.writer import RULES as WRITTEN
 from rematc.passes.legalize.rules import RULES as EXPANDED

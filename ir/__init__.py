@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rematc.ir.core import Equation as Equation
     from rematc.ir.core import Graph as Graph
     from rematc.ir.core import Op as Op
-    from rematc.ir.core import Value as Value
     from rematc.ir.locations import Location as Location
     from rematc.ir.parser import parse_graph
     from rematc.ir.printer import print_graph
+    from rematc.ir.types import TensorType as TensorType
+    from rematc.ir.values import Value as Value
 
     parse, print = parse_graph, print_graph
-    from rematc.ir.types import TensorType as TensorType
 
 # Where each public name lives, imported on first use: errors and locations are needed where nothing else is.
 _HOMES = {
@@ -30,7 +30,7 @@ _HOMES = {
     "Location": ("rematc.ir.locations", "Location"),
     "Op": ("rematc.ir.core", "Op"),
     "TensorType": ("rematc.ir.types", "TensorType"),
-    "Value": ("rematc.ir.core", "Value"),
+    "Value": ("rematc.ir.values", "Value"),
     "parse": ("rematc.ir.parser", "parse_graph"),
     "print": ("rematc.ir.printer", "print_graph"),
 }

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
 from rematc.ir.ops import (
@@ -35,6 +35,7 @@ from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.splicing import splice
 from rematc.ir.types import I32, DType, TensorType
+from rematc.ir.values import Array, Value
 
 
 class Builder:

@@ -1,4 +1,4 @@
-"""The IR's data: values, ops, equations, graphs. All of it is immutable; a pass returns a new graph.
+"""The IR's data: ops, equations, graphs. All of it is immutable; a pass returns a new graph.
 
 A `Graph` is a function in static single assignment form: parameters, equations in order, results. An `Equation`
 applies one `Op` to values. Ops that own graphs hold them as fields; such a region is closed: it reads its own
@@ -7,142 +7,28 @@ parameters and nothing of the graph around it.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
-import numpy as np
-
+from rematc.ir.batches import Batch
 from rematc.ir.decisions import Decision
-from rematc.ir.errors import CompileError, missing_rule
+from rematc.ir.errors import missing_rule
+from rematc.ir.facts import Effect, Storage, Weight
 from rematc.ir.locations import Location
 from rematc.ir.schedules import Schedule
-from rematc.ir.types import DType, TensorType
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-Types = Sequence[TensorType]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
-    """An SSA name with its type. Two values are equal only if they are the same object.
-
-    Attributes:
-        type: element type and shape.
-        name: a hint for printing and reports ("params['w']"); it has no meaning.
-    """
-
-    type: TensorType
-    name: str | None = None
+from rematc.ir.stacking import Unstacked
+from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
+from rematc.ir.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, slots=True)
-class LinearOperand:
-    """Stands in a transpose rule for an operand in which the op is linear: it has a type but no value."""
-
-    type: TensorType
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The operands of an op on a batch.
-
-    Attributes:
-        size: how many elements there are.
-        operands: with the batch dimension in front, those that are batched.
-        is_batched: for each operand, whether every element has its own; the others are the same for the whole batch.
-    """
-
-    size: int
-    operands: Sequence[Value]
-    is_batched: Sequence[bool]
-
-    def __getitem__(self, some: slice) -> Batch:
-        """Some of the operands."""
-        return Batch(self.size, self.operands[some], self.is_batched[some])
-
-    def batched(self, b: Emitter, x: Value, is_batched: bool) -> Value:
-        """`x` with a batch dimension, whether it had one or not."""
-        return x if is_batched else b.broadcast_in_dim(x, (self.size, *x.type.shape), range(1, x.type.rank + 1))
-
-    def all_batched(self, b: Emitter) -> list[Value]:
-        """The operands, all of them with a batch dimension."""
-        return [self.batched(b, x, is_set) for x, is_set in zip(self.operands, self.is_batched, strict=True)]
-
-
-# What rules take and return; None is a symbolic zero.
-Primals = Sequence[Value]
-Tangents = Sequence[Value | None]
-Operands = Sequence[Value | LinearOperand]
-Derivatives = tuple[Value | None, ...]
-
-
-class Emitter(Protocol):
-    """What a rule may write equations through: the vocabulary of ops that derivatives are made of.
-
-    `rematc.ir.builder.Builder` implements it. Named methods leave out what changes nothing (a reshape to the same
-    shape, a conversion to the same element type); `emit` applies any op.
-    """
+class Emitter(Vocabulary, Protocol):
+    """What a rule may write equations through (`rematc.ir.builder.Builder`): ops by methods, and any by `emit`."""
 
     def emit(self, op: Op, *operands: Value) -> tuple[Value, ...]: ...
     def emit1(self, op: Op, *operands: Value) -> Value: ...
     def inline(self, graph: Graph, operands: Sequence[Value]) -> tuple[Value, ...]: ...
-
-    # Values without operands.
-    def full(self, type: TensorType, value: complex) -> Value: ...
-    def zeros(self, type: TensorType) -> Value: ...
-    def iota(self, type: TensorType, dimension: int) -> Value: ...
-
-    # Elementwise.
-    def negate(self, x: Value) -> Value: ...
-    def add(self, x: Value, y: Value) -> Value: ...
-    def subtract(self, x: Value, y: Value) -> Value: ...
-    def multiply(self, x: Value, y: Value) -> Value: ...
-    def scale(self, x: Value, factor: complex) -> Value: ...
-    def divide(self, x: Value, y: Value) -> Value: ...
-    def power(self, x: Value, y: Value) -> Value: ...
-    def maximum(self, x: Value, y: Value) -> Value: ...
-    def minimum(self, x: Value, y: Value) -> Value: ...
-    def logical_and(self, x: Value, y: Value) -> Value: ...
-    def logical_or(self, x: Value, y: Value) -> Value: ...
-    def logical_not(self, x: Value) -> Value: ...
-    def compare(self, x: Value, y: Value, direction: str) -> Value: ...
-    def select(self, predicate: Value, on_true: Value, on_false: Value) -> Value: ...
-    def convert(self, x: Value, dtype: DType) -> Value: ...
-    def sign(self, x: Value) -> Value: ...
-    def abs(self, x: Value) -> Value: ...
-    def exponential(self, x: Value) -> Value: ...
-    def log(self, x: Value) -> Value: ...
-    def sine(self, x: Value) -> Value: ...
-    def cosine(self, x: Value) -> Value: ...
-    def sqrt(self, x: Value) -> Value: ...
-    def rsqrt(self, x: Value) -> Value: ...
-
-    # Shape.
-    def broadcast_in_dim(self, x: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value: ...
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value: ...
-    def transpose(self, x: Value, permutation: Sequence[int]) -> Value: ...
-    def reverse(self, x: Value, dimensions: Sequence[int]) -> Value: ...
-    def concatenate(self, xs: Sequence[Value], dimension: int) -> Value: ...
-    def slice(
-        self, x: Value, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None
-    ) -> Value: ...
-    def pad(
-        self, x: Value, fill: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None = None
-    ) -> Value: ...
-
-    # Reductions and products.
-    def reduce_sum(self, x: Value, dimensions: Sequence[int]) -> Value: ...
-    def reduce_max(self, x: Value, dimensions: Sequence[int]) -> Value: ...
-    def dot_general(
-        self,
-        x: Value,
-        y: Value,
-        contract: tuple[Sequence[int], Sequence[int]],
-        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
-        result_dtype: DType | None = None,
-    ) -> Value: ...
 
 
 class JvpContext(Emitter, Protocol):
@@ -171,12 +57,9 @@ class TransposeContext(Emitter, Protocol):
 
 
 class VmapContext(Emitter, Protocol):
-    """What a vmap rule is given.
+    """What a vmap rule is given."""
 
-    Attributes:
-        axis: the name of the batch dimension, for collectives.
-    """
-
+    #: The name of the batch dimension, for collectives.
     axis: str | None
 
     def vmap_of(
@@ -221,43 +104,6 @@ class SplitContext(Protocol):
 
     def rematerialized(self, graph: Graph, policy: Policy) -> SplitGraph:
         """A known graph in one that saves what the policy lets it, and a staged one of the same results."""
-
-
-class Effect(enum.IntEnum):
-    """What applying an op, or a graph, does besides giving results."""
-
-    #: Nothing: it may be left out, merged with its like, or repeated.
-    NONE = 0
-    #: Something that the user sees: it is applied exactly as often as the program says, in any order.
-    UNORDERED = 1
-    #: The same, in the program's order.
-    ORDERED = 2
-
-
-class Storage(enum.Enum):
-    """Where the results of an op are while the program runs, as far as the op says."""
-
-    #: In the operand's memory: the same value under another name.
-    ALIAS = enum.auto()
-    #: In the operand's memory: its bytes in another shape.
-    BITCAST = enum.auto()
-    #: Nowhere: what reads an element computes it.
-    FUSED = enum.auto()
-    #: Nowhere, if it is read in one place; else in memory, since its code branches and is not wanted twice.
-    FUSED_ONCE = enum.auto()
-    #: In memory.
-    WRITTEN = enum.auto()
-
-
-class Weight(enum.IntEnum):
-    """How much work an element of a result is."""
-
-    #: An instruction or a few, which round in one way only: less than to write the element and to read it again.
-    LIGHT = 0
-    #: More than that.
-    MODERATE = 1
-    #: So much that it is not done twice to save memory: a quotient, a root, a transcendental function, a sum.
-    HEAVY = 2
 
 
 class Op:
@@ -379,29 +225,6 @@ class Op:
     def axes(self) -> frozenset[str]:
         """The names of the batch dimensions over which the op, or one in its regions, is a collective."""
         return frozenset().union(*[graph.axes for graph in self.regions()])
-
-
-def known(operand: Value | LinearOperand, law: str) -> Value:
-    """The operand, in which an op is not linear.
-
-    Raises CompileError, with the law as its reason, where a tangent stands: no derivative of an op brings it there, but
-    a custom rule of the user's may.
-    """
-    if isinstance(operand, LinearOperand):
-        raise CompileError(f"{law}; a custom_jvp rule whose derivative is taken backwards is linear in its tangents")
-    return operand
-
-
-OPS: dict[str, type[Op]] = {}
-_O = TypeVar("_O", bound=type[Op])
-
-
-def register(op: _O) -> _O:
-    """Class decorator: enter the op in the registry under its name."""
-    if op.name in OPS:
-        raise ValueError(f"two ops are named '{op.name}'")
-    OPS[op.name] = op
-    return op
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -527,21 +350,6 @@ class SplitGraph:
         """For each result of the whole graph its value in the staged one; None for a known one."""
         given = iter(self.staged.results)
         return tuple([next(given) if is_set else None for is_set in self.is_unknown])
-
-
-@dataclass(frozen=True, slots=True)
-class Unstacked:
-    """What of a loop's step reaches the staged loop without being stacked for it.
-
-    Attributes:
-        params: for each parameter of the step, whether it does.
-        invariant: for each parameter, whether it is the same in all steps.
-        results: for each known result, whether it is stacked in any case.
-    """
-
-    params: tuple[bool, ...]
-    invariant: tuple[bool, ...]
-    results: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rematc.ir.collecting import users_code
-from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
+from rematc.ir.values import Array
 
 
 class CallbackError(CompileError):

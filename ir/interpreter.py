@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rematc.ir.core import Array, Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError, InternalError, TypeMismatchError
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 
 
 def evaluate(graph: Graph, arguments: Sequence[Array]) -> list[Array]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rematc.ir.core import Array
 from rematc.ir.types import DTYPES, DType, Kind, TensorType
+from rematc.ir.values import Array
 
 MAX_DECIMAL_ELEMENTS = 32
 

@@ -20,13 +20,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn, cast
 
 import rematc.ir.ops  # noqa: F401  # registers the ops that text can name
-from rematc.ir.core import OPS, Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError, ParseError, VerifierError
 from rematc.ir.fields import record_of
 from rematc.ir.forms import expect_comma
 from rematc.ir.literals import unquoted
 from rematc.ir.locations import Location
+from rematc.ir.registry import OPS
 from rematc.ir.types import DTYPES, TensorType
+from rematc.ir.values import Value
 from rematc.ir.verifier import check_types
 
 MAX_DIMENSIONS = 64  # NumPy's limit

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Op, Policy, Types
+from rematc.ir.core import Op, Policy
 from rematc.ir.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute, Save
+from rematc.ir.values import Types
 
 __all__ = ["CROSSING", "RECOMPUTE", "SAVE", "Decision", "Offload", "Policy", "PolicyParser", "Recompute", "Save"]
 __all__ += ["SaveNothing", "is_private"]

@@ -15,11 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.fields import record_of
 from rematc.ir.literals import quoted
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 
 UNDEFINED = "%?"
 _SYMBOL = re.compile(r"[A-Za-z0-9_.]+")

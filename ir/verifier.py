@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from rematc.ir.core import OPS, Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError, VerifierError
 from rematc.ir.locations import Location
 from rematc.ir.printer import print_excerpt
+from rematc.ir.registry import OPS
+from rematc.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from jax.tree_util import PyTreeDef
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DTYPES, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.program import Module, Program
 from rematc.lowering.reading import module_of
 from rematc.lowering.validation import mlir_context, parse

@@ -31,9 +31,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
+from rematc.ir.values import Array
 from rematc.lowering import caches
 from rematc.lowering.jax_internals.callbacks import settle, take_failure
 from rematc.lowering.jax_internals.calls import apply_program

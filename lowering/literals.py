@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array
 from rematc.ir.types import DType, Kind, TensorType
+from rematc.ir.values import Array
 
 #: Arrays of more elements are printed as the hexadecimal of their bytes.
 _LISTED = 32

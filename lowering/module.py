@@ -15,8 +15,10 @@ under aliases, so that a line is as long as its op.
 
 from __future__ import annotations
 
-from rematc.ir.core import Effect, Graph, Value
+from rematc.ir.core import Graph
+from rematc.ir.facts import Effect
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.ops import (
     arithmetic,
     case,

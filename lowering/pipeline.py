@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rematc.ir.collecting import collection_paused
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
 from rematc.ir.ops.placement import has_placements
+from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import PlatformChoice, Program
 from rematc.lowering.target import Target

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rematc.ir.core import Array, Effect
 from rematc.ir.errors import CompileError, InternalError
+from rematc.ir.facts import Effect
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array
 from rematc.lowering.target import CompilerOptions, Target, platform_of_kernel
 from rematc.lowering.writer import Callback
 

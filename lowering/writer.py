@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rematc.ir.core import Array, Effect, Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import MissingRuleError
+from rematc.ir.facts import Effect
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 from rematc.lowering.target import Target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_derivatives import CustomDerivative
@@ -13,6 +13,7 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.ops.while_.trip_count import known_integers
+from rematc.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)

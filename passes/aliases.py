@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Storage, Value
+from rematc.ir.core import Equation
+from rematc.ir.facts import Storage
 from rematc.ir.ops.structural import Name, StopGradient
+from rematc.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)

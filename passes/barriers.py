@@ -28,7 +28,7 @@ from functools import partial
 from typing import ClassVar
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.complex_parts import Real
@@ -39,6 +39,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.splicing import splice
 from rematc.ir.types import F32, I32
+from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.locations import Location
 from rematc.ir.ops.shape import Slice
+from rematc.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)

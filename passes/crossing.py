@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import CROSSING, Policy, Recompute
+from rematc.ir.values import Value
 from rematc.passes.aliases import Aliases, find_aliases
 
 

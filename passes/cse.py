@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
+from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 

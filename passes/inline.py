@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.splicing import splice
+from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 

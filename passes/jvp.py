@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
-from rematc.ir.core import Equation, Graph, Primals, Tangents, Value
+from rematc.ir.core import Equation, Graph
+from rematc.ir.values import Primals, Tangents, Value
 from rematc.passes.inline import inline_for_differentiation, inline_recognized
 from rematc.passes.locating import located
 from rematc.passes.recognize import Recognize

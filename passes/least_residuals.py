@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from rematc.ir.core import Value
+from rematc.ir.values import Value
 
 #: Capacities are 32-bit integers to the solver, and so is the flow.
 _WIDEST = 2**30

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Unstacked, Value, Weight
+from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Weight
 from rematc.ir.ops.bodies import chosen
+from rematc.ir.stacking import Unstacked
+from rematc.ir.values import Value
 from rematc.passes.aliases import Aliases
 
 #: How many light equations in a row are still less work than to write a value and to read it again.

@@ -21,8 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from rematc.ir.core import Equation, Graph, Op, Storage, Value
+from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.facts import Storage
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
+from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 

@@ -22,13 +22,15 @@ from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 
-from rematc.ir.core import Equation, Graph, Op, SplitGraph, SplitRegion, Unstacked, Value
+from rematc.ir.core import Equation, Graph, Op, SplitGraph, SplitRegion
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.structural import StopGradient, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Save
 from rematc.ir.splicing import splice
+from rematc.ir.stacking import Unstacked
+from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.light_work import light_work

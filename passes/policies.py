@@ -10,10 +10,11 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Op, Types
+from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, is_private
+from rematc.ir.values import Types
 from rematc.passes.policy_base import BuiltinPolicy, combined
 from rematc.passes.policy_functions import load_policy, policy_of_function
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rematc.ir.core import Op, Types
+from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Decision, Offload, Save
+from rematc.ir.values import Types
 
 
 class BuiltinPolicy:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rematc.ir.collecting import users_code
-from rematc.ir.core import Op, Types
+from rematc.ir.core import Op
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save, is_private
+from rematc.ir.values import Types
 from rematc.passes.policy_base import BuiltinPolicy, combined
 
 PolicyFunction = Callable[..., object]

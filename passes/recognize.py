@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.arithmetic import Add, Divide
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.reduction import ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.transcendental import Exponential, Tanh
+from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.rewriting import Scope

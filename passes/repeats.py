@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Storage, Value
+from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Storage
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.ops.arithmetic import Abs, Add, Divide, Maximum, Minimum, Multiply, Negate, Subtract
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.logical import And, Compare, Not, Or, Select, Xor
 from rematc.ir.types import BF16, C64, C128, F16, F32, F64, DType, Kind
+from rematc.ir.values import Value
 from rematc.passes.rewriting import Application, Scope, is_real, rewrites
 
 Rewritten = Value | Application | None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.ops.arithmetic import Add, Divide, Multiply, Negate, Subtract
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.reduction import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
+from rematc.ir.values import Value
 from rematc.passes.rewriting import Application, Scope, rewrites
 
 Rewritten = Value | Application | None

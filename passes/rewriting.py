@@ -15,11 +15,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Equation, Op, Value
+from rematc.ir.core import Equation, Op
 from rematc.ir.locations import Location
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 
 _O = TypeVar("_O", bound=Op)
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rematc.ir.core import Equation, Op, Value
+from rematc.ir.core import Equation, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Name, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, is_private
+from rematc.ir.values import Value
 from rematc.passes.aliases import Aliases, find_aliases
 from rematc.passes.least_residuals import Derivation, least_residuals
 from rematc.passes.light_work import LightWork

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.values import Array, Value
 from rematc.passes import rewrites_elementwise, rewrites_shape
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, LinearOperand, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.shape import Slice
 from rematc.ir.schedules import Schedule
+from rematc.ir.values import LinearOperand, Value
 from rematc.passes.cotangents import Cotangents
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.locating import located

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rematc.ir.batches import Batch
 from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
-from rematc.ir.core import Batch, Equation, Graph, Op, Primals, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.scan.op import each_element
 from rematc.ir.types import TensorType
+from rematc.ir.values import Primals, Value
 from rematc.passes.locating import located
 
 

@@ -12,11 +12,12 @@ from rematc.compiler.api.jit import run_graph
 from rematc.compiler.functions.calls import emit_op1, trace_call
 from rematc.compiler.tracing.arguments import CallArguments, is_array_like, leaf_type
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.signature import Function, function_name
 
 

@@ -14,11 +14,12 @@ from rematc.compiler.tracing.random_states import watched
 from rematc.compiler.tracing.trace import Trace, Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import raised_at, user_location
 from rematc.ir.collecting import collection_paused, users_code
-from rematc.ir.core import Array, Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.bodies import Inside
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.signature import Function, function_name
 

@@ -8,9 +8,10 @@ from typing import Any
 from rematc.compiler.functions.calls import apply_graph, emit_op1
 from rematc.compiler.tracing.arguments import leaf_type
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import Convert
+from rematc.ir.values import Value
 
 
 def as_function(fun: Any) -> Any:

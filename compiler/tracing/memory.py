@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
+from rematc.ir.values import Value
 
 
 class Step(Protocol):

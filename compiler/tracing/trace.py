@@ -18,10 +18,11 @@ from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.memory import Memory, Place
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Op, Value
+from rematc.ir.core import Op
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.types import TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Value
 
 #: Name of the parameter that a large closed-over array becomes.
 CONSTANT = "<constant>"

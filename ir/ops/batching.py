@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from rematc.ir.core import Batch, Emitter, Op, Primals, Value
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.types import TensorType
+from rematc.ir.values import Primals, Value
 
 _O = TypeVar("_O", bound=Op)
 

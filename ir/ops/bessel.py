@@ -13,11 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special as scipy_special
 
-from rematc.ir.core import Emitter, Storage, Types, Value, register
+from rematc.ir.core import Emitter
 from rematc.ir.errors import MissingRuleError
+from rematc.ir.facts import Storage
 from rematc.ir.ops.arithmetic import Sign
 from rematc.ir.ops.elementwise import FLOATS, Binary, Numeric, Unary
 from rematc.ir.ops.incomplete import FLOPS_OF_ELEMENT, in_double
+from rematc.ir.registry import register
+from rematc.ir.values import Types, Value
 
 
 class Bessel(Binary):

@@ -7,12 +7,13 @@ from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
-from rematc.ir.core import Derivatives, Equation, Graph, Op, Types, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
+from rematc.ir.values import Derivatives, Types, Value
 
 T = TypeVar("T")
 

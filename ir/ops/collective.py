@@ -11,26 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op, VmapContext
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.ops.batching import NO_OPERANDS, batch_alike, shifted
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.elementwise import NOT_LINEAR, NUMBERS, ORDERED, check_arity, check_kind
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin
+from rematc.ir.registry import register
 from rematc.ir.types import I32, Kind, TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 
 class Collective(Op):

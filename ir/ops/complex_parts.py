@@ -13,27 +13,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import COMPLEX, Elementwise, Numeric, check_arity, check_same
 from rematc.ir.ops.shape import zeros_if_none
+from rematc.ir.registry import register
 from rematc.ir.types import C64, C128, F32, F64, DType, TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 _PARTS = {C64: F32, C128: F64}
 _WHOLES = {F32: C64, F64: C128}

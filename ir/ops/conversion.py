@@ -9,26 +9,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import FLOATS, NOT_LINEAR, Numeric, Unary, check_arity, check_kind, widened
+from rematc.ir.registry import register
 from rematc.ir.types import BOOL, DType, Kind, TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 
 @register

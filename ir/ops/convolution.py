@@ -9,27 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import to_front
 from rematc.ir.ops.dot import PRECISIONS, check_widening
 from rematc.ir.ops.elementwise import NUMBERS, check_arity, check_kind, widened
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, paddings, window_dimensions, windows_of
+from rematc.ir.registry import register
 from rematc.ir.types import DType, TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
 
 @dataclass(frozen=True, slots=True)

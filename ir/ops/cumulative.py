@@ -15,20 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import (
     FLOATS,
@@ -44,7 +32,9 @@ from rematc.ir.ops.elementwise import (
 )
 from rematc.ir.ops.reduction import highest, lowest
 from rematc.ir.ops.shape import check_dimensions
+from rematc.ir.registry import register
 from rematc.ir.types import I32, I64, DType, Kind, TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
 
 class Cumulative(Op):

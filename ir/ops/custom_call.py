@@ -10,24 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Effect,
-    Emitter,
-    Graph,
-    Op,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Graph, Op, VmapContext
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
+from rematc.ir.facts import Effect
 from rematc.ir.ops.batching import shifted
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
 _UNKNOWN = (
     "does not exist: what a library computes is not in the graph; say its derivative with custom_jvp or custom_vjp "

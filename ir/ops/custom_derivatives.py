@@ -11,22 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rematc.ir.core import (
-    Derivatives,
-    Effect,
-    Graph,
-    LinearOperand,
-    Op,
-    Operands,
-    Origin,
-    SplitContext,
-    SplitRegion,
-    Tangents,
-    TransposeContext,
-    Types,
-    Value,
-)
+from rematc.ir.core import Graph, Op, Origin, SplitContext, SplitRegion, TransposeContext
 from rematc.ir.errors import CompileError, TypeMismatchError
+from rematc.ir.facts import Effect
 from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.bodies import (
     Inside,
@@ -44,6 +31,7 @@ from rematc.ir.ops.regions import Region
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.policy import Policy
+from rematc.ir.values import Derivatives, LinearOperand, Operands, Tangents, Types, Value
 
 
 class CustomDerivative(Region):

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rematc.ir.core import (
-    Batch,
-    Derivatives,
-    Graph,
-    JvpContext,
-    LinearOperand,
-    Operands,
-    Primals,
-    Tangents,
-    TransposeContext,
-    Types,
-    Value,
-    VmapContext,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Graph, JvpContext, TransposeContext, VmapContext
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
 from rematc.ir.ops.bodies import chosen, filled, others, spread, with_batch
@@ -35,7 +21,9 @@ from rematc.ir.ops.custom_derivatives import (
     taking,
 )
 from rematc.ir.ops.regions import Region
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
 
 @register

@@ -5,26 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Effect,
-    Graph,
-    JvpContext,
-    Op,
-    Operands,
-    Primals,
-    SplitContext,
-    SplitRegion,
-    Tangents,
-    TransposeContext,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Graph, JvpContext, Op, SplitContext, SplitRegion, TransposeContext, VmapContext
 from rematc.ir.errors import CompileError, InternalError, TypeMismatchError
+from rematc.ir.facts import Effect
 from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
 from rematc.ir.ops.bodies import chosen, spread, types_text, with_batch
 from rematc.ir.ops.custom_derivatives import (
@@ -43,7 +27,9 @@ from rematc.ir.ops.custom_derivatives import (
 )
 from rematc.ir.ops.regions import Region
 from rematc.ir.policy import Policy
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 
 @register

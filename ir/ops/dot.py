@@ -9,26 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import shifted, to_front
 from rematc.ir.ops.elementwise import check_arity, widened
 from rematc.ir.ops.shape import check_dimensions, inverse, others
+from rematc.ir.registry import register
 from rematc.ir.types import DType, TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
 PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
 

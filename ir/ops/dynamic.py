@@ -7,28 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import element_type
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions, clamped
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 
 def _check_starts(op: Op, x: TensorType, sizes: Sequence[int], starts: Types) -> None:

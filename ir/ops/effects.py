@@ -13,10 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Effect, Op, Types, Value, VmapContext, register
+from rematc.ir.batches import Batch
+from rematc.ir.core import Op, VmapContext
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Effect
 from rematc.ir.host_functions import CallbackError, HostFunction
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Types, Value
 
 WITHOUT_RESULTS = "does not exist: the op has no results"
 VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")

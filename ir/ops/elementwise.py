@@ -10,10 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Primals, Storage, Tangents, Types, Value, Weight
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.types import DTYPES, Kind, TensorType
+from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
 #: Arrays as rules compute with them; NumPy's stubs give arithmetic to no array of `generic` elements.
 Numeric = np.ndarray[tuple[int, ...], np.dtype[Any]]

@@ -18,21 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Graph,
-    JvpContext,
-    Op,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Graph, JvpContext, Op, VmapContext
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.batching import shifted
@@ -40,7 +27,9 @@ from rematc.ir.ops.bodies import spread, with_batch
 from rematc.ir.ops.elementwise import NOT_LINEAR
 from rematc.ir.ops.shape import check_dimensions, check_per_dimension, others, zeros_if_none
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, window_dimensions, windows_of
+from rematc.ir.registry import register
 from rematc.ir.types import BOOL, TensorType
+from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
 #: What is combined: values, and beside each its tangent or None.
 Duals = tuple[tuple[Value, Value | None], ...]

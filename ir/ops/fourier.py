@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Operands, Primals, Tangents, Types, Value, register
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.complex_parts import Conj, part_dtype, whole_dtype
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.ops.structural import Constant
+from rematc.ir.registry import register
 from rematc.ir.types import F32, F64, TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 _TRANSFORMS: dict[str, Callable[..., Any]] = {
     "FFT": np.fft.fftn,

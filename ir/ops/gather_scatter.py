@@ -15,13 +15,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rematc.ir.core import Array, Emitter, Op, Value
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import shifted
 from rematc.ir.ops.reduction import ReduceAnd
 from rematc.ir.ops.shape import check_dimensions, others
 from rematc.ir.ops.structural import Constant
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 
 Indices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from scipy import special as scipy_special
 
-from rematc.ir.core import Derivatives, Emitter, Primals, Storage, Tangents, Types, Value, register
+from rematc.ir.core import Emitter
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
+from rematc.ir.facts import Storage
 from rematc.ir.ops.elementwise import FLOATS, Binary, Elementwise, Numeric, one_minus
 from rematc.ir.ops.special import Digamma
 from rematc.ir.ops.transcendental import LogPlusOne
+from rematc.ir.registry import register
+from rematc.ir.values import Derivatives, Primals, Tangents, Types, Value
 
 #: Floating-point operations of an element: some tens of steps of a series or a continued fraction.
 FLOPS_OF_ELEMENT = 500

@@ -11,21 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import ANY, NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
@@ -41,7 +28,9 @@ from rematc.ir.ops.gather_scatter import (
     starts,
 )
 from rematc.ir.ops.shape import zeros_if_none
+from rematc.ir.registry import register
 from rematc.ir.types import U32, U64, Kind, TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
 
 @register

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Emitter, Value, register
+from rematc.ir.core import Emitter
 from rematc.ir.ops.elementwise import (
     FLOATS,
     INEXACT,
@@ -19,6 +19,8 @@ from rematc.ir.ops.elementwise import (
     one_plus,
     square,
 )
+from rematc.ir.registry import register
+from rematc.ir.values import Value
 
 
 def _one_minus_square(b: Emitter, x: Value) -> Value:

@@ -8,24 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
     INTEGERS,
@@ -38,7 +24,9 @@ from rematc.ir.ops.elementwise import (
     check_same,
     widened,
 )
+from rematc.ir.registry import register
 from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
 
 class Bitwise(Elementwise):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rematc.ir.core import Array, Emitter, Op, Value
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.complex_parts import Conj, Real
 from rematc.ir.ops.dot import DotGeneral
@@ -19,6 +19,7 @@ from rematc.ir.ops.elementwise import Numeric, widened
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.types import BOOL, C64, C128, F32, F64, I32, TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Value
 
 #: The element types that LAPACK computes in.
 LAPACK_TYPES = (F32, F64, C64, C128)

@@ -12,24 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from rematc.ir.core import (
-    Batch,
-    Derivatives,
-    Emitter,
-    Graph,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Graph
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.host_functions import UNWRITTEN
 from rematc.ir.ops.structural import Identity
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Derivatives, Operands, Primals, Tangents, Types, Value
 
 #: What says of a dimension that it may be spread as the compiler likes.
 OPEN = "{?}"

@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Emitter, Op, Storage, Types, Value, register
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
+from rematc.ir.registry import register
 from rematc.ir.types import U32, TensorType
+from rematc.ir.values import Array, Types, Value
 
 #: How far each round turns the second word; the rounds come in groups of four, which take turns.
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Op, Types, Value, VmapContext, register
+from rematc.ir.batches import Batch
+from rematc.ir.core import Op, VmapContext
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.ops.random import threefry
+from rematc.ir.registry import register
 from rematc.ir.types import U64, TensorType
+from rematc.ir.values import Array, Types, Value
 
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Operands, Primals, Tangents, Types, Value, register
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import shifted, with_fields
 from rematc.ir.ops.elementwise import (
@@ -28,7 +29,9 @@ from rematc.ir.ops.elementwise import (
     widened,
 )
 from rematc.ir.ops.shape import check_dimensions, inverse, others
+from rematc.ir.registry import register
 from rematc.ir.types import DType, Kind, TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 
 def lowest(dtype: DType) -> Any:

@@ -9,30 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Graph,
-    JvpContext,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    SplitContext,
-    SplitRegion,
-    Tangents,
-    TransposeContext,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Graph, JvpContext, Op, SplitContext, SplitRegion, TransposeContext, VmapContext
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import cts_of, graph_of, live_equations, spread
 from rematc.ir.policy import Policy, SaveNothing
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 INLINED = "does not exist: differentiation inlines it"
 

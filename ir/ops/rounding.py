@@ -8,21 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import MissingRuleError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import (
     FLOATS,
@@ -35,7 +24,9 @@ from rematc.ir.ops.elementwise import (
     check_kind,
     widened,
 )
+from rematc.ir.registry import register
 from rematc.ir.types import BOOL, TensorType
+from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
 
 @register

@@ -10,26 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    LinearOperand,
-    Op,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import element_type, shifted
 from rematc.ir.ops.elementwise import check_arity
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 
 def check_dimensions(op: Op, dimensions: Sequence[int], rank: int, what: str = "dimensions") -> None:

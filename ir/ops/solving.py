@@ -12,20 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.complex_parts import Complex, Imag, part_dtype
@@ -52,7 +40,9 @@ from rematc.ir.ops.matrices import (
 )
 from rematc.ir.ops.reduction import ReduceProd
 from rematc.ir.ops.triangular import TriangularSolve
+from rematc.ir.registry import register
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
 
 def _check_factored(op: Op, a: TensorType, lu: TensorType, vectors: Sequence[TensorType]) -> None:

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Array, Batch, Derivatives, Emitter, Op, Primals, Tangents, Types, Value, register
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.shape import check_dimensions, others
+from rematc.ir.registry import register
 from rematc.ir.types import I32, I64, DType, TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
 
 def take_along(b: Emitter, x: Value, indices: Value, dimension: int) -> Value:

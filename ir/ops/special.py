@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from rematc.ir.core import Derivatives, Emitter, Primals, Tangents, Value, register
+from rematc.ir.core import Emitter
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.ops.elementwise import COMPLEX, FLOATS, Binary, Numeric, Unary, square
+from rematc.ir.registry import register
+from rematc.ir.values import Derivatives, Primals, Tangents, Value
 
 
 def _gauss(b: Emitter, x: Value, factor: float) -> Value:

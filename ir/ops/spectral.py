@@ -8,18 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.complex_parts import Complex, Imag, part_dtype, whole_dtype
@@ -45,7 +35,9 @@ from rematc.ir.ops.matrices import (
 )
 from rematc.ir.ops.reduction import Argmax
 from rematc.ir.ops.solving import LuSolve
+from rematc.ir.registry import register
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
 Kept = tuple[Op, tuple[int, ...], tuple[int, ...]]
 

@@ -7,25 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Operands,
-    Primals,
-    Storage,
-    Tangents,
-    Types,
-    Value,
-    Weight,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import check_arity
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 NO_OPERANDS = "does not exist: the op has no operands"
 

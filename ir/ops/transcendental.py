@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from rematc.ir.core import Emitter, Value, register
+from rematc.ir.core import Emitter
 from rematc.ir.ops.arithmetic import Abs, IntegerPower
 from rematc.ir.ops.elementwise import FLOATS, INEXACT, InverseFunction, Numeric, Unary, one_minus, one_plus, square
+from rematc.ir.registry import register
+from rematc.ir.values import Value
 
 
 @register

@@ -8,20 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import INEXACT, NOT_LINEAR, Numeric, check_arity, check_kind
@@ -38,7 +26,9 @@ from rematc.ir.ops.matrices import (
     transposed,
     upper_triangle,
 )
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 

@@ -16,27 +16,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Emitter,
-    Op,
-    Operands,
-    Primals,
-    Tangents,
-    Types,
-    Value,
-    known,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import NOT_LINEAR, REALS, Numeric, check_arity, check_kind, check_same, widened
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin, ReduceSum
 from rematc.ir.ops.shape import check_per_dimension
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, paddings, window_dimensions, windows_of
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rematc.ir.core import Array, Op
+from rematc.ir.core import Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.shape import Pad
+from rematc.ir.values import Array
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -20,8 +20,8 @@ from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
-from rematc.ir.core import Effect
 from rematc.ir.errors import CompileError
+from rematc.ir.facts import Effect
 from rematc.lowering.jax_internals.callbacks import remembering
 from rematc.lowering.jax_internals.settings import initialize_kernels
 from rematc.lowering.jax_internals.shardings import on_meshes

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array, Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.custom_call import CustomCall, evaluates
 from rematc.ir.types import TensorType, dtype_of_numpy
+from rematc.ir.values import Array, Value
 from rematc.lowering.program import Module, Program
 from rematc.lowering.target import Target
 from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers, symbol

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.values import Value
 from rematc.lowering.ops.values import converted
 from rematc.lowering.writer import Writer, ints, lowers
 

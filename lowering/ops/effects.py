@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rematc.ir.core import Array, Effect, Equation
+from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
+from rematc.ir.facts import Effect
 from rematc.ir.ops.effects import DebugCallback, DebugEffect, DebugPrint, PureCallback
 from rematc.ir.types import F64, U32, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.writer import CALLBACK, Callback, Writer, lowers
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.matrices import batch_of, columns, padded, rows, upper_triangle
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Value
 from rematc.lowering.ops.kernels import (
     GPU_KERNELS,
     Kernel,

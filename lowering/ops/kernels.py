@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.matrices import where_all
 from rematc.ir.types import C64, C128, F32, F64, I32, DType, TensorType
+from rematc.ir.values import Value
 from rematc.lowering.writer import Writer
 
 #: How names of LAPACK's routines begin for an element type.

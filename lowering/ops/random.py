@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.logical import Or, ShiftLeft, ShiftRightLogical, Xor
 from rematc.ir.ops.random import GROUPS, PARITY, ROTATIONS, Threefry2x32
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.writer import Writer, lowers
 
 #: Of how many words at most a hash is kept apart.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.values import Value
 from rematc.lowering.ops.structural import optimization_barrier
 from rematc.lowering.writer import Writer, lowers
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.locations import Location
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.types import C64, F32, F64, I32, I64, TensorType
+from rematc.ir.values import Value
 from rematc.lowering.ops.values import literal
 from rematc.lowering.writer import UNKNOWN, Writer, ints, lowers
 

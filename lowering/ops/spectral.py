@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.ops.matrices import batch_of
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.ops.kernels import (
     GPU_KERNELS,
     Kernel,

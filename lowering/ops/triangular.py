@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Value
+from rematc.ir.core import Equation
 from rematc.ir.ops.matrices import batch_of, lower_triangle, upper_triangle
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
+from rematc.ir.values import Value
 from rematc.lowering.ops.kernels import (
     LAPACK_PREFIXES,
     Kernel,

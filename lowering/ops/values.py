@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Array
 from rematc.ir.locations import Location
 from rematc.ir.types import DType, Kind, TensorType, dtype_of_numpy
+from rematc.ir.values import Array
 from rematc.lowering.literals import dense
 from rematc.lowering.writer import Writer
 

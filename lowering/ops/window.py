@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rematc.ir.core import Array, Equation
+from rematc.ir.core import Equation
 from rematc.ir.locations import Location
 from rematc.ir.ops import window
 from rematc.ir.types import BOOL, F32, DType, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.ops.values import COMPARE_TYPES, converted, literal
 from rematc.lowering.writer import Writer, array, ints, lowers
 

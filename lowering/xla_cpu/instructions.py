@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from rematc.ir.core import Equation, Graph, Storage, Value, Weight
+from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather
@@ -35,6 +36,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Concatenate, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.types import BOOL, F32, TensorType
+from rematc.ir.values import Value
 
 
 class Kind(Enum):

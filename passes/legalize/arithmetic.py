@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.arithmetic import Clamp, IntegerPower, Power
 from rematc.ir.ops.logical import And, Or, ShiftRightLogical
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, Kind, TensorType
+from rematc.ir.values import Value
 from rematc.passes.legalize.rules import expands
 
 #: How many bits of an integer exponent XLA reads: to it x^64 is 1.

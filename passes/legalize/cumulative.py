@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops import cumulative
 from rematc.ir.ops.transcendental import LogPlusOne
 from rematc.ir.types import F32
+from rematc.ir.values import Value
 from rematc.passes.legalize.rules import expands
 
 #: What runs along a line: one array, or several that are combined together.

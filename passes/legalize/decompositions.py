@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.matrices import adjoint, as_columns, identity, matmul, transposed
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
+from rematc.ir.values import Value
 from rematc.passes.legalize.rules import expands
 
 

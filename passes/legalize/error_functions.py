@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.special import Erfc, ErfcInv, ErfInv
 from rematc.ir.types import F32
+from rematc.ir.values import Value
 from rematc.passes.legalize.numbers import Number, by_formula, erfc, exp, log, sqrt, where
 from rematc.passes.legalize.rules import expands
 

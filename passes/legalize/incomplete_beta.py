@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.incomplete import BetaDensity, IncompleteBeta, IncompleteBetaSlope
+from rematc.ir.values import Value
 from rematc.passes.legalize.incomplete_gamma import (
     EPSILON,
     STIRLING,

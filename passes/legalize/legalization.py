@@ -17,10 +17,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.regions import Call
 from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     arithmetic,
     bessel,

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops import special, transcendental
 from rematc.ir.ops.rounding import Floor
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, C128, F64, TensorType
+from rematc.ir.values import Value
 from rematc.passes.jvp import jvp
 
 

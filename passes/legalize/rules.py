@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 
 Rule = Callable[..., Sequence[Value] | None]
 RULES: dict[type[Op], Rule] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.matrices import put_rows, take_rows
 from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSolve, signed_diagonal
 from rematc.ir.ops.triangular import TriangularSolve
+from rematc.ir.values import Value
 from rematc.passes.legalize.rules import expands
 
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, Decision, Offload, Policy, Recompute
+from rematc.ir.values import Value
 from rematc.passes.aliases import Aliases, find_aliases
 
 #: Bytes that staging must save to be worth it.

@@ -17,10 +17,11 @@ import math
 from dataclasses import replace
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
+from rematc.ir.values import Value
 from rematc.passes.linearize import under_policy
 from rematc.passes.policies import Auto, auto
 from rematc.passes.staging.footprint import LEAST_GAIN, Footprint, footprint

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rematc.ir.collecting import collection_paused
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
+from rematc.ir.values import Value
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.linearize import under_policy
 from rematc.passes.staging.footprint import Footprint, footprint

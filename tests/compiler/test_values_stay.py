@@ -14,8 +14,9 @@ import rematc
 from rematc.compiler.api.text import parse
 from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.reports.check import KEPT
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
 from rematc.ir.types import DTYPES, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_module, stablehlo_text
 from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.program import Program

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, LinearOperand
+from rematc.ir.core import Graph
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.types import BF16, F32, F64, I32, DType, TensorType
+from rematc.ir.values import Array, LinearOperand
 from tests.support.op_samples.convolution import FEATURES_LAST, LINE, MIXED, ON_LINE, ORDER, PLAIN, SAMPLES, in_jax
 from tests.support.samples import Sample, assert_close, in_double, type_of
 

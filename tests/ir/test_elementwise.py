@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rematc.ir.core import Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.arithmetic import (
     Abs,
@@ -33,6 +33,7 @@ from rematc.ir.ops.rounding import Floor, IsFinite, RoundNearestAfz
 from rematc.ir.ops.special import Erf, ErfInv, Polygamma
 from rematc.ir.ops.transcendental import Exponential, ExponentialMinusOne, Logistic, Rsqrt, Sqrt, Tan, Tanh
 from rematc.ir.types import BF16, BOOL, C64, DTYPES, F16, F32, F64, I8, I32, I64, U8, DType, TensorType
+from rematc.ir.values import Value
 from rematc.passes.jvp import jvp
 from tests.support.samples import graph_of
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rematc.ir.core import OPS, Array, Op, Storage, Weight
+from rematc.ir.core import Op
+from rematc.ir.facts import Storage, Weight
+from rematc.ir.registry import OPS
+from rematc.ir.values import Array
 from tests.support.samples import Sample, families, rows
 
 ROWS = rows()

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Op
+from rematc.ir.core import Op
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
@@ -18,6 +18,7 @@ from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, Scatter, ScatterAdd, ScatterMaximum, ScatterMultiply
 from rematc.ir.types import BOOL, F32, F64, I8, I32, I64, U8, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_text
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, vjp

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Equation, Graph, Op, Types, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import InternalError, TypeMismatchError
 from rematc.ir.interpreter import evaluate, last_uses
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Add, Negate
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.types import F32, F64, TensorType
+from rematc.ir.values import Array, Types, Value
 
 PAIR = TensorType(F32, (2,))
 LINE = Location("model.py", 12, 8)

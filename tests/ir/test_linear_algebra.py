@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.elementwise import Numeric
@@ -18,6 +18,7 @@ from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSo
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
 from rematc.ir.types import BF16, C64, C128, F8E4M3FN, F32, F64, I32, DType, TensorType
+from rematc.ir.values import Array
 from rematc.passes.dce import DeadCode
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import vjp

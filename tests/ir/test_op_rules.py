@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Array, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.collective import Collective
 from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph
+from rematc.ir.registry import OPS
 from rematc.ir.types import F64
+from rematc.ir.values import Array
 from rematc.ir.verifier import verify
 from rematc.lowering.writer import RULES as WRITTEN
 from rematc.passes.jvp import Jvp, jvp

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Graph
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, ParseError, VerifierError
 from rematc.ir.fields import record_of
 from rematc.ir.locations import Location
@@ -22,6 +22,7 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import Constant
 from rematc.ir.parser import MAX_DEPTH, parse_graph
 from rematc.ir.printer import print_graph
+from rematc.ir.registry import OPS
 from rematc.ir.types import DTYPES, F32, DType, TensorType, dtype_of_numpy
 from rematc.ir.verifier import verify
 from tests.support.random_graphs import graphs

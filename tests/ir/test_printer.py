@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Negate
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.printer import print_excerpt, print_graph
 from rematc.ir.types import F32, I32, TensorType
+from rematc.ir.values import Array, Value
 from tests.support.random_graphs import graphs
 
 SCALAR = TensorType(F32, ())

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Graph
+from rematc.ir.core import Graph
+from rematc.ir.registry import OPS
 from rematc.ir.types import TensorType
 from rematc.ir.verifier import verify
 from tests.support.drawing import Drawing, Hypothesis, Row

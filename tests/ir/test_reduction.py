@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rematc.ir.core import Array, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.reduction import (
@@ -22,6 +22,7 @@ from rematc.ir.ops.reduction import (
     Reduction,
 )
 from rematc.ir.types import BF16, BOOL, C64, DTYPES, F16, F32, F64, I8, I32, DType, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_text
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, vjp

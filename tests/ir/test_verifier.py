@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import VerifierError
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Add, Negate
 from rematc.ir.ops.regions import Call
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS, verify
 from tests.support.random_graphs import graphs
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.window import (
@@ -26,6 +26,7 @@ from rematc.ir.ops.window import (
     WindowReduction,
 )
 from rematc.ir.types import BOOL, F32, F64, TensorType
+from rematc.ir.values import Array
 from rematc.passes.jvp import jvp
 from rematc.passes.transpose import transpose
 from tests.support.op_samples.window import CUMULATIVE_MAX, CUMULATIVE_SUM, GATHER, MAX, SAMPLES, SCATTER, SUM

@@ -20,10 +20,10 @@ import pytest
 from jax import export
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType, dtype_of_numpy
+from rematc.ir.values import Value
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import MOST_SIGNATURES

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Op
+from rematc.ir.core import Op
 from rematc.ir.ops.arithmetic import Clamp, IntegerPower
 from rematc.ir.ops.conversion import Convert, ReducePrecision
 from rematc.ir.ops.inverse import Atan2, Sinh
 from rematc.ir.ops.logical import Compare, Select
 from rematc.ir.ops.rounding import IsFinite
+from rematc.ir.registry import OPS
 from rematc.ir.types import BF16, BOOL, F32, I32, U8, DType, TensorType
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.validation import validate

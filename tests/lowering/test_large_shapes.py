@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.scan.op import Scan
@@ -20,6 +20,7 @@ from rematc.ir.ops.window import ReduceWindowMax
 from rematc.ir.parser import parse_graph
 from rematc.ir.printer import print_graph
 from rematc.ir.types import F32, I64, TensorType
+from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.validation import validate

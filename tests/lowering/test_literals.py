@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array
 from rematc.ir.types import BF16, BOOL, C64, DTYPES, F8E4M3FN, F16, F32, F64, I4, I32, U8, DType
+from rematc.ir.values import Array
 from rematc.lowering.literals import dense
 from rematc.lowering.module import stablehlo_text
 from tests.support.samples import type_of

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from rematc.ir.core import Equation, Graph, Op, Types, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Add, Multiply, Negate
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Types, Value
 from rematc.lowering.module import stablehlo_module, stablehlo_text
 from rematc.lowering.target import Target
 from rematc.lowering.validation import validate

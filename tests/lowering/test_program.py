@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Negate
 from rematc.ir.ops.factorization import Lu
 from rematc.ir.ops.structural import OptimizationBarrier, ToMemory
 from rematc.ir.types import F32, I32, TensorType
+from rematc.ir.values import Value
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Module
 from tests.support.programs import read_module

@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from rematc.compiler.api.jit import run_graph
-from rematc.ir.core import Array, Op
+from rematc.ir.core import Op
 from rematc.ir.ops.bessel import BesselI, BesselIe, BesselJ, BesselK, BesselKe, BesselY
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.ops.incomplete import (
@@ -21,6 +21,7 @@ from rematc.ir.ops.incomplete import (
     IncompleteGammaSlope,
 )
 from rematc.ir.ops.special import ComplexErf, ComplexErfc, ErfcInv
+from rematc.ir.values import Array
 from tests.support.samples import graph_of, type_of
 
 #: Both sides of every border between formulas, and far beyond them.

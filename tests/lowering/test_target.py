@@ -8,9 +8,9 @@ import jax
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program
 from rematc.lowering.target import Target, platform_of_kernel

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.lowering import targeting as module
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.target import Target

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Value
+from rematc.ir.values import Array, Value
 from rematc.lowering.module import stablehlo_text
 from rematc.passes.vmap import vmap
 from tests.support.samples import assert_close, families, graph_of, tolerance_of

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.regions import Call
+from rematc.ir.values import Array, Value
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.target import Target
 from rematc.passes.jvp import jvp

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from rematc.ir.core import OPS, Graph
+from rematc.ir.core import Graph
 from rematc.ir.fields import record_of
 from rematc.ir.forms import Float
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.registry import OPS
 from rematc.ir.verifier import verify
 from rematc.passes.cse import CommonSubexpressions
 from tests.support.random_graphs import arguments_for, graphs, same_bits

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rematc.ir.core import Value
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.passes.least_residuals import Derivation, least_residuals
 
 

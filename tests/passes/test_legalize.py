@@ -6,7 +6,8 @@ import functools
 
 import pytest
 
-from rematc.ir.core import Equation, Graph, Op, Weight
+from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.facts import Weight
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.arithmetic import IntegerPower, Power
 from rematc.lowering import module  # noqa: F401  # rules enter the registry

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from rematc.compiler.api.text import parse
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
 from rematc.ir.types import F64, TensorType
+from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError, InternalError, VerifierError
 from rematc.ir.locations import Location
 from rematc.ir.ops.arithmetic import Negate
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.passes import differentiation
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import rematc
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.shape import Pad
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.passes.accounting import flat_equations, total_work
 from rematc.passes.narrow import Narrow

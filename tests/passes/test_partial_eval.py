@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 import rematc
 from rematc.compiler.api.text import parse
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Op, Types, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import Constant, Iota, ToMemory
 from rematc.ir.policy import Policy, Recompute
+from rematc.ir.values import Types, Value
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy

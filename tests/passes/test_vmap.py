@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Graph, Op, Types, Value, register
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError, MissingRuleError, TypeMismatchError
 from rematc.ir.locations import Location
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum, Collective
@@ -20,7 +20,9 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.parser import parse_graph
 from rematc.ir.policy import Policy
 from rematc.ir.printer import print_graph
+from rematc.ir.registry import OPS, register
 from rematc.ir.types import F64, I32, TensorType
+from rematc.ir.values import Types, Value
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import under_policy, vjp

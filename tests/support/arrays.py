@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan)
 

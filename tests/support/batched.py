@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array
+from rematc.ir.values import Array
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.runtime import compile_program
 from tests.support.samples import Sample, families

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import rematc
 import rematc.ir.ops  # registers the ops
-from rematc.ir.core import OPS, Op
+from rematc.ir.core import Op
+from rematc.ir.registry import OPS
 from rematc.ir.types import DTYPES
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS
 from rematc.numpy import supported

@@ -20,9 +20,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops.structural import Constant
 from rematc.ir.types import DType, TensorType
+from rematc.ir.values import Array, Value
 
 Fits = Callable[[TensorType], bool]
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack
 
-from rematc.ir.core import Array
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import DType
+from rematc.ir.values import Array
 from tests.support.samples import Factory, Tolerance, epsilon, normal
 
 

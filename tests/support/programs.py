@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Value
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Module, Program
 from rematc.lowering.reading import module_of

@@ -16,10 +16,11 @@ from random import Random
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.locations import Location
 from rematc.ir.ops import bessel, incomplete
 from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.registry import OPS
 from rematc.ir.types import (
     BF16,
     BOOL,
@@ -39,6 +40,7 @@ from rematc.ir.types import (
     DType,
     TensorType,
 )
+from rematc.ir.values import Value
 from tests.support.arrays import arguments_for, same_bits
 from tests.support.drawing import SHAPES, Drawing, Hypothesis, Row, Seeded, Source
 from tests.support.graph_rows import (

@@ -24,9 +24,10 @@ import numpy as np
 
 import rematc.ir.ops
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import F64, DType, Kind, TensorType, dtype_of_numpy
+from rematc.ir.values import Array
 
 Factory = Callable[[np.random.Generator], Array]
 

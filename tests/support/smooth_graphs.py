@@ -16,13 +16,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Op, Types, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import Name, StopGradient
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Policy
 from rematc.ir.types import F64, I32, TensorType
+from rematc.ir.values import Types, Value
 from rematc.passes.accounting import flat_equations
 from rematc.passes.linearize import under_policy, vjp
 from rematc.passes.policies import as_policy, parse_policy

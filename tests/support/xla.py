@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxlib import _jax, xla_client
 
-from rematc.ir.core import Array
+from rematc.ir.values import Array
 from rematc.lowering.jax_internals.settings import initialize_kernels
 
 

@@ -12,11 +12,12 @@ from rematc.compiler.functions.calls import TracedFunction, emit_op, emit_op1, t
 from rematc.compiler.tracing.arguments import leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import I32, TensorType, dtype_of_numpy
+from rematc.ir.values import Value
 from rematc.lowering.signature import Function, function_name
 
 

@@ -17,11 +17,12 @@ from rematc.compiler.functions.calls import TracedFunction, emit_op, emit_op1, t
 from rematc.compiler.tracing.arguments import is_array_like, leaf_type
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import Iota
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, I64, TensorType
+from rematc.ir.values import Array
 from rematc.lowering.signature import Function, function_name
 
 T = TypeVar("T")

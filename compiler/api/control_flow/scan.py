@@ -15,10 +15,11 @@ from rematc.compiler.api.transforms.checkpointing import checkpoint
 from rematc.compiler.functions.calls import TracedFunction, emit_op, trace_function
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.signature import Function, function_name
 
 

@@ -14,11 +14,11 @@ from rematc.compiler.functions.calls import emit_op
 from rematc.compiler.tracing.arguments import is_array_like, leaf_type
 from rematc.compiler.tracing.trace import current_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.host_functions import HostFunction
 from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, PureCallback
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array
 from rematc.lowering.signature import function_name
 
 

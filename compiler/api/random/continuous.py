@@ -27,7 +27,6 @@ from rematc.compiler.api.random.sampling import (
     spread,
 )
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.logical import Or, ShiftRightLogical
 from rematc.ir.ops.rounding import NextAfter
@@ -35,6 +34,7 @@ from rematc.ir.ops.special import Erf, ErfInv
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.ops.transcendental import LogPlusOne
 from rematc.ir.types import C128, F32, F64, DType, TensorType
+from rematc.ir.values import Value
 
 
 def uniform(

@@ -28,11 +28,11 @@ from rematc.compiler.api.random.sampling import (
 )
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.cumulative import CumulativeSum
 from rematc.ir.ops.rounding import Remainder
 from rematc.ir.ops.sorting import Sort, TopK
 from rematc.ir.types import F32, I32, I64, U32, DType, Kind, TensorType
+from rematc.ir.values import Value
 
 
 def bits(key: object, shape: object = (), dtype: object = np.uint32) -> Any:

@@ -10,11 +10,11 @@ import numpy as np
 from rematc.compiler.api.random.sampling import apply, checked_key, checked_shape, fail, split_key
 from rematc.compiler.tracing.arguments import is_array_like, leaf_type
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.logical import ShiftRightLogical
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.types import U32, Kind, TensorType
+from rematc.ir.values import Array, Value
 
 
 def key(seed: object) -> Any:

@@ -20,11 +20,11 @@ from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.typed_keys import Key, with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.logical import Or, ShiftLeft, ShiftRightLogical, Xor
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.types import F32, U8, U16, U32, U64, DType, Kind, TensorType, dtype_of_numpy
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.keys import key_generator
 from rematc.lowering.signature import Owners
 

@@ -16,11 +16,12 @@ from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.signature import Function, Owners, function_name
 
 

@@ -20,8 +20,8 @@ from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_c
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
+from rematc.ir.values import Value
 from rematc.lowering.signature import Function, function_name
 
 Solve = Callable[[Callable[..., object], object], object]

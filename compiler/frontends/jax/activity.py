@@ -17,8 +17,8 @@ import numpy as np
 from jax.extend.core import Literal
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.structural import StopGradient
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import own_name
 from rematc.lowering.jax_internals.references import is_reference
 

@@ -19,10 +19,11 @@ from rematc.compiler.frontends.jax.parameters import recorded, unread
 from rematc.compiler.frontends.jax.policies import AskedPolicy, marked
 from rematc.compiler.frontends.jax.values import as_numpy, scoped, type_of
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import own_name, with_plain_integers
 from rematc.lowering.jax_internals.keys import is_key
 from rematc.lowering.jax_internals.locations import equation_location, scopes_of

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
-from rematc.ir.core import Value
 from rematc.ir.ops.case.op import Case
 from rematc.ir.types import I32
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.locations import function_name
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rematc.compiler.frontends.jax.block import NOT_INLINED, Block, imports
 from rematc.compiler.frontends.jax.placements import constrained
-from rematc.ir.core import Value
+from rematc.ir.values import Value
 from rematc.lowering import graph_call
 from rematc.lowering.jax_internals import platform
 from rematc.lowering.jax_internals.jaxprs import closed

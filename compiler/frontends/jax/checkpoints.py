@@ -11,10 +11,10 @@ from rematc.compiler.frontends.jax.fallback import linear_inputs, transposable
 from rematc.compiler.frontends.jax.policies import asked_in, policy_of
 from rematc.compiler.frontends.jax.retracing import trace
 from rematc.compiler.tracing.derivative_order import of_order
-from rematc.ir.core import Value
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import Policy
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import closed, expanded
 from rematc.lowering.jax_internals.locations import function_name
 

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 
 from rematc.compiler.frontends.jax.block import Block, imports
-from rematc.ir.core import Value
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin, ReduceSum
+from rematc.ir.values import Value
 
 _REDUCTIONS = {"psum": (AxisSum, ReduceSum), "pmax": (AxisMax, ReduceMax), "pmin": (AxisMin, ReduceMin)}
 

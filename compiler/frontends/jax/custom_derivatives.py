@@ -18,13 +18,14 @@ from rematc.compiler.frontends.jax.retracing import FAILURES, backward_of, jvp_o
 from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
 from rematc.ir.ops.structural import StopGradient
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.keys import apply_to_words
 from rematc.lowering.jax_internals.locations import function_name
 from rematc.lowering.jax_internals.references import has_only_local_references

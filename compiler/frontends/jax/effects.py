@@ -11,9 +11,9 @@ import numpy as np
 
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.jax.values import type_of
-from rematc.ir.core import Array, Value
 from rematc.ir.host_functions import HostFunction
 from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, PureCallback
+from rematc.ir.values import Array, Value
 
 
 @dataclass(frozen=True, slots=True)

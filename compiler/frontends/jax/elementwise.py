@@ -9,7 +9,7 @@ from typing import Any
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.jax.custom_derivatives import with_own_jvp
 from rematc.compiler.frontends.stablehlo.elementwise import total_order_key
-from rematc.ir.core import OPS, Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops.arithmetic import Clamp, IntegerPower, Maximum, Minimum, Sign
 from rematc.ir.ops.bessel import BesselIe
 from rematc.ir.ops.conversion import BitcastConvert, ReducePrecision
@@ -17,7 +17,9 @@ from rematc.ir.ops.inverse import Atan2
 from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.rounding import NextAfter, RoundNearestAfz, RoundNearestEven
 from rematc.ir.ops.structural import StopGradient
+from rematc.ir.registry import OPS
 from rematc.ir.types import BOOL, Kind
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.settings import is_jaxlib_before
 
 #: Primitives that are one op without parameters, and its name.

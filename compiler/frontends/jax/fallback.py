@@ -26,11 +26,12 @@ from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.frontends.stablehlo.importing import from_stablehlo
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import apply_equation, is_lowered_when_called
 from rematc.lowering.jax_internals.keys import apply_to_words, is_key, words_aval
 from rematc.lowering.jax_internals.references import has_only_local_references

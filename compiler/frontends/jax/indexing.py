@@ -11,11 +11,11 @@ import numpy as np
 
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.stablehlo.indexing import with_index
-from rematc.ir.core import Value
 from rematc.ir.ops import indexing
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions, clamped, fitting
 from rematc.ir.types import BOOL, I32, I64, DType, Kind
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import closed
 
 _COMBINED: dict[str, type[indexing.Scattering]] = {

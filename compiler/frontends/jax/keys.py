@@ -15,8 +15,8 @@ from rematc.compiler.frontends.jax.block import OVER_WORDS, Block, imports
 from rematc.compiler.frontends.jax.fallback import lowered
 from rematc.compiler.frontends.jax.retracing import trace
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.random import Threefry2x32
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import apply_equation, own_name
 from rematc.lowering.jax_internals.keys import is_key, key_function, words_aval
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.jax.custom_derivatives import with_own_jvp
-from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.spectral import Eig, Eigh, Svd
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
+from rematc.ir.values import Value
 
 
 @imports("cholesky")

@@ -7,10 +7,11 @@ from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, Region, imports
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import scan_parts
 from rematc.lowering.jax_internals.locations import function_name
 

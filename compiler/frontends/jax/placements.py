@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from rematc.compiler.frontends.jax.block import Block, imports
-from rematc.ir.core import Value
 from rematc.ir.ops.placement import OPEN, Placement
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import bind
 from rematc.lowering.jax_internals.keys import is_key
 from rematc.lowering.jax_internals.shardings import abstract_mesh, has_explicit_sharding, is_unspecified, with_auto_axes

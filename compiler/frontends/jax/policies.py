@@ -19,10 +19,11 @@ from typing import Any
 import jax
 
 from rematc.ir.collecting import users_code
-from rematc.ir.core import Op, Types, Value
+from rematc.ir.core import Op
 from rematc.ir.errors import CompileError, MissingRuleError
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.ir.values import Types, Value
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import graph_of
 from rematc.lowering.jax_export.exporting import apply_graph

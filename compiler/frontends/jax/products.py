@@ -7,11 +7,11 @@ from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import PRECISIONS, DotGeneral
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.types import DTYPES, DType
+from rematc.ir.values import Value
 
 
 def _names(precision: Any) -> tuple[str, ...]:

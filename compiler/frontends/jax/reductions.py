@@ -7,12 +7,13 @@ from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops import cumulative, folding, reduction, window
 from rematc.ir.ops.elementwise import ORDERED, REALS
 from rematc.ir.ops.logical import Xor
 from rematc.ir.ops.sorting import Sort, TopK
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import closed
 
 _WHOLE: dict[str, type[reduction.Reduction]] = {

@@ -7,10 +7,10 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
-from rematc.ir.core import Value
 from rematc.ir.ops.logical import ShiftRightLogical
 from rematc.ir.ops.structural import Iota, OptimizationBarrier
 from rematc.ir.types import U64, TensorType
+from rematc.ir.values import Value
 
 
 @imports("broadcast_in_dim")

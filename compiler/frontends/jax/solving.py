@@ -17,8 +17,9 @@ from rematc.compiler.frontends.jax.custom_derivatives import (
 )
 from rematc.compiler.frontends.jax.retracing import trace
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.custom_jvp import CustomJvp
+from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import bind
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
+from rematc.ir.values import Array
 from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words
 from rematc.lowering.jax_internals.types import is_float0
 

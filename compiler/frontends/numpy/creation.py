@@ -31,9 +31,9 @@ from rematc.compiler.frontends.numpy.promotion import NumpyDType, kind_of, resul
 from rematc.compiler.frontends.numpy.reshaping import reshape
 from rematc.compiler.frontends.numpy.views import array_of, is_dense, itself, perhaps_view_of
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.rounding import Floor
 from rematc.ir.types import F64, TensorType
+from rematc.ir.values import Value
 
 # The arrays here are tracers, which NumPy's types do not know.
 Traced = Any

@@ -26,7 +26,7 @@ from rematc.compiler.frontends.numpy.promotion import ir_dtype, resolve
 from rematc.compiler.frontends.numpy.reductions import accumulator
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.builder import Builder
-from rematc.ir.core import Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops.cumulative import (
     CumulativeLogsumexp,
     CumulativeMax,
@@ -35,6 +35,7 @@ from rematc.ir.ops.cumulative import (
     CumulativeSum,
 )
 from rematc.ir.types import DType
+from rematc.ir.values import Value
 
 CumulativeOp = Callable[[int], Op]
 

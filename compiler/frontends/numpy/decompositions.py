@@ -15,13 +15,13 @@ from rematc.compiler.frontends.numpy.elementwise import truth
 from rematc.compiler.frontends.numpy.matrices import floating, matrix, of_lower_triangle, square
 from rematc.compiler.frontends.numpy.operands import ArrayLike, broadcast_operand, fail, here, wrap
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.factorization import Qr
 from rematc.ir.ops.matrices import batch_of
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
 from rematc.ir.ops.triangular import Cholesky
 from rematc.ir.types import I64, DType
+from rematc.ir.values import Value
 
 # NumPy's own result types, which it has no public names for.
 _ONE = np.eye(1)

@@ -16,7 +16,7 @@ from rematc.compiler.frontends.numpy.operands import ArrayLike, as_ir_dtype, fai
 from rematc.compiler.frontends.numpy.products import contract_values
 from rematc.compiler.frontends.numpy.views import perhaps_view_of
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
+from rematc.ir.values import Value
 
 Labels = tuple[str, ...]
 _ELLIPSIS = "..."

@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops import arithmetic, inverse, logical, rounding, structural, transcendental
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.types import BOOL, Kind, dtype_named
+from rematc.ir.values import Value
 
 Rule = Callable[..., Value]
 

@@ -24,12 +24,13 @@ from rematc.compiler.frontends.numpy.operands import (
 from rematc.compiler.frontends.numpy.views import Bits, is_dense, itself, view_of
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops import logical, rounding
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import BOOL, I32, U8, DType, TensorType, dtype_named
+from rematc.ir.values import Value
 
 # -- floats ------------------------------------------------------------------------------------------------------------
 

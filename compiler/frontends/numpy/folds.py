@@ -23,8 +23,8 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.promotion import ir_dtype, resolve
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.types import BOOL
+from rematc.ir.values import Value
 
 #: The ufuncs that may combine elements in any order.
 ASSOCIATIVE = frozenset(

@@ -20,11 +20,11 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.shaping import roll
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.complex_parts import Conj, whole_dtype
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.ops.shape import inverse
 from rematc.ir.types import F16, F32, F64
+from rematc.ir.values import Value
 
 _AT_ONCE = 3
 _NORMS = ("backward", "ortho", "forward")

@@ -8,7 +8,7 @@ import numpy as np
 
 from rematc.compiler.frontends.numpy.operands import as_operand, fail, static_int
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Array
+from rematc.ir.values import Array
 
 
 @dataclass(frozen=True, slots=True)

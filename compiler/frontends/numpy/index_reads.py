@@ -12,9 +12,9 @@ import numpy as np
 from rematc.compiler.frontends.numpy.index_entries import Entry, IndexArray, NewAxis, Point, Range
 from rematc.compiler.frontends.numpy.operands import here, value_of
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.types import I32, I64, DType, Kind
+from rematc.ir.values import Value
 
 
 def read(x: Value, entries: Sequence[Entry]) -> Value:

@@ -24,11 +24,11 @@ from rematc.compiler.frontends.numpy.index_entries import (
 from rematc.compiler.frontends.numpy.index_reads import index_dtype, index_value, index_vectors, read
 from rematc.compiler.frontends.numpy.operands import ArrayLike, as_operand, broadcast_operand, here, value_of
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops import indexing
 from rematc.ir.ops.dynamic import DynamicUpdateSlice
 from rematc.ir.ops.gather_scatter import ScatterDimensions
 from rematc.ir.types import BOOL, I64
+from rematc.ir.values import Value
 
 Combine = Callable[[Builder, Value, Value], Value]
 

@@ -41,10 +41,10 @@ from rematc.compiler.frontends.numpy.operands import (
 from rematc.compiler.frontends.numpy.reshaping import ravel
 from rematc.compiler.frontends.numpy.views import is_dense, view_of
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Array, Value
 from rematc.ir.ops import indexing as scattering
 from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
+from rematc.ir.values import Array, Value
 
 
 def getitem(x: ArrayLike, index: object) -> Tracer:

@@ -36,7 +36,7 @@ from rematc.compiler.frontends.numpy.shaping import (
 )
 from rematc.compiler.frontends.numpy.views import is_dense, view_of
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
+from rematc.ir.values import Value
 
 
 def _items(arrays: object, what: str) -> list[ArrayLike]:

@@ -13,10 +13,10 @@ from rematc.compiler.frontends.numpy.operands import ArrayLike, fail, here, norm
 from rematc.compiler.frontends.numpy.reductions import reduce_value
 from rematc.compiler.frontends.numpy.solving import inverse
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops import reduction
 from rematc.ir.ops.matrices import square_magnitude
 from rematc.ir.types import F64
+from rematc.ir.values import Value
 
 #: The norms of matrices that come from singular values, and how they combine them.
 _SPECTRAL = {2: reduction.ReduceMax, -2: reduction.ReduceMin, "nuc": reduction.ReduceSum}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.compiler.frontends.numpy.operands import ArrayLike, fail, here, promote
-from rematc.ir.core import Value
 from rematc.ir.ops.matrices import LAPACK_TYPES, adjoint, batch_of, identity, lower_triangle
 from rematc.ir.types import F64, DType
+from rematc.ir.values import Value
 
 
 def floating(what: str, *operands: ArrayLike) -> list[Value]:

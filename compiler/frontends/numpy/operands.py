@@ -11,9 +11,9 @@ import numpy as np
 from rematc.compiler.frontends.numpy.promotion import NumpyDType, default_dtype, ir_dtype, kind_of, result_dtype
 from rematc.compiler.tracing.trace import LITERAL_LIMIT, Trace, Tracer, current_trace, escaped, require_trace
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DType, TensorType
+from rematc.ir.values import Value
 
 #: A tracer, an array, a Python scalar, or nested lists of them.
 ArrayLike = object

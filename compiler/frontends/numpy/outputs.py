@@ -24,8 +24,8 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.promotion import kind_of
 from rematc.compiler.tracing.trace import Tracer, require_trace
-from rematc.ir.core import Value
 from rematc.ir.types import BOOL
+from rematc.ir.values import Value
 
 #: A number at which every ufunc, and its derivative, is finite: it stands where the mask does not hold.
 _HARMLESS = {"arccosh": 2.0, "zeta": 2.0}

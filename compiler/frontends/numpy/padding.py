@@ -23,9 +23,9 @@ from rematc.compiler.frontends.numpy.operands import (
 from rematc.compiler.frontends.numpy.products import contract_values
 from rematc.compiler.frontends.numpy.shaping import sliding_window_view
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.matrices import conjugate
 from rematc.ir.ops.rounding import RoundNearestEven
+from rematc.ir.values import Value
 
 Widths = list[tuple[int, int]]
 

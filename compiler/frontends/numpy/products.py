@@ -19,9 +19,9 @@ from rematc.compiler.frontends.numpy.operands import (
     wrap,
 )
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.matrices import conjugate
 from rematc.ir.types import BOOL, I64
+from rematc.ir.values import Value
 
 Dims = Sequence[int]
 

@@ -14,10 +14,10 @@ from rematc.compiler.frontends.numpy.promotion import ir_dtype
 from rematc.compiler.frontends.numpy.reductions import Axis
 from rematc.compiler.frontends.numpy.sorting import sorted_along
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops import rounding
 from rematc.ir.ops.sorting import take_along
 from rematc.ir.types import F32, F64, I64, DType, TensorType
+from rematc.ir.values import Value
 
 #: The alpha and beta of each method in the article of Hyndman and Fan (1996), which NumPy follows.
 _CONTINUOUS = {

@@ -25,10 +25,11 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.sorting import order_along
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops import reduction
 from rematc.ir.ops.sorting import take_along
 from rematc.ir.types import BOOL, I64, U64, DType, Kind, TensorType
+from rematc.ir.values import Value
 
 Axis = object
 ReductionOp = Callable[[tuple[int, ...]], Op]

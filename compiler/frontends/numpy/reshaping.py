@@ -25,8 +25,8 @@ from rematc.compiler.frontends.numpy.views import (
     view_of,
 )
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 
 
 def reshape(

@@ -30,10 +30,10 @@ from rematc.compiler.frontends.numpy.outputs import check_target, write
 from rematc.compiler.frontends.numpy.promotion import default_dtype, ir_dtype, kind_of, result_dtype
 from rematc.compiler.frontends.numpy.views import ImaginaryPart, ReadOnly, RealPart, itself, view_of
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops import reduction, rounding
 from rematc.ir.ops.inverse import Atan2
 from rematc.ir.types import BOOL, F16, F64, DType
+from rematc.ir.values import Value
 
 
 def _together(what: str, *operands: ArrayLike) -> tuple[list[Value], DType, tuple[int, ...]]:

@@ -40,8 +40,8 @@ from rematc.compiler.frontends.numpy.views import (
     view_of,
 )
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.types import I64, TensorType
+from rematc.ir.values import Value
 
 
 def transpose(a: ArrayLike, axes: object = None) -> Tracer:

@@ -26,12 +26,12 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.sorting import flattened, order_along
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Array, Value
 from rematc.ir.ops.cumulative import CumulativeSum
 from rematc.ir.ops.gather_scatter import ScatterDimensions
 from rematc.ir.ops.indexing import Scatter
 from rematc.ir.ops.sorting import index_dtype, take_along
 from rematc.ir.types import I64, TensorType
+from rematc.ir.values import Array, Value
 
 _POINTS = ScatterDimensions((), (0,), (0,), 1)
 

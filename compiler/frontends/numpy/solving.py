@@ -26,11 +26,11 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.products import dot, matmul_values
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu
 from rematc.ir.ops.matrices import batch_of, matmul, square_magnitude
 from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Value
 
 SlogdetResult: Any = type(np.linalg.slogdet(np.eye(1)))
 

@@ -23,10 +23,10 @@ from rematc.compiler.frontends.numpy.operands import (
     wrap,
 )
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.sorting import Sort, index_dtype, take_along
 from rematc.ir.types import C64, C128, I64, TensorType
+from rematc.ir.values import Value
 
 #: So many elements are compared with one after the other rather than sorted.
 _FEW = 16

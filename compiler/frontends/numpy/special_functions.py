@@ -17,8 +17,9 @@ from rematc.compiler.frontends.numpy.elementwise import (
     truncate,
 )
 from rematc.ir.builder import Builder
-from rematc.ir.core import Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops import bessel, incomplete, rounding, special, transcendental
+from rematc.ir.values import Value
 
 
 def _logit(b: Builder, x: Value) -> Value:

@@ -21,11 +21,11 @@ from rematc.compiler.frontends.numpy.operands import (
 )
 from rematc.compiler.frontends.numpy.reductions import Axis, count, ones_counted, reduce_value, select_elements
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops import reduction
 from rematc.ir.ops.complex_parts import part_dtype
 from rematc.ir.ops.matrices import real_part, square_magnitude
 from rematc.ir.types import BOOL, F32, F64, DType
+from rematc.ir.values import Value
 
 
 def _working(x: Value, dtype: object) -> tuple[Value, DType]:

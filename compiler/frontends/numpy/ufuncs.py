@@ -28,9 +28,9 @@ from rematc.compiler.frontends.numpy.outputs import check_target, given_out, mas
 from rematc.compiler.frontends.numpy.promotion import Kind, NumpyDType, ir_dtype, kind_of, resolve
 from rematc.compiler.frontends.numpy.special_functions import SPECIAL_RULES
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops import arithmetic
 from rematc.ir.types import F64, I64, U64, DType
+from rematc.ir.values import Value
 
 #: Rules on the bits of numbers.
 _BIT_RULES: dict[str, Rule] = {"spacing": float_bits.spacing, "gcd": float_bits.gcd, "lcm": float_bits.lcm}

@@ -26,8 +26,8 @@ from rematc.compiler.frontends.numpy.operands import (
 from rematc.compiler.frontends.numpy.outputs import check_target
 from rematc.compiler.tracing.trace import Tracer
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Value
 from rematc.ir.ops import indexing
+from rematc.ir.values import Array, Value
 
 
 def _update(combine: Combine, scatter: type[indexing.Scattering]) -> Callable[..., Tracer]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rematc.compiler.frontends.numpy.operands import ArrayLike, fail, here, wrap
 from rematc.compiler.tracing.memory import Memory, Place, Step
 from rematc.compiler.tracing.trace import Tracer
-from rematc.ir.core import Value
 from rematc.ir.ops.conversion import BitcastConvert
+from rematc.ir.values import Value
 
 
 def view_of(a: ArrayLike, value: Value, step: Step, *, is_dense: bool = False) -> Tracer:

@@ -15,11 +15,12 @@ import numpy as np
 from rematc.compiler.frontends.stablehlo.attributes import Attributes, unread
 from rematc.compiler.frontends.stablehlo.reading import Source, tensor_type
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 
 Rule = Callable[["Block", Any], Sequence[Value]]
 RULES: dict[str, Rule] = {}

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from rematc.compiler.frontends.stablehlo.block import Block
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops.arithmetic import Add, Maximum, Minimum, Multiply
 from rematc.ir.ops.logical import And, Or
+from rematc.ir.values import Array, Value
 from rematc.passes.vmap import vmap
 
 #: Ops of two operands whose order does not matter.

@@ -9,10 +9,11 @@ import numpy as np
 
 from rematc.compiler.frontends.stablehlo.block import REASONS, Block, attributes, imports, literal_of
 from rematc.compiler.frontends.stablehlo.elementwise import total_order_key
-from rematc.ir.core import OPS, Array, Value
 from rematc.ir.ops.logical import Compare, Select
 from rematc.ir.ops.sorting import TopK, take_along
+from rematc.ir.registry import OPS
 from rematc.ir.types import BOOL, DTYPES, Kind, TensorType
+from rematc.ir.values import Array, Value
 
 #: Operations whose op has their name, and no parameters.
 SAME = (

@@ -9,7 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.case.op import Case
@@ -19,6 +19,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import I32
+from rematc.ir.values import Value
 
 _FRONTEND = "mhlo.frontend_attributes"
 #: What XLA is told of calls of functions, and the IR has, or that says nothing of the function.

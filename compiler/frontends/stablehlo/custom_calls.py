@@ -12,9 +12,11 @@ from jaxlib.mlir.dialects import stablehlo
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.chlo import SAME, greatest
 from rematc.compiler.frontends.stablehlo.placements import ATTRIBUTES
-from rematc.ir.core import OPS, Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.structural import ToMemory
+from rematc.ir.registry import OPS
+from rematc.ir.values import Value
 from rematc.lowering.writer import CALLBACK
 
 _NAME = "stablehlo.custom_call"

@@ -10,13 +10,15 @@ import numpy as np
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.literals import array_of, elements
 from rematc.ir.builder import Builder
-from rematc.ir.core import OPS, Array, Op, Value
+from rematc.ir.core import Op
 from rematc.ir.ops.arithmetic import Divide
 from rematc.ir.ops.conversion import BitcastConvert, Convert, ReducePrecision
 from rematc.ir.ops.logical import And, Compare, Select, ShiftLeft, ShiftRightArithmetic, ShiftRightLogical, Xor
 from rematc.ir.ops.rounding import Remainder
 from rematc.ir.ops.structural import Iota, StopGradient
+from rematc.ir.registry import OPS
 from rematc.ir.types import BOOL, DTYPES, Kind, TensorType
+from rematc.ir.values import Array, Value
 
 #: Operations whose op has their name, and no parameters.
 _SAME = (

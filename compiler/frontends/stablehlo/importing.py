@@ -32,9 +32,10 @@ from rematc.compiler.frontends.stablehlo.literals import blobs_of
 from rematc.compiler.frontends.stablehlo.placements import placed_arguments, placed_by_attributes, placed_results
 from rematc.compiler.frontends.stablehlo.reading import Source, tensor_type
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
+from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 
 #: Importing a family enters its rules in `rematc.compiler.frontends.stablehlo.block.RULES`.

@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.bodies import at_arrays, combiner, second_of_two
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops import indexing
 from rematc.ir.ops.arithmetic import Add, Maximum, Minimum, Multiply
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
@@ -23,6 +23,7 @@ from rematc.ir.ops.logical import And, Or
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import others
 from rematc.ir.types import BOOL, I64, TensorType
+from rematc.ir.values import Value
 
 _COMBINED: dict[type[Op], type[indexing.Scattering]] = {
     Add: indexing.ScatterAdd,

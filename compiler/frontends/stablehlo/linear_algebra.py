@@ -9,12 +9,12 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.reading import DTYPE_OF
-from rematc.ir.core import Value
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import PRECISIONS, DotGeneral
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
 from rematc.ir.types import DType
+from rematc.ir.values import Value
 
 
 def _precision(operation: Any) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rematc.ir.core import Array
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.types import DTYPES, DType, TensorType
+from rematc.ir.values import Array
 
 _DENSE = re.compile(r'dense<(?:"0x(?P<hex>[0-9A-Fa-f]*)"|(?P<list>[^"]*?))> : ', re.DOTALL)
 _RESOURCE = re.compile(r'dense_resource<(?:"((?:[^"\\]|\\.)*)"|([\w.$-]+))>')

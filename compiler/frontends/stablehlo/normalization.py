@@ -8,8 +8,8 @@ from typing import Any
 
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.ops.shape import others
+from rematc.ir.values import Value
 
 
 class _Features:

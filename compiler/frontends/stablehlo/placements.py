@@ -15,8 +15,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rematc.compiler.frontends.stablehlo.block import Block, imports
-from rematc.ir.core import Value
 from rematc.ir.ops.placement import Placement
+from rematc.ir.values import Value
 
 _SHARDING = "sdy.sharding"
 #: Attributes that any operation may have, and that place its results.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
-from rematc.ir.core import Value
 from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.random_bits import RngBitGenerator
 from rematc.ir.types import DTYPES
+from rematc.ir.values import Value
 
 
 @imports("stablehlo.rng_bit_generator")

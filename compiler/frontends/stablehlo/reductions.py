@@ -13,13 +13,14 @@ from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.bodies import at_arrays, combiner, equals
 from rematc.compiler.frontends.stablehlo.indexing import scattering
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops import folding, reduction, window
 from rematc.ir.ops.arithmetic import Add, Maximum, Minimum, Multiply
 from rematc.ir.ops.elementwise import REALS
 from rematc.ir.ops.gather_scatter import ScatterDimensions
 from rematc.ir.ops.logical import And, Compare, Or
 from rematc.ir.types import I32, I64, TensorType
+from rematc.ir.values import Value
 
 _WHOLE: dict[type[Op], type[reduction.Reduction]] = {
     Add: reduction.ReduceSum,

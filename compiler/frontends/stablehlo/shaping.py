@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
-from rematc.ir.core import Value
 from rematc.ir.ops import shape
 from rematc.ir.ops.structural import Iota
+from rematc.ir.values import Value
 
 
 @imports("stablehlo.reshape", "stablehlo.dynamic_reshape")

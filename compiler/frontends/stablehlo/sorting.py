@@ -11,10 +11,10 @@ import numpy as np
 from rematc.compiler.frontends.stablehlo.attributes import word
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.elementwise import constant_array, total_order_key
-from rematc.ir.core import Array, Value
 from rematc.ir.ops.complex_parts import Imag, Real
 from rematc.ir.ops.logical import Not
 from rematc.ir.ops.sorting import Sort
+from rematc.ir.values import Array, Value
 
 _TURNED = {"LT": "GT", "GT": "LT", "EQ": "EQ"}
 

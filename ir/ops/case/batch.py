@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Batch, Effect, Emitter, Value, VmapContext
+from rematc.ir.batches import Batch
+from rematc.ir.core import Emitter, VmapContext
+from rematc.ir.facts import Effect
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import with_batch
 from rematc.ir.ops.case.base import CaseBase
 from rematc.ir.ops.regions import Call
+from rematc.ir.values import Value
 
 
 def vmap_case(op: CaseBase, b: VmapContext, batch: Batch) -> tuple[Value, ...]:

@@ -5,25 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Graph,
-    JvpContext,
-    LinearOperand,
-    Operands,
-    Origin,
-    Primals,
-    SplitContext,
-    SplitRegion,
-    Tangents,
-    TransposeContext,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Graph, JvpContext, Origin, SplitContext, SplitRegion, TransposeContext, VmapContext
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import Inside, chosen, cts_of, filled, live_equations, spread, types_text
@@ -33,7 +16,9 @@ from rematc.ir.ops.case.split import split_case
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.policy import Policy
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 
 @register

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion, Types, Value
+from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Inside, chosen, others
 from rematc.ir.ops.case.base import CaseBase
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
+from rematc.ir.values import Types, Value
 
 
 def split_case(

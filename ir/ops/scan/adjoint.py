@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Graph, TransposeContext, Value
+from rematc.ir.core import Graph, TransposeContext
 from rematc.ir.ops.bodies import Zeros, filled, settled, spread
 from rematc.ir.ops.scan.base import ScanBase
+from rematc.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Batch, Value, VmapContext
+from rematc.ir.batches import Batch
+from rematc.ir.core import VmapContext
 from rematc.ir.ops.batching import batched_where, to_front, with_fields
 from rematc.ir.ops.bodies import settled, with_batch
 from rematc.ir.ops.scan.base import ScanBase
+from rematc.ir.values import Value
 
 
 def vmap_scan(op: ScanBase, b: VmapContext, batch: Batch) -> tuple[Value, ...]:

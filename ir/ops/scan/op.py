@@ -8,26 +8,18 @@ from typing import TypeVar
 
 import numpy as np
 
+from rematc.ir.batches import Batch
 from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
     Emitter,
     Equation,
     Graph,
     JvpContext,
     Op,
-    Operands,
     Origin,
-    Primals,
     SplitContext,
     SplitRegion,
-    Tangents,
     TransposeContext,
-    Types,
-    Value,
     VmapContext,
-    register,
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
@@ -39,7 +31,9 @@ from rematc.ir.ops.scan.reverse import transpose_scan
 from rematc.ir.ops.scan.split import split_scan, split_with_snapshots
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import Policy
+from rematc.ir.registry import register
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 T = TypeVar("T")
 

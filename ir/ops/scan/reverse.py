@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Derivatives, Emitter, LinearOperand, Operands, Tangents, TransposeContext, Value
+from rematc.ir.core import Emitter, TransposeContext
 from rematc.ir.errors import InternalError
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Inside, others, spread
 from rematc.ir.ops.scan.adjoint import Adjoint
 from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.ops.scan.snapshots import reversed_from_snapshots
+from rematc.ir.values import Derivatives, LinearOperand, Operands, Tangents, Value
 
 
 def transpose_scan(op: ScanBase, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematc.ir.core import Derivatives, Emitter, Graph, Operands, Tangents, TransposeContext, Value
+from rematc.ir.core import Emitter, Graph, TransposeContext
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Inside, chosen, live_equations, others, spread
 from rematc.ir.ops.case.op import Case
@@ -17,6 +17,7 @@ from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.structural import Constant
 from rematc.ir.schedules import Schedule
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Derivatives, Operands, Tangents, Value
 
 
 class _Instruction(Inside):

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion, Unstacked, Value
+from rematc.ir.core import Equation, Graph, SplitContext, SplitGraph, SplitRegion
 from rematc.ir.effects import without_effects
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.bodies import Inside, chosen, others, settled, spread, without_unused
 from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.policy import Policy
+from rematc.ir.stacking import Unstacked
+from rematc.ir.values import Value
 
 
 def split_scan(op: ScanBase, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:

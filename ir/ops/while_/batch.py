@@ -6,13 +6,16 @@ keep what they have.
 
 from __future__ import annotations
 
-from rematc.ir.core import Batch, Effect, Graph, Value, VmapContext
+from rematc.ir.batches import Batch
+from rematc.ir.core import Graph, VmapContext
+from rematc.ir.facts import Effect
 from rematc.ir.ops.batching import batched_where, with_fields
 from rematc.ir.ops.bodies import Inside, settled, with_batch
 from rematc.ir.ops.logical import Select
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.while_.base import WhileBase
+from rematc.ir.values import Value
 
 
 def vmap_while(op: WhileBase, b: VmapContext, batch: Batch) -> tuple[Value, ...]:

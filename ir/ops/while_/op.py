@@ -5,24 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import (
-    Array,
-    Batch,
-    Derivatives,
-    Equation,
-    Graph,
-    JvpContext,
-    Operands,
-    Primals,
-    SplitContext,
-    SplitRegion,
-    Tangents,
-    TransposeContext,
-    Types,
-    Value,
-    VmapContext,
-    register,
-)
+from rematc.ir.batches import Batch
+from rematc.ir.core import Equation, Graph, JvpContext, SplitContext, SplitRegion, TransposeContext, VmapContext
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import chosen, filled, live_equations, settled, spread, types_text, with_tangents
@@ -31,7 +15,9 @@ from rematc.ir.ops.while_.batch import vmap_while
 from rematc.ir.ops.while_.split import split_while
 from rematc.ir.ops.while_.trip_count import trip_count
 from rematc.ir.policy import Policy
+from rematc.ir.registry import register
 from rematc.ir.types import BOOL, TensorType
+from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 
 @register

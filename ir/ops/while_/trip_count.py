@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.arithmetic import Add, Subtract
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.structural import Constant
 from rematc.ir.ops.while_.base import WhileBase
+from rematc.ir.values import Value
 
 #: What a comparison is with its sides exchanged.
 _REVERSED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "EQ": "EQ", "NE": "NE"}

@@ -10,10 +10,10 @@ import rematc
 from rematc.compiler.reports.check import KEPT, UNDONE, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.ir.builder import Builder
-from rematc.ir.core import Value
 from rematc.ir.locations import Location
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.types import F32, TensorType
+from rematc.ir.values import Value
 from rematc.lowering.hlo.module import SourceLine
 from rematc.lowering.module import stablehlo_text
 from rematc.lowering.runtime import compile_program

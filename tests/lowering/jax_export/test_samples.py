@@ -12,8 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from rematc.ir.core import OPS, Array, Effect
+from rematc.ir.facts import Effect
 from rematc.ir.interpreter import evaluate
+from rematc.ir.registry import OPS
+from rematc.ir.values import Array
 from rematc.lowering.jax_export.evaluating import RULES
 from rematc.lowering.jax_export.exporting import jax_function
 from rematc.lowering.jax_export.opaque import opaque

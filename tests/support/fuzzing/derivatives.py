@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Equation, Graph, Value
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.arithmetic import Clamp
@@ -18,6 +18,7 @@ from rematc.ir.ops.structural import Name, StopGradient
 from rematc.ir.ops.triangular import Cholesky
 from rematc.ir.policy import Policy
 from rematc.ir.types import C128, F64
+from rematc.ir.values import Array, Value
 from rematc.passes.linearize import under_policy, vjp
 from rematc.passes.regions import RegionRewriter
 from tests.support.fuzzing.noise import flat, is_inexact

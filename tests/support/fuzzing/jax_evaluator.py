@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from rematc.ir.core import Graph, Op, Value
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops import (
     arithmetic,
     conversion,
@@ -33,6 +33,7 @@ from rematc.ir.ops import (
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
+from rematc.ir.values import Value
 from tests.support.op_samples.indexing import gathered_by_jax, scattered_by_jax
 
 Function = Callable[..., Any]

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
+from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import compile_program

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.compiler.api.text import parse
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.policy import Policy
 from rematc.ir.printer import print_graph
+from rematc.ir.values import Array
 from rematc.ir.verifier import verify
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import linearize, under_policy, vjp

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
-from rematc.ir.core import Array, Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops import arithmetic, conversion, dynamic, indexing, logical, rounding, shape, structural, window
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.ops.solving import LinearSolve, LuSolve
 from rematc.ir.types import TensorType
+from rematc.ir.values import Array, Value
 from rematc.passes.barriers import Barriers
 from rematc.passes.inline import Inline
 from tests.support.fuzzing import stepwise

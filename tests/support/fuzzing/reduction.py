@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rematc.ir.core import Equation, Graph, Op, Value
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.splicing import splice
+from rematc.ir.values import Value
 from rematc.passes.regions import RegionRewriter
 
 

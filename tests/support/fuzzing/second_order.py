@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Array, Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.structural import StopGradient
 from rematc.ir.policy import Policy
+from rematc.ir.values import Array, Value
 from tests.support.fuzzing.derivatives import cotangents, gradient, run, wrt
 from tests.support.fuzzing.laws import BrokenLawError, Case, Law, policy_of
 from tests.support.fuzzing.noise import Uncertain

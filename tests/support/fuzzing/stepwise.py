@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rematc.ir.core import Array, Graph, Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
+from rematc.ir.values import Array
 
 Evaluate = Callable[[Graph, Sequence[Array]], list[Array]]
 

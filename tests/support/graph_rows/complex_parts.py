@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.complex_parts import Complex, Conj, Imag, Real
 from rematc.ir.types import F32, F64
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 

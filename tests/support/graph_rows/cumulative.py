@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.cumulative import (
     CumulativeLogsumexp,
     CumulativeMax,
@@ -11,6 +10,7 @@ from rematc.ir.ops.cumulative import (
     CumulativeSum,
     LinearRecurrence,
 )
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row, has_rank
 
 _RUNNING = (CumulativeSum, CumulativeProduct, CumulativeMax, CumulativeMin, CumulativeLogsumexp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import rematc.ir.ops  # noqa: F401  # registers all ops
-from rematc.ir.core import OPS, Op, Value
+from rematc.ir.core import Op
 from rematc.ir.fields import record_of
 from rematc.ir.ops import bessel, incomplete
 from rematc.ir.ops.arithmetic import Add, Clamp, Divide, IntegerPower, Multiply, Negate, Subtract
@@ -17,7 +17,9 @@ from rematc.ir.ops.rounding import IsFinite
 from rematc.ir.ops.shape import BroadcastInDim, Reverse, Transpose
 from rematc.ir.ops.special import ComplexErf, ComplexErfc, Digamma, ErfcInv, ErfInv, Lgamma, Polygamma, Zeta
 from rematc.ir.ops.transcendental import Exponential, Log, Logistic, LogPlusOne, Rsqrt, Sine, Sqrt, Tanh
+from rematc.ir.registry import OPS
 from rematc.ir.types import BOOL
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 #: Where an op is defined: what is emitted before it, most of the time, so that not all becomes NaN.

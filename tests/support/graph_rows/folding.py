@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.elementwise import ORDERED
 from rematc.ir.ops.folding import Reduce, ReduceWindow
 from rematc.ir.ops.reduction import lowest
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.fourier import Fft
 from rematc.ir.types import C64, C128, F32, F64
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rematc.ir.core import Value
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.elementwise import ORDERED
 from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions
 from rematc.ir.ops.indexing import Gather, Scatter, ScatterAdd, ScatterMaximum, ScatterMinimum, ScatterMultiply
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row, is_numeric
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from rematc.ir.core import Value
 from rematc.ir.ops.factorization import Lu, Qr
 from rematc.ir.ops.solving import Determinant, LinearSolve, LogDeterminant, LuSolve
 from rematc.ir.ops.spectral import Eig, Eigh, PseudoInverse, Svd
@@ -15,6 +14,7 @@ from rematc.ir.ops.structural import Constant
 from rematc.ir.ops.transcendental import Tanh
 from rematc.ir.ops.triangular import Cholesky, TriangularSolve
 from rematc.ir.types import F32, F64, TensorType
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.logical import And
 from rematc.ir.ops.reduction import ReduceOr
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 COUNT = TensorType(I32, ())

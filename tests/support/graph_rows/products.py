@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rematc.ir.core import Value
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import NUMBERS
 from rematc.ir.ops.shape import Reshape
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row, is_matrix
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.types import U32
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 

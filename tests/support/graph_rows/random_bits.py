@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rematc.ir.core import Value
 from rematc.ir.ops.random_bits import ALGORITHMS, RngBitGenerator
 from rematc.ir.ops.structural import Constant
 from rematc.ir.types import TensorType
+from rematc.ir.values import Value
 from tests.support.drawing import SHAPES, Drawing, Row
 
 

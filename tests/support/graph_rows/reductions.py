@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.elementwise import INTEGRAL, NUMBERS, ORDERED, REALS
 from rematc.ir.ops.reduction import Argmax, Argmin, ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
 from rematc.ir.ops.window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum, SelectAndGather, SelectAndScatter
 from rematc.ir.types import I32, I64, TensorType
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row
 
 _SUMS = (ReduceSum, ReduceProd)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row, has_rank
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rematc.ir.core import Value
 from rematc.ir.ops.elementwise import ORDERED
 from rematc.ir.ops.sorting import Sort, TopK
+from rematc.ir.values import Value
 from tests.support.drawing import Drawing, Row, has_rank
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rematc.ir.core import Value
 from rematc.ir.ops.structural import Constant, Iota, Name, OptimizationBarrier, StopGradient
 from rematc.ir.types import Kind, TensorType
+from rematc.ir.values import Value
 from tests.support.arrays import array_of
 from tests.support.drawing import SHAPES, Drawing, Row
 

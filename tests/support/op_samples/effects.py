@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from jax import numpy as jnp
 
-from rematc.ir.core import Array
 from rematc.ir.host_functions import HostFunction
 from rematc.ir.ops.effects import DebugCallback, DebugPrint, PureCallback
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import BF16, C128, F32, F64, I64, TensorType
+from rematc.ir.values import Array
 from tests.support.samples import Sample, integers, normal
 
 

@@ -10,11 +10,12 @@ from jax import lax
 from jax import numpy as jnp
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph, Value
+from rematc.ir.core import Graph
 from rematc.ir.ops.folding import Reduce, ReduceWindow
 from rematc.ir.ops.logical import Xor
 from rematc.ir.ops.transcendental import LogPlusOne
 from rematc.ir.types import F32, F64, I32, U8, DType, TensorType
+from rematc.ir.values import Value
 from tests.support.samples import Sample, distinct, integers, literal, normal, uniform
 
 Combine = Callable[..., tuple[Value, ...]]

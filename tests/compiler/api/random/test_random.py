@@ -13,8 +13,8 @@ import pytest
 
 import rematc
 from rematc import random
-from rematc.ir.core import Array
 from rematc.ir.ops.random import Threefry2x32
+from rematc.ir.values import Array
 from rematc.passes.accounting import flat_equations
 from tests.support.samples import in_double
 

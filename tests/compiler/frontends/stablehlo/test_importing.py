@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import _chlo_ops_gen, _stablehlo_ops_gen
 import rematc
 from rematc.compiler.frontends.stablehlo import importing
 from rematc.compiler.frontends.stablehlo.block import REASONS, RULES
-from rematc.ir.core import Array, Graph
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.locations import Location
@@ -25,6 +25,7 @@ from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
+from rematc.ir.values import Array
 from rematc.passes.linearize import vjp
 from tests.support.samples import in_double
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.ir.core import Array
 from rematc.ir.interpreter import evaluate
+from rematc.ir.values import Array
 from rematc.ir.verifier import verify
 from rematc.passes.linearize import vjp
 from tests.support.samples import in_double
