@@ -9,8 +9,8 @@ import numpy as np
 
 #: How near to the true value an operation's result must be.
 _ACCURACY = "result_accuracy"
-#: Names with a prefix that are read at all operations.
-_OF_ALL = ("sdy.sharding", "mhlo.sharding")
+#: Attributes that any operation may have, and that place its results.
+PLACING = ("sdy.sharding", "mhlo.sharding")
 _CHOICE = re.compile(r"<(?:\w+ )?(\w+)>$")
 
 
@@ -95,7 +95,7 @@ def unread(operation: Any) -> str | None:
     """
     found = operation.attributes
     for name in found:
-        is_asked = "DEFAULT" not in str(found[name]) if name == _ACCURACY else "." in name and name not in _OF_ALL
+        is_asked = "DEFAULT" not in str(found[name]) if name == _ACCURACY else "." in name and name not in PLACING
         if is_asked:
             return f"{name} = {found[name]}"
     return None

@@ -9,9 +9,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from rematc.compiler.frontends.stablehlo.attributes import PLACING
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.chlo import SAME, greatest
-from rematc.compiler.frontends.stablehlo.placements import ATTRIBUTES
 from rematc.ir.core import Graph
 from rematc.ir.ops.custom_call import CustomCall
 from rematc.ir.ops.structural import ToMemory
@@ -99,7 +99,7 @@ def _of_chlo(block: Block, operation: Any, name: str) -> Sequence[Value] | None:
 
 def _others(operation: Any) -> list[tuple[str, str]]:
     """The attributes that are passed on as they are."""
-    names = [name for name in operation.attributes if name not in _FIELDS and name not in ATTRIBUTES]
+    names = [name for name in operation.attributes if name not in _FIELDS and name not in PLACING]
     return [(name, str(operation.attributes[name])) for name in names]
 
 

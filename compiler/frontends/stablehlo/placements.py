@@ -19,8 +19,6 @@ from rematc.ir.ops.placement import Placement
 from rematc.ir.values import Value
 
 _SHARDING = "sdy.sharding"
-#: Attributes that any operation may have, and that place its results.
-ATTRIBUTES = (_SHARDING, "mhlo.sharding")
 _DIMENSION = re.compile(r"dimension_sharding(.*)>$")
 #: Attributes of arguments and results that say nothing of the function's value, time or memory.
 _NAMES = ("jax.arg_info", "jax.result_info", "jax.arg_name")
