@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -88,14 +89,15 @@ def word(attribute: Any) -> str:
     return found[1] if found else str(attribute)
 
 
-def unread(operation: Any) -> str | None:
+def unread(operation: Any, read: Collection[str]) -> str | None:
     """An attribute, as `name = value`, of which no rule has heard: what it asks for would be lost. None without one.
 
-    These are names with a dialect's prefix, which any operation may have, and an accuracy that is not the default one.
+    These are names with a dialect's prefix, which any operation may have, but for those that its rule has `read`, and
+    an accuracy that is not the default one.
     """
-    found = operation.attributes
+    found, known = operation.attributes, {*PLACING, *read}
     for name in found:
-        is_asked = "DEFAULT" not in str(found[name]) if name == _ACCURACY else "." in name and name not in PLACING
+        is_asked = "DEFAULT" not in str(found[name]) if name == _ACCURACY else "." in name and name not in known
         if is_asked:
             return f"{name} = {found[name]}"
     return None

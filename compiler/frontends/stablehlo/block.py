@@ -30,8 +30,10 @@ _R = TypeVar("_R", bound=Rule)
 
 #: A constant of at most this many bytes that a region reads is written again inside it.
 _SMALL = 64
-#: Operations all of whose attributes are read by their rules.
-_READ_WHOLE = ("stablehlo.custom_call", "func.call", "sdy.sharding_constraint")
+#: The operation that keeps whatever attributes it has.
+_KEEPS_ALL = "stablehlo.custom_call"
+#: Attributes with a dialect's prefix that rules read, by operation, besides those that place results.
+_READ = {"func.call": ("mhlo.frontend_attributes",)}
 
 
 def imports(*names: str) -> Callable[[_R], _R]:
@@ -172,7 +174,8 @@ class Block:
                 "the IR has no such op; express it by ops that it has (docs/stablehlo.md)"
             )
             self.fail(operation, f"cannot be imported: {reason}")
-        if operation.name not in _READ_WHOLE and (left := unread(operation)) is not None:
+        left = None if operation.name == _KEEPS_ALL else unread(operation, _READ.get(operation.name, ()))
+        if left is not None:
             self.fail(operation, f"has {left}, which the IR does not have; take it out of the text")
         with self.b.at(self.location(operation)):
             try:

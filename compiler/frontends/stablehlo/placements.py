@@ -39,7 +39,7 @@ def placed_by_attributes(block: Block, operation: Any, results: Sequence[Value])
     attributes = operation.attributes
     if "mhlo.sharding" in attributes:
         block.fail(operation, f"has {_old_sharding(attributes['mhlo.sharding'])}")
-    if _SHARDING not in attributes or operation.name == "sdy.sharding_constraint":
+    if _SHARDING not in attributes:
         return results
     shardings = list(sdy.TensorShardingPerValueAttr(attributes[_SHARDING]).shardings)
     if len(shardings) != len(results):

@@ -22,6 +22,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.locations import Location
 from rematc.ir.ops.custom_call import CustomCall
+from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
@@ -400,6 +401,12 @@ def test_a_call_that_is_kept_apart_stays_so(attributes: str, is_inlineable: bool
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
+CONSTRAINED = """sdy.mesh @mesh = <["x"=2]>
+func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
+  %0 = sdy.sharding_constraint %x <@mesh, [{{"x"}}]> {{{}}} : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}}"""
+
 ERRORS = {
     "a sharding for XLA's older partitioner": (
         module(
@@ -444,6 +451,14 @@ ERRORS = {
     "an attribute of a call": (
         CALLED.format(' {mhlo.frontend_attributes = {_xla_compute_type = "host"}}'),
         r"error: 'func.call' has mhlo.frontend_attributes = {'_xla_compute_type': 'host'}, which the IR does not have",
+    ),
+    "another attribute of a call": (
+        CALLED.format(" {mhlo.other = 1 : i32}"),
+        r"error: 'func.call' has mhlo.other = 1 : i32, which the IR does not have",
+    ),
+    "an attribute of a constraint": (
+        CONSTRAINED.format('mhlo.frontend_attributes = {_xla_compute_type = "host"}'),
+        r":3:8: error: 'sdy.sharding_constraint' has mhlo.frontend_attributes = .*, which the IR does not have",
     ),
     "an attribute of an argument": (
         module("return %x : tensor<2xf32>", '%x: tensor<2xf32> {mhlo.layout_mode = "auto"}', "tensor<2xf32>"),
@@ -514,6 +529,12 @@ ERRORS = {
         r"<stablehlo>:1:1: error: elements of type f6E2M3FN; expected one of bf16",
     ),
 }
+
+
+def test_a_constraint_is_placed_by_its_attribute_too() -> None:
+    text = CONSTRAINED.format("sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}]>]>")
+    ops = [eqn.op for eqn in rematc.from_stablehlo(text).equations]
+    assert [op.dimensions for op in ops if isinstance(op, Placement)] == [('{"x"}',), ("{}",)]
 
 
 CALLS_FOR_OPS = {
