@@ -233,7 +233,7 @@ class Dispatcher:
         except _RerouteError as other:
             program: Program | None = other.program
         except _FlagsError:
-            program = None
+            self._sees_flags, program = True, None
         except _TargetError:
             self._sees_targets, program = True, None
         except _StagingError as carrier:
@@ -242,15 +242,15 @@ class Dispatcher:
             self._explain_xla(error)
             raise
         except (TypeError, ValueError):
-            if self._sees_flags or self._flagged is None or self._flagged(args, kwargs) is None:
+            if self._is_chosen_by_call or self._flagged is None or self._flagged(args, kwargs) is None:
                 self._explain(args, kwargs)
                 raise
-            program = None
+            self._sees_flags, program = True, None
         finally:
             restore_x64(previous)
         if program is not None:
             return self._by_route_of(program, args, kwargs)
-        self._see_flags()
+        self._entry = None
         return self(*args, **kwargs)
 
     def lower_program(
@@ -273,7 +273,6 @@ class Dispatcher:
         try:
             other = self._in_block(previous) if previous is True or previous is False else None
             if other is not None:
-                restore_x64(previous)
                 return other.lower_program(function, args, kwargs)
             route = self._route
             while True:
@@ -332,10 +331,10 @@ class Dispatcher:
 
     # -- routes --------------------------------------------------------------------------------------------------
 
-    def _see_flags(self) -> None:
-        """Look at every call's arguments from now on."""
-        self._sees_flags = True
-        self._entry = None
+    @property
+    def _is_chosen_by_call(self) -> bool:
+        """Whether what serves a call is found from its arguments, each time."""
+        return self._sees_flags or self._sees_targets
 
     def _select_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         if self._sees_targets:
@@ -377,7 +376,7 @@ class Dispatcher:
             route = self._routes.find(key, lambda: self._route_for(program))
             if is_first:
                 self._route = route
-                is_plain = route.outermost is route.inside and not self._sees_flags
+                is_plain = route.outermost is route.inside and not self._is_chosen_by_call
                 self._entry = route.outermost if is_plain else None
             elif self._route_of or route is not self._route:
                 # Another thread may have been first, with the same route.

@@ -75,6 +75,22 @@ def test_a_call_runs_what_was_compiled_ahead_of_time(step: str, compilations: li
     jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(found), leaves)
 
 
+@pytest.mark.parametrize("is_on", [False, True])
+def test_a_block_of_64_bit_types_shares_what_it_compiles_and_stays_as_it_was(
+    is_on: bool, compilations: list[str]
+) -> None:
+    function: Any = rematc.jit(loss)
+    settings: Any = jax.config
+    before = settings.jax_enable_x64
+    with jax.enable_x64(is_on):
+        function.lower(*SHAPES).compile()
+        assert settings.jax_enable_x64 is is_on
+        function(W, X)
+        assert settings.jax_enable_x64 is is_on
+    assert settings.jax_enable_x64 is before
+    assert len(compilations) == 1
+
+
 def test_other_options_are_another_program(compilations: list[str]) -> None:
     function: Any = rematc.jit(loss)
     function(W, X)
