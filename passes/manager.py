@@ -135,13 +135,7 @@ class Watch:
     after_each: Callable[[str, Graph], None] | None = None
     records: list[PassRecord] = field(default_factory=list)
 
-    def run(
-        self,
-        passes: Sequence[Pass],
-        state: _S,
-        apply: Callable[[Pass, _S], _S],
-        graphs: Callable[[_S], Sequence[Graph]],
-    ) -> _S:
+    def run(self, passes: Sequence[Pass], state: _S, apply: Apply[_S], graphs: GraphsOf[_S]) -> _S:
         """Apply passes one after another; `graphs` says which graphs a state has, the last one at hand."""
         given = graphs(state)
         before = sum(map(count_equations, given))
