@@ -96,38 +96,30 @@ class Executable:
             CompileError: for arguments of other types than the program's, or that lie on other devices, when memory
                 runs out, or where a function of the user's raises (`CallbackError`).
         """
-        if self._in_tree is not None:
-            self._check_count(leaves)
-            args, kwargs = self._in_tree.unflatten(leaves)
-            return jax.tree_util.tree_leaves(self.apply(args, kwargs))
-        previous = swap_x64(True)
-        try:
-            results: list[jax.Array] = self._compiled(*leaves, *self._constants)
-            if self.program.module.callbacks:
-                settle(results)
-        except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:
-            self._explain(error, leaves)
-            raise
-        finally:
-            restore_x64(previous)
-        return results
+        if self._in_tree is None:
+            results: list[jax.Array] = self.apply(leaves, {})
+            return results
+        self._check_count(leaves)
+        return jax.tree_util.tree_leaves(self.apply(*self._in_tree.unflatten(leaves)))
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the function returns, where `is_shared`. Raises as a call with leaves does."""
+        """What the function returns where `is_shared`; else `args` are leaves. Raises as a call with leaves does."""
+        operands = (*self._constants, *args) if self.is_shared else (*args, *self._constants)
         previous = swap_x64(True)
         try:
-            results = self._compiled(*self._constants, *args, **kwargs)
+            results = self._compiled(*operands, **kwargs)
             if self.program.module.callbacks:
                 settle(results)
         except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:
-            self._explain(error, jax.tree_util.tree_leaves((args, kwargs)))
+            self._explain(error, args, kwargs)
             raise
         finally:
             restore_x64(previous)
         return results
 
-    def _explain(self, error: Exception, leaves: Sequence[Any]) -> None:
+    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise CompileError if the user can act on what JAX says of a call."""
+        leaves = jax.tree_util.tree_leaves((args, kwargs)) if self.is_shared else args
         if isinstance(error, jax.errors.JaxRuntimeError):
             explain_xla(error, self.program.name, [self.program])
         elif isinstance(error, TypeError):
