@@ -42,6 +42,10 @@ class Owners:
         """These arguments and those."""
         return Owners(self.positions | other.positions, self.names | other.names)
 
+    def without(self, other: Owners) -> Owners:
+        """Those of these arguments that are not among the others."""
+        return Owners(self.positions - other.positions, self.names - other.names)
+
     def split(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], dict[Owner, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -28,7 +27,7 @@ from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import program_of
-from rematc.lowering.signature import Function, Owners
+from rematc.lowering.signature import Function
 from rematc.passes.staging.stage import staged
 
 P = ParamSpec("P")
@@ -47,11 +46,7 @@ class Jitted(Dispatcher):
         self._ahead = functools.partial(lower_call, function, options, policy=policy, dispatcher=self)
         super().__init__(
             _lowering(function, options, policy),
-            static_argnums=sorted(options.statics.positions),
-            static_argnames=sorted(options.statics.names),
-            donate_argnums=sorted(options.donated.positions),
-            donate_argnames=sorted(options.donated.names),
-            compiler_options=dict(options.compiler_options),
+            **options.keywords(),
             flagged=_Flagged(function, options, policy).find,
             open_trace=current_trace,
             record=_recording(function, options, policy),
@@ -70,31 +65,21 @@ class _Flagged:
     """A function compiled by the values of flags: one `Dispatcher` for each choice of arguments that are flags."""
 
     def __init__(self, function: Function, options: Options, policy: Policy | None) -> None:
-        self._make = functools.partial(_flagged, function, options, policy)
+        self._make = functools.partial(_flagged, function, policy)
         self._options = options
-        self._made: dict[Owners, Dispatcher] = {}
+        self._made: dict[Options, Dispatcher] = {}
 
     def find(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Dispatcher | None:
         """What serves a call; None where no argument is a flag."""
         options = self._options.with_flags(args, kwargs)
         if options.statics == self._options.statics:
             return None
-        found = self._made.get(options.statics)
-        if found is None:
-            found = self._made.setdefault(options.statics, self._make(options.statics))
-        return found
+        found = self._made.get(options)
+        return self._made.setdefault(options, self._make(options)) if found is None else found
 
 
-def _flagged(function: Function, options: Options, policy: Policy | None, statics: Owners) -> Dispatcher:
-    return Dispatcher(
-        _lowering(function, replace(options, statics=statics), policy),
-        static_argnums=sorted(statics.positions),
-        static_argnames=sorted(statics.names),
-        donate_argnums=sorted(options.donated.positions - statics.positions),
-        donate_argnames=sorted(options.donated.names - statics.names),
-        compiler_options=dict(options.compiler_options),
-        locate=user_location,
-    )
+def _flagged(function: Function, policy: Policy | None, options: Options) -> Dispatcher:
+    return Dispatcher(_lowering(function, options, policy), **options.keywords(), locate=user_location)
 
 
 def _lowering(function: Function, options: Options, policy: Policy | None) -> Callable[..., LoweredFunction]:
@@ -184,34 +169,23 @@ def transformed(fun: Function, record: Function, options: Options = NO_OPTIONS) 
     return function
 
 
-def run_graph(
-    graph: Graph,
-    operands: Sequence[object],
-    donated: tuple[int, ...] = (),
-    compiler_options: tuple[tuple[str, str | bool | int], ...] = (),
-) -> list[object]:
+def run_graph(graph: Graph, operands: Sequence[object], options: Options = NO_OPTIONS) -> list[object]:
     """Compile and run a graph; equal graphs are compiled once. Operands are arrays and numbers, one a parameter.
 
-    The memory of the donated ones may be taken over.
+    The options are those of a function of leaves: the memory of the donated ones may be taken over.
     """
     arrays = [
         operand if hasattr(operand, "dtype") else np.asarray(operand, value.type.dtype.numpy)
         for operand, value in zip(operands, graph.params, strict=True)
     ]
-    results: list[object] = _dispatcher_of_graph(graph, donated, compiler_options)(*arrays)
+    results: list[object] = _dispatcher_of_graph(graph, options)(*arrays)
     return results
 
 
 @functools.lru_cache(maxsize=512)
-def _dispatcher_of_graph(
-    graph: Graph, donated: tuple[int, ...], compiler_options: tuple[tuple[str, str | bool | int], ...]
-) -> Dispatcher:
+def _dispatcher_of_graph(graph: Graph, options: Options) -> Dispatcher:
     tree = jax.tree_util.tree_structure([0] * len(graph.results))
-    return Dispatcher(
-        lambda *leaves: LoweredFunction(program_of(graph, ()), tree),
-        donate_argnums=donated,
-        compiler_options=dict(compiler_options),
-    )
+    return Dispatcher(lambda *leaves: LoweredFunction(program_of(graph, ()), tree), **options.keywords())
 
 
 caches.table(_dispatcher_of_graph.cache_clear)

@@ -13,7 +13,7 @@ from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import differentiated
-from rematc.compiler.tracing.options import NO_OPTIONS, Options
+from rematc.compiler.tracing.options import KEYWORDS, NO_OPTIONS, Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
@@ -74,12 +74,7 @@ def _dispatcher(fun: Function, options: Options) -> Dispatcher:
     def lower(*args: object, **kwargs: object) -> LoweredFunction:
         raise InternalError(f"'{function_name(fun)}' is called, and was lowered for one call that compiles it")
 
-    return Dispatcher(
-        lower,
-        donate_argnums=sorted(options.donated.positions),
-        donate_argnames=sorted(options.donated.names),
-        compiler_options=dict(options.compiler_options),
-    )
+    return Dispatcher(lower, **options.keywords())
 
 
 @runtime_checkable
@@ -99,10 +94,7 @@ def options_of(fun: object) -> Options:
 
 
 #: The keywords of `lower` and `compile` that are theirs, and not the function's.
-_OPTIONS = (
-    *("policy", "static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "compiler_options"),
-    *("platform", "passes", "after_each"),
-)
+_OPTIONS = (*KEYWORDS, "policy", "platform", "passes", "after_each")
 
 
 def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 
 from rematc.compiler.functions.policies import by_default, whole_policy
-from rematc.compiler.tracing.options import Options
+from rematc.compiler.tracing.options import KEYWORDS, Options
 from rematc.lowering.jax_compiling import compiled, is_outermost
+from rematc.lowering.signature import Owners
 from rematc.lowering.targeting import current_target
-
-_ARGUMENTS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 
 
 def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Callable[..., Any]:
@@ -92,16 +91,6 @@ class _Compiled:
 
     def with_static(self, positions: tuple[int, ...], names: tuple[str, ...]) -> _Compiled:
         """The same, with these arguments static, too."""
-        chosen = Options.of(self._function, *[self._options.get(name) for name in _ARGUMENTS])
-        static, donated = chosen.statics, chosen.donated
-        kept = {name: value for name, value in self._options.items() if name not in _ARGUMENTS}
-        return _Compiled(
-            self._function,
-            {
-                **kept,
-                "static_argnums": tuple(sorted(static.positions.union(positions))),
-                "static_argnames": tuple(sorted(static.names.union(names))),
-                "donate_argnums": tuple(sorted(donated.positions.difference(static.positions, positions))),
-                "donate_argnames": tuple(sorted(donated.names.difference(static.names, names))),
-            },
-        )
+        chosen = Options.of(self._function, *[self._options.get(name) for name in KEYWORDS])
+        wanted = chosen.with_static(Owners(frozenset(positions), frozenset(names)))
+        return _Compiled(self._function, {**self._options, **wanted.keywords()})

@@ -9,6 +9,7 @@ from rematc.compiler.functions.calls import TracedFunction, apply_graph
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
+from rematc.compiler.tracing.options import NO_OPTIONS, Options
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
@@ -21,19 +22,15 @@ from rematc.passes.staging.stage import staged
 
 
 def run(
-    graph: Graph,
-    operands: Sequence[object],
-    traced: TracedFunction,
-    donated: tuple[int, ...] = (),
-    compiler_options: tuple[tuple[str, str | bool | int], ...] = (),
+    graph: Graph, operands: Sequence[object], traced: TracedFunction, options: Options = NO_OPTIONS
 ) -> list[object]:
     """Apply a graph of `traced` to the operands and what it closes over: recorded in the open trace, or executed.
 
-    Executed, it may take over the memory of the operands that are donated.
+    Executed, it is compiled with the options of a function of these operands: some may be donated.
     """
     closure = (*traced.captures, *traced.constants)
     if current_trace() is None:
-        return run_graph(graph, (*operands, *closure), donated, compiler_options)
+        return run_graph(graph, (*operands, *closure), options)
     return list(apply_graph(graph, (*operands, *closure), (False,) * len(graph.results)))
 
 

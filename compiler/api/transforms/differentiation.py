@@ -145,7 +145,7 @@ def vjp(
     if trace := current_trace():
         trace.records.extend(traced.records)
         trace.records.append(Differentiation(function_name(fun), labelled, graph, pulled))
-    outcome = run(pulled.forward, call.arrays, traced, call.among(options.donated), options.compiler_options)
+    outcome = run(pulled.forward, call.arrays, traced, options.of_leaves(call.among(options.donated)))
     results, residuals = outcome[: len(graph.results)], outcome[len(graph.results) :]
     out_types = [value.type for value in graph.results[:out_count]]
 
