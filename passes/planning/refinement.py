@@ -1,0 +1,72 @@
+"""Less time and fewer stages, at no more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rematc.passes.planning.timeline import BEFORE, Timeline
+
+
+def drop(timeline: Timeline, budget: int) -> None:
+    """Do not run again what can be held instead within the budget, the dearest first."""
+    for key in sorted(again(timeline), key=lambda key: (-timeline.cost[key % timeline.stride], key)):
+        if key not in timeline.runs[key % timeline.stride]:
+            continue
+        removed = without(timeline, key)
+        if timeline.live.max() > budget:
+            for other in reversed(removed):
+                timeline.insert(other)
+
+
+def without(timeline: Timeline, key: int) -> list[int]:
+    """Do not run a node again, and nothing that ran for it alone; the keys of what does not, as they were removed."""
+    removed = []
+    work = [key]
+    while work:
+        key = work.pop()
+        node = key % timeline.stride
+        values = timeline.problem.reads[node]
+        begins = [timeline.begin(value, key) for value in values]
+        timeline.remove(key)
+        removed.append(key)
+        work += sorted({begin for begin in begins if _is_idle(timeline, begin)} - set(work))
+    return removed
+
+
+def merge(timeline: Timeline) -> None:
+    """Let stages begin together, earlier, where the peak is no higher for it."""
+    peak = int(timeline.live.max())
+    stages: dict[int, list[int]] = {}
+    for key in again(timeline):
+        stages.setdefault(timeline.gap(key), []).append(key % timeline.stride)
+    begins = sorted(stages)
+    for begin, later in zip(reversed(begins[:-1]), reversed(begins), strict=False):
+        if stages[later][-1] >= begin:
+            continue
+        new = [timeline.key(begin, node) for node in stages[later] if node not in stages[begin]]
+        old = [timeline.key(later, node) for node in stages[later]]
+        _exchange(timeline, old, new)
+        if timeline.live.max() > peak:
+            _exchange(timeline, new, old)
+            continue
+        stages[begin] = sorted({*stages[begin], *stages.pop(later)})
+
+
+def again(timeline: Timeline) -> list[int]:
+    """The keys of what runs again, ascending."""
+    keys: list[int] = timeline.keys[timeline.keys % timeline.stride != timeline.stride - 1].tolist()
+    return keys
+
+
+def _exchange(timeline: Timeline, old: Iterable[int], new: Iterable[int]) -> None:
+    for key in old:
+        timeline.remove(key)
+    for key in new:
+        timeline.insert(key)
+
+
+def _is_idle(timeline: Timeline, key: int) -> bool:
+    """Whether a node runs again there and nothing reads what it writes."""
+    if key == BEFORE or key % timeline.stride == timeline.stride - 1:
+        return False
+    return all(timeline.end(value, key) == key for value in timeline.problem.writes[key % timeline.stride])

@@ -1,0 +1,31 @@
+"""Plans for a budget: the laws they keep."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rematc.passes.planning.budget import curve, plan_for_budget
+from rematc.passes.planning.problem import Problem, simulate
+from tests.support.problems import joints, problems
+
+ANY = st.one_of(problems(), joints())
+
+
+@given(ANY, st.floats(0, 1))
+def test_what_is_found_is_what_running_it_takes(problem: Problem, part: float) -> None:
+    found = plan_for_budget(problem, int(part * simulate(problem).peak))
+    run = simulate(problem, found.stages)
+    assert (run.peak, run.time) == (found.run.peak, found.run.time)
+    assert found.run.time >= found.bound
+    for begin, again in zip(found.stages.begins, found.stages.again, strict=True):
+        assert all(problem.is_repeatable[node] and node < begin for node in again)
+
+
+@given(ANY)
+def test_more_budget_never_costs_more_time(problem: Problem) -> None:
+    peak = simulate(problem).peak
+    founds = curve(problem, [peak * part // 8 for part in range(9)])
+    times = [found.run.time for found in founds if found.is_feasible]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == sum(problem.cost)
