@@ -18,12 +18,9 @@ lowered. Tracing then stops with `_RerouteError`, and the call is made again by 
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 import threading
 import types
-import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +30,9 @@ import numpy as np
 
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
-from rematc.ir.values import Array
 from rematc.lowering import caches
-from rematc.lowering.jax_internals.callbacks import settle, take_failure
+from rematc.lowering.device_constants import DeviceConstants, Hidden
+from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program
 from rematc.lowering.jax_internals.keys import as_words
 from rematc.lowering.jax_internals.settings import (
@@ -50,16 +47,12 @@ from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import Signature
 from rematc.lowering.target import CompilerOptions, Target
 from rematc.lowering.targeting import current_target, is_target_open, targeting
+from rematc.lowering.xla_errors import explain_xla
 
-_Hidden = dict[str, tuple[Any, ...]]
 #: The routes of so many signatures are remembered; of others they are found again.
 _MOST_ROUTED = 1024
 #: Of positional and keyword arguments, what serves calls with flags; None where there are none.
 Flagged = Callable[[tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
-#: How XLA says that it knows no function of a `custom_call`'s name, typed calls and others.
-_MISSING_FUNCTION = re.compile(
-    r"No (?:registered implementation for .*custom call to|FFI handler registered for) (\S+)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +196,7 @@ class Dispatcher:
     def clear(self) -> None:
         """Forget what was lowered and compiled; calls lower it again."""
         self._blocks: dict[bool, Dispatcher] = {}
-        self._constants = _DeviceConstants()
+        self._constants = DeviceConstants()
         self._sees_flags = False
         self._sees_targets = False
         self._by_target: dict[str, Dispatcher] = {}
@@ -401,7 +394,7 @@ class Dispatcher:
         hidden = self._constants.hidden(program)
 
         @functools.wraps(self._lower, updated=())
-        def entry(offer: _Hidden, /, *args: Any, **kwargs: Any) -> Any:
+        def entry(offer: Hidden, /, *args: Any, **kwargs: Any) -> Any:
             return self._trace(offer, needs, args, kwargs)
 
         entry.__signature__ = self._signature.after("_constants")  # type: ignore[attr-defined]  # inspect's
@@ -436,7 +429,7 @@ class Dispatcher:
 
     # -- tracing -------------------------------------------------------------------------------------------------
 
-    def _trace(self, offer: _Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _trace(self, offer: Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `jax.jit` traces: the program of this signature, if the route is its own."""
         if self._target is None and is_target_open():
             raise _TargetError
@@ -470,36 +463,6 @@ def _is_truth_value(aval: Any) -> bool:
     return bool(aval.shape == () and aval.dtype == np.bool_)
 
 
-class _DeviceConstants:
-    """The device's copies of closed-over arrays, as long as a route has them.
-
-    Equal arrays share one; programs that take the same share a key.
-    """
-
-    def __init__(self) -> None:
-        self._arrays = weakref.WeakValueDictionary[bytes, jax.Array]()
-        self._digests = Remembered[Program, list[bytes]]()
-
-    def keys(self, program: Program) -> set[str]:
-        """The keys of `hidden(program)`."""
-        return {hashlib.sha256(b"".join(self._digests_of(program))).hexdigest()} if program.constants else set()
-
-    def hidden(self, program: Program) -> _Hidden:
-        """The arrays of a program under their key; nothing for a program without constants."""
-        arrays = []
-        # This may run while somebody else's function is traced; the copies must be arrays all the same.
-        with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            for digest, array in zip(self._digests_of(program), program.constants, strict=True):
-                copy = self._arrays.get(digest)
-                if copy is None:
-                    copy = self._arrays[digest] = jax.device_put(array)
-                arrays.append(copy)
-        return {key: tuple(arrays) for key in self.keys(program)}
-
-    def _digests_of(self, program: Program) -> list[bytes]:
-        return self._digests.find(program, lambda: [_digest(array) for array in program.constants])
-
-
 def _settled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, which returns when everything that it prints and calls has happened, and raises what these raise."""
 
@@ -509,37 +472,3 @@ def _settled(function: Callable[..., Any]) -> Callable[..., Any]:
         return results
 
     return call
-
-
-def _digest(array: Array) -> bytes:
-    described = f"{array.dtype.name}{array.shape}".encode()
-    return hashlib.sha256(described + np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
-
-
-def explain_xla(error: Exception, name: str, programs: Iterable[Program] = ()) -> None:
-    """Raise XLA's error as a CompileError if the user can act on it.
-
-    Args:
-        error: what XLA says.
-        name: the function's name.
-        programs: what may have been compiled, for the place of the error.
-    """
-    failure = take_failure(str(error))
-    if failure is not None:
-        raise failure from failure.__cause__
-    first = str(error).partition("\n")[0].rstrip(".")
-    if "RESOURCE_EXHAUSTED" in first:
-        raise CompileError(
-            f"out of memory in '{name}': {first}; save less with another policy or a smaller budget, "
-            "or pass smaller arrays"
-        ) from error
-    missing = _MISSING_FUNCTION.search(first)
-    if missing is not None:
-        raise CompileError(
-            f"'{name}' calls '{missing[1]}', a function that no library has registered in this process; before it is "
-            "called import the package that does, or register it with jax.ffi.register_ffi_target",
-            next((loc for program in programs if (loc := program.module.calls.get(missing[1])) is not None), None),
-        ) from error
-    if "No such compile option" in first:
-        message = first.partition(": ")[2]
-        raise CompileError(f"{message}; leave it out of compiler_options, or see XLA's names for them") from error

@@ -18,7 +18,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
-from rematc.lowering.dispatch import Dispatcher, LoweredFunction, explain_xla
+from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
 from rematc.lowering.jax_internals.settings import platform_of_device, restore_x64, swap_x64
@@ -26,6 +26,7 @@ from rematc.lowering.jax_internals.shardings import replicated
 from rematc.lowering.program import Program
 from rematc.lowering.target import CompilerOptions, Target
 from rematc.lowering.targeting import current_target, default_device, device_of_platform, targeting
+from rematc.lowering.xla_errors import explain_xla
 
 __all__ = [
     "CompilerOptions",

@@ -9,10 +9,10 @@ import pytest
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.types import F32, F64, TensorType
-from rematc.lowering.dispatch import explain_xla
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, compile_program
 from rematc.lowering.target import Target
+from rematc.lowering.xla_errors import explain_xla
 from tests.support.programs import program
 
 MATRIX = TensorType(F32, (32, 32))

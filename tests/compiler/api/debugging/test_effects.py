@@ -17,7 +17,7 @@ from rematc import debug
 from rematc.cli.report import report_tables
 from rematc.ir.interpreter import evaluate
 from rematc.ir.printer import print_graph
-from rematc.lowering.dispatch import explain_xla
+from rematc.lowering.xla_errors import explain_xla
 from rematc.passes.accounting import Effects
 
 X = np.array([0.5, 1.0, 2.0], np.float32)
