@@ -2,11 +2,9 @@
 
 The C++ dispatch of `jax.jit` is the fastest there is, so a call goes through it: one Python frame, which turns 64-bit
 types on for the thread, is all that comes on top. Four things need more than that, and are found out when a program is
-lowered. Tracing then stops with `_RerouteError`, and the call is made again by another route:
+lowered. Tracing then stops, and the call is made again by another route (`rematc.lowering.routes`):
 
-- Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call, and
-  reach `jax.jit` as a dictionary of one entry; its key identifies the arrays and so, being part of the tree structure,
-  is part of what `jax.jit` caches by.
+- Large closed-over arrays are arguments that the caller does not see. They stay on the device from call to call.
 - A program is compiled with options of XLA's: those that make its optimization barriers hold, or on the CPU the
   scheduler that holds less. JAX takes options at the outermost jit only, so these calls must know whether they are
   inside another.
@@ -17,6 +15,7 @@ lowered. Tracing then stops with `_RerouteError`, and the call is made again by 
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 import types
@@ -32,11 +31,9 @@ from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.lowering import caches
 from rematc.lowering.device_constants import DeviceConstants, Hidden
-from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program
 from rematc.lowering.jax_internals.keys import as_words
 from rematc.lowering.jax_internals.settings import (
-    is_trace_open,
     is_tracing_with_x64,
     restore_x64,
     swap_x64,
@@ -44,6 +41,7 @@ from rematc.lowering.jax_internals.settings import (
 )
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import Remembered
+from rematc.lowering.routes import Needs, RerouteError, Route, Routing
 from rematc.lowering.signature import Signature
 from rematc.lowering.target import CompilerOptions, Target
 from rematc.lowering.targeting import current_target, is_target_open, targeting
@@ -71,48 +69,6 @@ class LoweredFunction:
 
 #: What `Dispatcher.lower_program` was given, while JAX traces it.
 _given: ContextVar[LoweredFunction | None] = ContextVar("given", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """What calls of a program need besides `jax.jit`.
-
-    Attributes:
-        options: options of XLA besides the user's, by name.
-        settling: to wait for functions of the user's that it calls.
-    """
-
-    options: tuple[tuple[str, str | bool | int], ...] = ()
-    settling: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Route:
-    """How to call `jax.jit` for one program.
-
-    Attributes:
-        outermost: called with the arguments.
-        inside: what to call instead where JAX is tracing; the same function where there are no compiler options.
-        jitted: what `outermost` calls: the `jax.jit` of a function of `hidden`, then the arguments.
-        hidden: closed-over arrays, as arguments.
-    """
-
-    outermost: Callable[..., Any]
-    inside: Callable[..., Any]
-    jitted: Any
-    hidden: tuple[Any, ...] = ()
-
-    def entry(self) -> Callable[..., Any]:
-        """The one for a call that is made now."""
-        return self.inside if is_trace_open() else self.outermost
-
-
-class _RerouteError(Exception):
-    """Raised while tracing: the program needs another route than the one that is being traced."""
-
-    def __init__(self, program: Program) -> None:
-        super().__init__()
-        self.program = program
 
 
 class _FlagsError(Exception):
@@ -188,6 +144,10 @@ class Dispatcher:
         self._donated = self._signature.owners(donate_argnums, donate_argnames, "donate")
         self._flagged = flagged
         self._options = dict(compiler_options or {})
+        self._start()
+
+    def _start(self) -> None:
+        self._routing = Routing(self._lower, self._signature, self._donated, self._options, self._trace)
         # Held where a route is chosen; calls read what was chosen without it.
         self._lock = threading.RLock()
         self.clear()
@@ -201,13 +161,13 @@ class Dispatcher:
         self._sees_targets = False
         self._by_target: dict[str, Dispatcher] = {}
         self._functions = Remembered[Hashable, LoweredFunction]()
-        self._route = self._plain_route()
-        self._routes = Remembered[Hashable, _Route]()
-        self._routes.put((frozenset(), _Needs()), self._route)
+        self._route = self._routing.plain()
+        self._routes = Remembered[Hashable, Route]()
+        self._routes.put((frozenset(), Needs()), self._route)
         # Filled once signatures turn out to need different routes: to look one up costs a flattening of each call.
-        self._route_of = Remembered[Hashable, _Route](_MOST_ROUTED)
+        self._route_of = Remembered[Hashable, Route](_MOST_ROUTED)
         # The function to call, where that does not depend on the call.
-        self._entry = self._route.outermost if self._route.outermost is self._route.inside else None
+        self._entry = self._route.outermost if self._route.is_plain else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._open_trace is not None and self._open_trace() is not None:
@@ -223,7 +183,7 @@ class Dispatcher:
             if self._entry is not None:
                 return self._entry(*args, **kwargs)
             return self._select_entry(args, kwargs)(*args, **kwargs)
-        except _RerouteError as other:
+        except RerouteError as other:
             program: Program | None = other.program
         except _FlagsError:
             self._sees_flags, program = True, None
@@ -271,7 +231,7 @@ class Dispatcher:
             while True:
                 try:
                     return route.jitted.lower(*route.hidden, *args, **kwargs), route.hidden
-                except _RerouteError as found:
+                except RerouteError as found:
                     route = self._route_taken(found.program, args, kwargs)
         except _FlagsError:
             return None
@@ -280,19 +240,9 @@ class Dispatcher:
             restore_x64(previous)
 
     def _copy(self, x64: bool | None, target: Target | None) -> Dispatcher:
-        made = Dispatcher(
-            self._lower,
-            static_argnums=sorted(self._signature.statics.positions),
-            static_argnames=sorted(self._signature.statics.names),
-            donate_argnums=sorted(self._donated.positions),
-            donate_argnames=sorted(self._donated.names),
-            flagged=self._flagged,
-            compiler_options=self._options,
-            open_trace=self._open_trace,
-            record=self._record,
-            locate=self._locate,
-        )
+        made = copy.copy(self)
         made._x64, made._target = x64, target
+        made._start()
         return made
 
     def _in_block(self, x64: bool) -> Dispatcher | None:
@@ -317,7 +267,7 @@ class Dispatcher:
 
     def _explain_xla(self, error: Exception) -> None:
         """Raise CompileError if the user can act on what XLA says."""
-        explain_xla(error, self._name, [function.program for function in self._functions.values()])
+        explain_xla(error, self._signature.name, [function.program for function in self._functions.values()])
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -347,7 +297,7 @@ class Dispatcher:
         previous = swap_x64(True)
         try:
             return entry(*args, **kwargs)
-        except _RerouteError as other:
+        except RerouteError as other:
             program = other.program
         except _StagingError as carrier:
             raise carrier.error from None
@@ -358,7 +308,7 @@ class Dispatcher:
             restore_x64(previous)
         return self._by_route_of(program, args, kwargs)
 
-    def _route_taken(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Route:
+    def _route_taken(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Route:
         """The route of `program`, for all calls from now on: the usual case of one for all signatures costs nothing.
 
         Where another one was chosen before, remember the route for this signature.
@@ -366,70 +316,26 @@ class Dispatcher:
         key = (frozenset(self._constants.keys(program)), self._needs(program))
         with self._lock:
             is_first = len(self._routes) == 1
-            route = self._routes.find(key, lambda: self._route_for(program))
+            route = self._routes.find(key, lambda: self._routing.of(self._constants.hidden(program), key[1]))
             if is_first:
                 self._route = route
-                is_plain = route.outermost is route.inside and not self._is_chosen_by_call
-                self._entry = route.outermost if is_plain else None
+                self._entry = route.outermost if route.is_plain and not self._is_chosen_by_call else None
             elif self._route_of or route is not self._route:
                 # Another thread may have been first, with the same route.
                 self._entry = None
                 self._route_of.put(self._signature.rough_key(args, kwargs), route)
         return route
 
-    def _plain_route(self) -> _Route:
-        """For programs without constants that are compiled with the user's options alone."""
-
-        @functools.wraps(self._lower, updated=())
-        def entry(*args: Any, **kwargs: Any) -> Any:
-            return self._trace({}, _Needs(), args, kwargs)
-
-        self._name = entry.__name__
-        entry.__signature__ = self._signature.parameters  # type: ignore[attr-defined]  # inspect's
-        return self._jitted(entry, self._options, 0)
-
-    def _route_for(self, program: Program) -> _Route:
-        """For programs with the constants of `program` that need what it needs."""
-        needs = self._needs(program)
-        hidden = self._constants.hidden(program)
-
-        @functools.wraps(self._lower, updated=())
-        def entry(offer: Hidden, /, *args: Any, **kwargs: Any) -> Any:
-            return self._trace(offer, needs, args, kwargs)
-
-        entry.__signature__ = self._signature.after("_constants")  # type: ignore[attr-defined]  # inspect's
-        options = {**self._options, **dict(needs.options)}
-        route = self._jitted(entry, options, 1)
-        outermost = functools.partial(route.outermost, hidden)
-        is_same = route.inside is route.outermost
-        inside = outermost if is_same else functools.partial(route.inside, hidden)
-        return _Route(_settled(outermost) if needs.settling else outermost, inside, route.jitted, (hidden,))
-
-    def _jitted(self, entry: Callable[..., Any], options: CompilerOptions, hidden: int) -> _Route:
-        """`jax.jit` of a function that takes so many arguments before the user's."""
-        static, donated = self._signature.statics, self._donated
-        named: dict[str, Any] = {
-            "static_argnums": sorted(number + hidden for number in static.positions),
-            "static_argnames": sorted(static.names),
-            "donate_argnums": sorted(number + hidden for number in donated.positions),
-            "donate_argnames": sorted(donated.names),
-        }
-        if not options:
-            jitted = jax.jit(entry, **named)
-            return _Route(jitted, jitted, jitted)
-        outermost = jax.jit(entry, **named, compiler_options=dict(options))
-        return _Route(outermost, jax.jit(entry, **named), outermost)
-
-    def _needs(self, program: Program) -> _Needs:
+    def _needs(self, program: Program) -> Needs:
         ours: tuple[tuple[str, str | bool | int], ...] = ()
         if program.module.barriers or program.is_depth_first:
             options = program.compile_options(self._target or current_target(), self._options)
             ours = tuple(sorted(options.items() - self._options.items()))
-        return _Needs(ours, bool(program.module.callbacks))
+        return Needs(ours, bool(program.module.callbacks))
 
     # -- tracing -------------------------------------------------------------------------------------------------
 
-    def _trace(self, offer: Hidden, needs: _Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _trace(self, offer: Hidden, needs: Needs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `jax.jit` traces: the program of this signature, if the route is its own."""
         if self._target is None and is_target_open():
             raise _TargetError
@@ -440,7 +346,7 @@ class Dispatcher:
             raise _StagingError(error) from None
         program = function.program
         if set(offer) != self._constants.keys(program) or needs != self._needs(program):
-            raise _RerouteError(program)
+            raise RerouteError(program)
         hidden = [array for arrays in offer.values() for array in arrays]
         operands = [as_words(leaf) for leaf in leaves]
         return function.out_tree.unflatten(apply_program(program, [*operands, *hidden]))
@@ -461,14 +367,3 @@ class Dispatcher:
 
 def _is_truth_value(aval: Any) -> bool:
     return bool(aval.shape == () and aval.dtype == np.bool_)
-
-
-def _settled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which returns when everything that it prints and calls has happened, and raises what these raise."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        results = function(*args, **kwargs)
-        settle(results)
-        return results
-
-    return call
