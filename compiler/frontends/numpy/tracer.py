@@ -19,16 +19,13 @@ from rematc.compiler.frontends.numpy.frames import asking_function, asking_logar
 from rematc.compiler.frontends.numpy.namespace import MODULE
 from rematc.compiler.frontends.numpy.operands import dispatching, enter
 from rematc.compiler.frontends.numpy.operators import (
-    hashed,
     in_place,
     operator,
     power,
     reflected,
-    refuse,
-    refused,
-    refused_attribute,
     unary,
 )
+from rematc.compiler.frontends.numpy.refusals import hashed, refuse, refused, refused_attribute
 from rematc.compiler.frontends.numpy.ufuncs import apply_ufunc
 from rematc.compiler.tracing.trace import Tracer
 
