@@ -15,7 +15,7 @@ import numpy as np
 from rematc.compiler.frontends.numpy import float_bits, indexing, joining, reshaping, selection, shaping, updates
 from rematc.compiler.frontends.numpy.dispatch import call_function
 from rematc.compiler.frontends.numpy.flat import Flat
-from rematc.compiler.frontends.numpy.frames import asking_function, asking_logarithm, is_assignment
+from rematc.compiler.frontends.numpy.frames import is_assignment
 from rematc.compiler.frontends.numpy.namespace import MODULE
 from rematc.compiler.frontends.numpy.operands import dispatching, enter
 from rematc.compiler.frontends.numpy.operators import (
@@ -25,7 +25,17 @@ from rematc.compiler.frontends.numpy.operators import (
     reflected,
     unary,
 )
-from rematc.compiler.frontends.numpy.refusals import hashed, refuse, refused, refused_attribute
+from rematc.compiler.frontends.numpy.refusals import (
+    as_bool,
+    as_elements,
+    as_index,
+    as_key,
+    as_number,
+    refuse,
+    refuse_number,
+    refused,
+    refused_attribute,
+)
 from rematc.compiler.frontends.numpy.ufuncs import apply_ufunc
 from rematc.compiler.tracing.trace import Tracer
 
@@ -66,22 +76,6 @@ class NumpyTracer(Tracer):
         enter(self)
         return call_function(function, arguments, options)
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        if logarithm := asking_logarithm():
-            refuse(
-                self,
-                f"scipy.special.{logarithm} does not take a traced {self.value.type}: use "
-                f"rematc.numpy.special.{logarithm}, or set SCIPY_ARRAY_API=1 before importing SciPy",
-            )
-        asking = asking_function()
-        refuse(
-            self,
-            f"a traced {self.value.type} was asked for its elements, which it has only when compiled: by "
-            f"{asking or 'np.array, np.asarray or np.full, a library that is not NumPy'}, or an assignment into a "
-            "NumPy array; use rematc.numpy.asarray, full or vectorize, make the array from its parts "
-            "(np.stack, np.concatenate, np.where), or set SCIPY_ARRAY_API=1 before importing SciPy for its functions",
-        )
-
     # -- operators -----------------------------------------------------------------------------------------------
 
     __add__, __radd__ = operator(np.add), reflected(np.add)
@@ -118,43 +112,17 @@ class NumpyTracer(Tracer):
 
     # -- what needs the elements ---------------------------------------------------------------------------------
 
-    def __bool__(self) -> bool:  # noqa: PLE0304  # raises
-        refuse(
-            self,
-            f"a traced {self.value.type} is used as a Python bool (if, while, and, or, not), but its value is not "
-            "known while tracing; choose with np.where(condition, x, y), or pass the argument as static "
-            "(static_argnums)",
-        )
-
-    def __int__(self) -> NoReturn:
-        self._refuse_number("int", "astype(int)")
-
-    def __float__(self) -> NoReturn:
-        self._refuse_number("float", "astype(float)")
-
-    def __complex__(self) -> NoReturn:
-        self._refuse_number("complex", "astype(complex)")
-
-    def __index__(self) -> int:  # noqa: PLE0305  # raises
-        refuse(
-            self,
-            f"a traced {self.value.type} is used where Python needs an integer (range, a shape, an index into a list), "
-            "but its value is not known while tracing; pass it as static (static_argnums), or index an array with it",
-        )
-
-    __hash__ = hashed  # type: ignore[assignment]  # raises, with a way out
-
-    def __trunc__(self) -> NoReturn:
-        self._refuse_number("int", "np.trunc(x)")
-
-    def __floor__(self) -> NoReturn:
-        self._refuse_number("int", "np.floor(x)")
-
-    def __ceil__(self) -> NoReturn:
-        self._refuse_number("int", "np.ceil(x)")
-
-    def __bytes__(self) -> NoReturn:  # noqa: PLE0308  # raises
-        self._refuse_number("bytes", "the array itself")
+    __bool__, __index__ = as_bool, as_index
+    __int__, __trunc__ = as_number("int", "astype(int)"), as_number("int", "np.trunc(x)")
+    __floor__, __ceil__ = as_number("int", "np.floor(x)"), as_number("int", "np.ceil(x)")
+    __float__, __complex__ = as_number("float", "astype(float)"), as_number("complex", "astype(complex)")
+    __bytes__ = as_number("bytes", "the array itself")
+    __array__ = as_elements
+    __hash__ = as_key  # type: ignore[assignment]  # raises, with a way out
+    __delitem__ = refused("elements of an array cannot be deleted; use np.delete(x, index)")
+    __contains__ = refused("`in` of a traced array needs its elements; use np.any(x == item)")
+    item = as_number("Python number", "x[...] or reshape(())")
+    tolist = as_number("list", "the array itself")
 
     def __format__(self, spec: str) -> str:
         if spec:
@@ -173,25 +141,9 @@ class NumpyTracer(Tracer):
         if self.ndim:
             refuse(self, f"a traced {self.value.type} is rounded by Python, which takes no arrays; use np.round(x, n)")
         if ndigits is None:
-            self._refuse_number("int", "np.round(x), or round(x, 0)")
+            refuse_number(self, "int", "np.round(x), or round(x, 0)")
         enter(self)
         return selection.round_(self, ndigits)
-
-    def item(self, *arguments: object) -> NoReturn:
-        """Refused: the element is not known while tracing."""
-        self._refuse_number("Python number", "x[...] or reshape(())")
-
-    def tolist(self) -> NoReturn:
-        """Refused: the elements are not known while tracing."""
-        self._refuse_number("list", "the array itself")
-
-    def _refuse_number(self, target: str, instead: str) -> NoReturn:
-        refuse(
-            self,
-            f"a traced {self.value.type} is converted to a {target} (or assigned into a NumPy array), but its value is "
-            f"not known while tracing; keep it an array ({instead}), or make the array with np.stack or "
-            "rematc.numpy.at_set",
-        )
 
     def __setitem__(self, index: object, value: object) -> None:
         enter(self)
@@ -203,12 +155,6 @@ class NumpyTracer(Tracer):
                 "x[rematc.random.permutation(key, len(x))]",
             )
         updates.setitem(self, index, value)
-
-    def __delitem__(self, index: object) -> NoReturn:
-        refuse(self, "elements of an array cannot be deleted; use np.delete(x, index)")
-
-    def __contains__(self, item: object) -> NoReturn:
-        refuse(self, "`in` of a traced array needs its elements; use np.any(x == item)")
 
     # -- elements and sizes --------------------------------------------------------------------------------------
 
