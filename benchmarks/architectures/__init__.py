@@ -2,6 +2,7 @@
 
 from benchmarks.architectures.chain import CHAIN
 from benchmarks.architectures.convolutional import DIFFUSION, RESNET, UNET
+from benchmarks.architectures.language import LANGUAGE_MODELS
 from benchmarks.architectures.library import JAX, REMATC, Library, Model, unwrapped
 from benchmarks.architectures.rollouts import ODE, PARTICLES, PDE
 from benchmarks.architectures.sequences import LSTM, MIXTURE, SCANNED, STATE_SPACE, TRANSLATION
@@ -22,10 +23,13 @@ _ALL = (
     PDE,
     PARTICLES,
     ODE,
+    *LANGUAGE_MODELS,
 )
 #: By name.
 MODELS = {model.name: model for model in _ALL}
-#: For compile times; measured only when asked for.
-ON_REQUEST = (DEEP.name,)
+#: Their steps take GiB.
+LARGE = tuple([model.name for model in LANGUAGE_MODELS])
+#: For compile times, and the large ones; measured only when asked for.
+ON_REQUEST = (DEEP.name, *LARGE)
 
-__all__ = ["JAX", "MODELS", "ON_REQUEST", "REMATC", "Library", "Model", "unwrapped"]
+__all__ = ["JAX", "LARGE", "MODELS", "ON_REQUEST", "REMATC", "Library", "Model", "unwrapped"]

@@ -34,6 +34,8 @@ class Library:
         scan: the loop over a first dimension.
         softmax: along the last dimension.
         gelu: its approximation by tanh.
+        silu: x times its logistic function.
+        logsumexp: along the last dimension.
         convolution: (images [batch, height, width, in], kernel [taps, taps, in, out], stride, groups), zeros outside,
             so that stride 1 keeps the size.
     """
@@ -43,6 +45,8 @@ class Library:
     scan: Function
     softmax: Callable[[Any], Any]
     gelu: Callable[[Any], Any]
+    silu: Callable[[Any], Any]
+    logsumexp: Callable[[Any], Any]
     convolution: Function
 
 
@@ -53,6 +57,19 @@ def _softmax(x: Any) -> Any:
 
 def _gelu(x: Any) -> Any:
     return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
+
+
+def _silu(x: Any) -> Any:
+    return x / (1 + np.exp(-x))
+
+
+def _logsumexp(x: Any) -> Any:
+    largest = rematc.stop_gradient(np.max(x, axis=-1, keepdims=True))
+    return np.log(np.sum(np.exp(x - largest), axis=-1)) + largest[..., 0]
+
+
+def _jax_logsumexp(x: Any) -> Any:
+    return jax.nn.logsumexp(x, axis=-1)
 
 
 def _padding(size: int, taps: int, stride: int) -> tuple[int, int]:
@@ -83,8 +100,17 @@ def _jax_convolution(x: Any, kernel: Any, stride: int = 1, groups: int = 1) -> A
     )
 
 
-REMATC = Library(np, rematc.checkpoint_name, rematc.scan, _softmax, _gelu, _convolution)
-JAX = Library(jnp, jax.ad_checkpoint.checkpoint_name, jax.lax.scan, jax.nn.softmax, jax.nn.gelu, _jax_convolution)
+REMATC = Library(np, rematc.checkpoint_name, rematc.scan, _softmax, _gelu, _silu, _logsumexp, _convolution)
+JAX = Library(
+    jnp,
+    jax.ad_checkpoint.checkpoint_name,
+    jax.lax.scan,
+    jax.nn.softmax,
+    jax.nn.gelu,
+    jax.nn.silu,
+    _jax_logsumexp,
+    _jax_convolution,
+)
 
 
 @dataclass(frozen=True, slots=True)
