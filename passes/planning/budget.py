@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rematc.passes.planning.chain import Programme, chain_of
 from rematc.passes.planning.eviction import Eviction
-from rematc.passes.planning.problem import Problem, Run, Simulator, Stages
+from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator, Stages
 from rematc.passes.planning.refinement import drop, merge
 from rematc.passes.planning.timeline import Timeline
 
@@ -62,24 +63,52 @@ def curve(
     progress: Callable[[str], None] | None = None,
 ) -> list[Found]:
     """A plan for each of these budgets, in bytes; more budget never costs more time."""
-    simulator = Simulator(problem)
-    plans: list[tuple[Run, Stages]] = []
+    search = _Search(problem)
     found: dict[int, Found] = {}
     for budget in sorted(set(points)):
-        stages = _evicted(problem, budget)
-        plans.append((simulator.run(stages), stages))
-        fitting = [plan for plan in plans if plan[0].peak <= budget]
-        run, stages = min(fitting or plans, key=lambda plan: plan[0].time if fitting else plan[0].peak)
-        found[budget] = Found(budget, stages, run, int(problem.cost.sum()), Timeline(problem, stages).held(run.at))
+        search.fit(budget)
+        found[budget] = search.found(budget)
         if progress is not None:
+            run, stages = found[budget].run, found[budget].stages
             progress(f"{budget} bytes: {run.peak} bytes in {run.time} ns, {len(stages.begins)} stages")
     return [found[budget] for budget in points]
 
 
-def _evicted(problem: Problem, budget: int) -> Stages:
-    timeline = Timeline(problem)
-    if not Eviction(timeline).fit(budget):
-        return timeline.stages()
-    drop(timeline, budget)
-    merge(timeline)
-    return timeline.stages()
+class _Search:
+    """Plans of one problem for one budget after another."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._simulator = Simulator(problem)
+        self._plans: list[tuple[Run, Stages]] = []
+        self._add(AS_IT_STANDS)
+        chain = chain_of(problem)
+        for _, stages in Programme(problem, chain).plans() if chain else []:
+            self._add(stages)
+
+    def fit(self, budget: int) -> None:
+        """Look for plans within a budget."""
+        for stages in self._seeds(budget):
+            timeline = Timeline(self.problem, stages)
+            if not Eviction(timeline).fit(budget):
+                self._add(timeline.stages())
+                continue
+            drop(timeline, budget)
+            merge(timeline)
+            self._add(timeline.stages())
+
+    def found(self, budget: int) -> Found:
+        """The best plan so far."""
+        fitting = [plan for plan in self._plans if plan[0].peak <= budget]
+        run, stages = min(fitting or self._plans, key=lambda plan: plan[0].time if fitting else plan[0].peak)
+        held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
+        return Found(budget, stages, run, int(self.problem.cost.sum()), held)
+
+    def _add(self, stages: Stages) -> None:
+        self._plans.append((self._simulator.run(stages), stages))
+
+    def _seeds(self, budget: int) -> list[Stages]:
+        fitting = [plan for plan in self._plans if plan[0].peak <= budget]
+        above = sorted((plan for plan in self._plans if plan[0].peak > budget), key=lambda plan: plan[0].peak)
+        best = sorted(fitting, key=lambda plan: plan[0].time)[:1]
+        return [AS_IT_STANDS, *(stages for _, stages in best), *(stages for _, stages in above[:2])]

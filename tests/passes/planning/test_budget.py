@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rematc.passes.planning.budget import curve, plan_for_budget
@@ -12,6 +12,7 @@ from tests.support.problems import joints, problems
 ANY = st.one_of(problems(), joints())
 
 
+@settings(deadline=None)
 @given(ANY, st.floats(0, 1))
 def test_what_is_found_is_what_running_it_takes(problem: Problem, part: float) -> None:
     found = plan_for_budget(problem, int(part * simulate(problem).peak))
@@ -22,6 +23,7 @@ def test_what_is_found_is_what_running_it_takes(problem: Problem, part: float) -
         assert all(problem.is_repeatable[node] and node < begin for node in again)
 
 
+@settings(deadline=None)
 @given(ANY)
 def test_more_budget_never_costs_more_time(problem: Problem) -> None:
     peak = simulate(problem).peak

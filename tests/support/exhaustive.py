@@ -1,0 +1,66 @@
+"""The least time of any way to run a problem within a budget: Dijkstra over what has run, and what is live."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from itertools import combinations
+
+from rematc.passes.planning.problem import GIVEN, Problem
+
+
+def least_time(problem: Problem, budget: int) -> int | None:
+    """Nanoseconds of the fastest way in bytes; None where there is none. Any order is tried, freeing costs nothing."""
+    count = len(problem.cost)
+    reads = [_mask(row) for row in problem.reads]
+    writes = [_mask(row) for row in problem.writes]
+    results = _mask([value for value, is_result in enumerate(problem.is_result) if is_result])
+    is_read = _mask([value for row in problem.reads for value in row]) | results
+    start = _mask([value for value, node in enumerate(problem.producer) if node == GIVEN]) & is_read
+    # A state is how many nodes have run for the first time, and the values that are live.
+    best = {(0, start): 0}
+    heap = [(0, 0, start)]
+    while heap:
+        time, done, live = heapq.heappop(heap)
+        if time > best[done, live]:
+            continue
+        if done == count:
+            return time
+        following = [(time, done, live & ~(1 << value)) for value in _bits(live)]
+        for node in range(done + 1):
+            if reads[node] & ~live or (node < done and not problem.is_repeatable[node]):
+                continue
+            after = live | writes[node]
+            for given_up, saved in _in_place(problem, node):
+                if _bytes(problem, after) - saved + int(problem.workspace[node]) <= budget:
+                    cost = time + int(problem.cost[node])
+                    following.append((cost, max(done, node + 1), after & ~given_up))
+        for state in following:
+            if state[1] == count and results & ~state[2]:
+                continue
+            if state[0] < best.get(state[1:], state[0] + 1):
+                best[state[1:]] = state[0]
+                heapq.heappush(heap, state)
+    return None
+
+
+def _in_place(problem: Problem, node: int) -> list[tuple[int, int]]:
+    """The sets of values that the node's results can take the place of, and the bytes that this saves."""
+    pairs = [(int(problem.replaces[value]), value) for value in problem.writes[node] if problem.replaces[value] >= 0]
+    return [
+        (_mask([old for old, _ in some]), sum(min(int(problem.size[old]), int(problem.size[new])) for old, new in some))
+        for number in range(len(pairs) + 1)
+        for some in combinations(pairs, number)
+    ]
+
+
+def _bytes(problem: Problem, live: int) -> int:
+    return sum(int(problem.size[value]) for value in _bits(live))
+
+
+def _mask(values: Iterable[int]) -> int:
+    return sum(1 << value for value in values)
+
+
+def _bits(mask: int) -> list[int]:
+    return [value for value in range(mask.bit_length()) if mask >> value & 1]
