@@ -113,7 +113,9 @@ def device_of_platform(platform: str) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _of_device(device: Any, devices: int) -> Target:
-    # XLA:CPU names a `pinned_host` memory too, and ignores what is placed there: nothing would be offloaded.
+    # XLA:CPU names a `pinned_host` memory too, and ignores what is placed there: nothing would be offloaded. A GPU that
+    # is described and not there, for programs compiled ahead of time, lists no memory at all, not even its own.
     platform = platform_of_device(device)
-    has_host = platform != "cpu" and any(memory.kind == "pinned_host" for memory in device.addressable_memories())
+    memories = [memory.kind for memory in device.addressable_memories()]
+    has_host = platform != "cpu" and (not memories or "pinned_host" in memories)
     return Target(platform, device_kind=device.device_kind, devices=devices, has_host_memory=has_host)

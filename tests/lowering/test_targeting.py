@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -54,6 +55,34 @@ def test_the_users_word_comes_first() -> None:
     assert target_of(here, "tpu") == Target.of("tpu")
     with targeting(FAR):
         assert current_target(here) is FAR
+
+
+class Described:
+    """A device of a topology: it has a platform and a kind, and perhaps memories."""
+
+    def __init__(self, platform: str, *memories: str) -> None:
+        self.client = SimpleNamespace(_raw_platform=platform)
+        self.device_kind, self.id = "described", 0
+        self.memories = [SimpleNamespace(kind=kind) for kind in memories]
+
+    def addressable_memories(self) -> list[Any]:
+        return self.memories
+
+
+@pytest.mark.parametrize(
+    ("device", "has_host"),
+    [
+        (Described("cuda"), True),  # as jaxlib describes one that programs are compiled for ahead of time
+        (Described("tpu", "device", "pinned_host"), True),
+        (Described("tpu", "device"), False),
+        (Described("cpu", "device", "pinned_host"), False),
+    ],
+)
+def test_a_device_that_is_not_there_has_the_hosts_memory_unless_it_says_otherwise(
+    device: Described, has_host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "default_device", lambda: device)
+    assert target_of(()).has_host_memory is has_host
 
 
 # -- several platforms, of which all but one are pretended -------------------------------------------------------------
