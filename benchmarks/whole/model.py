@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from benchmarks.architectures.language import Language
 from benchmarks.architectures.library import JAX, Function, Wrap, unwrapped
 
@@ -30,3 +33,13 @@ class Whole:
 def of_language(name: str, language: Language) -> Whole:
     """A model of benchmarks/architectures, which is written for both libraries, on JAX's side."""
     return Whole(name, lambda block: language.build(JAX, block, unwrapped), language.shapes, language.is_scanned)
+
+
+def integers(*shape: int) -> Any:
+    """Int32 of a shape."""
+    return jax.ShapeDtypeStruct(shape, jnp.int32)  # type: ignore[no-untyped-call]  # jax
+
+
+def reals(*shape: int) -> Any:
+    """Float32 of a shape."""
+    return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]  # jax
