@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -83,18 +84,17 @@ class _Search:
         self._plans: list[tuple[Run, Stages]] = []
         self._add(AS_IT_STANDS)
         chain = chain_of(problem)
-        for _, stages in Programme(problem, chain).plans() if chain else []:
-            self._add(stages)
+        self._programme = Programme(problem, chain) if chain else None
+        self._amounts = self._programme.amounts() if self._programme else []
+        self._chained: dict[int, tuple[Run, Stages]] = {}
 
     def fit(self, budget: int) -> None:
         """Look for plans within a budget."""
         for stages in self._seeds(budget):
             timeline = Timeline(self.problem, stages)
-            if not Eviction(timeline).fit(budget):
-                self._add(timeline.stages())
-                continue
-            drop(timeline, budget)
-            merge(timeline)
+            if Eviction(timeline).fit(budget):
+                drop(timeline, budget)
+                merge(timeline)
             self._add(timeline.stages())
 
     def found(self, budget: int) -> Found:
@@ -104,11 +104,20 @@ class _Search:
         held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
         return Found(budget, stages, run, int(self.problem.cost.sum()), held)
 
-    def _add(self, stages: Stages) -> None:
+    def _add(self, stages: Stages) -> tuple[Run, Stages]:
         self._plans.append((self._simulator.run(stages), stages))
+        return self._plans[-1]
 
     def _seeds(self, budget: int) -> list[Stages]:
+        """What to start from: all kept, the best so far that fits, and chained plans that take a little more."""
+        seeds = [AS_IT_STANDS]
+        low = bisect_left(self._amounts, budget, key=lambda level: self._chain(level)[0].peak)
+        seeds += [self._chain(level)[1] for level in self._amounts[low : low + 2]]
         fitting = [plan for plan in self._plans if plan[0].peak <= budget]
-        above = sorted((plan for plan in self._plans if plan[0].peak > budget), key=lambda plan: plan[0].peak)
         best = sorted(fitting, key=lambda plan: plan[0].time)[:1]
-        return [AS_IT_STANDS, *(stages for _, stages in best), *(stages for _, stages in above[:2])]
+        return list(dict.fromkeys(seeds + [stages for _, stages in best]))
+
+    def _chain(self, level: int) -> tuple[Run, Stages]:
+        if level not in self._chained and self._programme is not None:
+            self._chained[level] = self._add(self._programme.plan(level))
+        return self._chained[level]

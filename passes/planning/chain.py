@@ -22,8 +22,10 @@ from rematc.passes.planning.problem import GIVEN, Booleans, Integers, Problem, S
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
-#: How many blocks there are at most: the programme takes time with their cube.
-BLOCKS = 100
+#: How many blocks there are at most, and how many nodes and blocks make more of them worth while: the programme takes
+#: time with their cube.
+BLOCKS = 48
+NODES_AND_BLOCKS = 24_000
 #: Into how many parts memory is divided.
 LEVELS = 300
 
@@ -55,7 +57,7 @@ class Chain:
     base: Integers
 
 
-def chain_of(problem: Problem, most: int = BLOCKS) -> Chain | None:
+def chain_of(problem: Problem) -> Chain | None:
     """The chain in a problem; None where there are no two blocks."""
     count = len(problem.cost)
     run = simulate(problem)
@@ -63,7 +65,7 @@ def chain_of(problem: Problem, most: int = BLOCKS) -> Chain | None:
     if not 2 < peak < count:
         return None
     uses = _Uses(problem, peak)
-    cuts = _cuts(uses.crossing, uses.weight, most)
+    cuts = _cuts(uses.crossing, uses.weight, max(BLOCKS, min(count, NODES_AND_BLOCKS // count)))
     if len(cuts) < 3:
         return None
     return _Blocks(problem, uses, cuts).chain()
@@ -288,13 +290,11 @@ class Programme:
                 self.best[first, end] = options[pick, memory]
                 self.choice[first, end] = first + pick
 
-    def plans(self) -> list[tuple[int, Stages]]:
-        """Each plan that is faster than all that need less, with the bytes that it was made for."""
+    def amounts(self) -> list[int]:
+        """The levels of memory at which more of it gives a faster plan."""
         best = self.best[0, self.count]
-        found = []
-        for level in range(self.levels):
-            if np.isfinite(best[level]) and (not level or best[level] < best[level - 1]):
-                found.append((level * self.unit, self.plan(level)))
+        before = np.append(np.inf, best[:-1])
+        found: list[int] = np.flatnonzero(best < before).tolist()
         return found
 
     def plan(self, level: int) -> Stages:

@@ -17,6 +17,11 @@ import numpy as np
 from rematc.passes.planning.problem import GIVEN
 from rematc.passes.planning.timeline import Timeline
 
+#: What part of the steps that take too much is left when moves are weighed anew.
+FEW = 0.5
+#: How many nodes a move runs again at most.
+MOST = 60
+
 
 @dataclass(slots=True)
 class _Move:
@@ -39,34 +44,46 @@ class Eviction:
         self.timeline = timeline
         self._is_repeatable: list[bool] = timeline.problem.is_repeatable.tolist()
         self._epsilon = 1 + int(timeline.problem.cost.sum()) // (1000 * max(1, len(timeline.problem.cost)))
-        self._over = np.zeros(0)
+        self._keys: list[int] = []
+        self._over: list[int] = [0]
 
     def fit(self, budget: int) -> bool:
         """Evict until nothing is above the budget; whether that was possible."""
+        excess = self._excess(budget)
+        while excess:
+            before = excess
+            excess = self._round(budget, excess)
+            if excess == before:
+                return False
+        return True
+
+    def _round(self, budget: int, excess: int) -> int:
+        """Make moves, by what was too much at first, until many steps are no more; the excess that is left."""
         timeline = self.timeline
         self._measure(budget)
+        few = FEW * self._over[-1]
         heap = [(-self._bound(hole), hole) for hole in self._holes(range(len(timeline.size)))]
         heapq.heapify(heap)
-        while heap and timeline.live.max() > budget:
+        while heap and excess:
             known, hole = heapq.heappop(heap)
             move = self._move(hole)
-            if move is None:
-                continue
-            score = move.weight / (move.time + self._epsilon)
-            if score <= 0:
+            score = move.weight / (move.time + self._epsilon) if move else 0.0
+            if move is None or score <= 0:
                 continue
             if heap and score < -heap[0][0] * (1 - 1e-9) and score < -known:
                 heapq.heappush(heap, (-score, hole))
                 continue
-            before = self._excess(budget)
             values = self.apply(move)
-            if self._excess(budget) >= before:
+            after = self._excess(budget)
+            if after >= excess:
                 self.undo(move)
                 continue
-            self._measure(budget)
+            excess = after
+            if np.count_nonzero(timeline.live > budget) < few:
+                break
             for new in self._holes(values):
                 heapq.heappush(heap, (-self._bound(new), new))
-        return int(timeline.live.max()) <= budget
+        return excess
 
     def apply(self, move: _Move) -> list[int]:
         """Make a move; the values whose holes have changed."""
@@ -90,12 +107,13 @@ class Eviction:
 
     def _measure(self, budget: int) -> None:
         """Count the steps that take too much, from the first one on."""
-        self._over = np.concatenate([[0], np.cumsum(self.timeline.live > budget)])
+        self._keys = self.timeline.keys.copy()
+        self._over = [0, *np.cumsum(self.timeline.live > budget).tolist()]
 
     def _steps_over(self, low: int, high: int) -> int:
-        """How many steps between two keys, without these, take too much."""
-        first, last = np.searchsorted(self.timeline.keys, (low + 1, high))
-        return int(self._over[last] - self._over[first]) if last > first else 0
+        """How many steps between two keys, without these, took too much."""
+        first, last = bisect_right(self._keys, low), bisect_left(self._keys, high)
+        return self._over[last] - self._over[first] if last > first else 0
 
     def _bound(self, hole: tuple[int, int, int]) -> float:
         value, low, high = hole
@@ -181,7 +199,7 @@ class Eviction:
         held = timeline.size[value] * self._steps_over(end, key)
         if not held:
             return
-        if producer == GIVEN or not self._is_repeatable[producer]:
+        if producer == GIVEN or not self._is_repeatable[producer] or len(seen) >= MOST:
             move.weight -= held
             return
         again = _Move()

@@ -9,11 +9,11 @@ from rematc.passes.planning.timeline import BEFORE, Timeline
 
 def drop(timeline: Timeline, budget: int) -> None:
     """Do not run again what can be held instead within the budget, the dearest first."""
-    for key in sorted(again(timeline), key=lambda key: (-timeline.cost[key % timeline.stride], key)):
+    for key in sorted(timeline.again(), key=lambda key: (-timeline.cost[key % timeline.stride], key)):
         if key not in timeline.runs[key % timeline.stride]:
             continue
         removed = without(timeline, key)
-        if timeline.live.max() > budget:
+        if timeline.peak > budget:
             for other in reversed(removed):
                 timeline.insert(other)
 
@@ -35,9 +35,9 @@ def without(timeline: Timeline, key: int) -> list[int]:
 
 def merge(timeline: Timeline) -> None:
     """Let stages begin together, earlier, where the peak is no higher for it."""
-    peak = int(timeline.live.max())
+    peak = timeline.peak
     stages: dict[int, list[int]] = {}
-    for key in again(timeline):
+    for key in timeline.again():
         stages.setdefault(timeline.gap(key), []).append(key % timeline.stride)
     begins = sorted(stages)
     for begin, later in zip(reversed(begins[:-1]), reversed(begins), strict=False):
@@ -46,16 +46,10 @@ def merge(timeline: Timeline) -> None:
         new = [timeline.key(begin, node) for node in stages[later] if node not in stages[begin]]
         old = [timeline.key(later, node) for node in stages[later]]
         _exchange(timeline, old, new)
-        if timeline.live.max() > peak:
+        if timeline.peak > peak:
             _exchange(timeline, new, old)
             continue
         stages[begin] = sorted({*stages[begin], *stages.pop(later)})
-
-
-def again(timeline: Timeline) -> list[int]:
-    """The keys of what runs again, ascending."""
-    keys: list[int] = timeline.keys[timeline.keys % timeline.stride != timeline.stride - 1].tolist()
-    return keys
 
 
 def _exchange(timeline: Timeline, old: Iterable[int], new: Iterable[int]) -> None:

@@ -21,7 +21,6 @@ class Timeline:
 
     Attributes:
         keys: [steps] the keys of what runs, ascending.
-        live: [steps] bytes that are live at each.
         time: nanoseconds of all of them.
         runs: for each node the keys at which it runs, ascending; the first is its own.
         reads: for each value the keys of the runs that read it, ascending.
@@ -31,8 +30,9 @@ class Timeline:
         count = len(problem.cost)
         self.problem = problem
         self.stride = count + 1
-        self.keys: Integers = np.arange(count, dtype=np.int64) * self.stride + count
-        self.live: Integers = Simulator(problem).run().live.copy()
+        self.keys = [node * self.stride + count for node in range(count)]
+        self._live: Integers = np.zeros(2 * count, np.int64)
+        self._live[:count] = Simulator(problem).run().live
         self.time = int(problem.cost.sum())
         self.runs = [[node * self.stride + count] for node in range(count)]
         self.reads: list[list[int]] = [[] for _ in range(len(problem.size))]
@@ -46,12 +46,23 @@ class Timeline:
         self._is_result: list[bool] = problem.is_result.tolist()
         self._replaces: list[int] = problem.replaces.tolist()
         self._is_replacing = [any(self._replaces[value] >= 0 for value in row) for row in problem.writes]
+        self._has_replacing = any(self._is_replacing)
         self._replaced: dict[int, int] = {}
         for node in np.flatnonzero(self._is_replacing).tolist():
             self._replaced[node * self.stride + count] = self._bytes_replaced(node, node * self.stride + count)
         for begin, again in zip(stages.begins, stages.again, strict=True):
             for node in again:
                 self.insert(begin * self.stride + node)
+
+    @property
+    def live(self) -> Integers:
+        """[steps] bytes that are live at each step; changes with the plan."""
+        return self._live[: len(self.keys)]
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that are live at once."""
+        return int(self.live.max(initial=0))
 
     def node(self, key: int) -> int:
         """The node that runs there."""
@@ -95,13 +106,16 @@ class Timeline:
     def insert(self, key: int) -> None:
         """Run a node again at the key."""
         node = key % self.stride
-        place = int(np.searchsorted(self.keys, key))
-        after = int(self.keys[place])
+        place, count = bisect_left(self.keys, key), len(self.keys)
+        after = self.keys[place]
         writer = self.node(after)
-        through = int(self.live[place]) - self._workspace[writer] + self._replaced.get(after, 0)
+        through = int(self._live[place]) - self._workspace[writer] + self._replaced.get(after, 0)
         through -= sum(self.size[value] for value in self.problem.writes[writer])
-        self.keys = np.insert(self.keys, place, key)
-        self.live = np.insert(self.live, place, through + self._workspace[node])
+        if count == len(self._live):
+            self._live = np.concatenate([self._live, np.zeros(count, np.int64)])
+        self.keys.insert(place, key)
+        self._live[place + 1 : count + 1] = self._live[place:count]
+        self._live[place] = through + self._workspace[node]
         self.time += self.cost[node]
         touched = [key]
         for value in self.problem.reads[node]:
@@ -115,7 +129,7 @@ class Timeline:
     def remove(self, key: int) -> None:
         """Do not run a node again at the key."""
         node = key % self.stride
-        place = int(np.searchsorted(self.keys, key))
+        place, count = bisect_left(self.keys, key), len(self.keys)
         self.time -= self.cost[node]
         self.runs[node].remove(key)
         touched = [self._write(value, key, place, -1) for value in self.problem.writes[node]]
@@ -123,13 +137,13 @@ class Timeline:
             self.reads[value].remove(key)
             touched.append(self._read(value, key, -1))
         self._replaced.pop(key, None)
-        self.keys = np.delete(self.keys, place)
-        self.live = np.delete(self.live, place)
+        del self.keys[place]
+        self._live[place : count - 1] = self._live[place + 1 : count]
         self._mend(touched)
 
     def held(self, step: int) -> tuple[int, ...]:
         """The values that are live at a step and take memory."""
-        key = int(self.keys[step])
+        key = self.keys[step]
         found = []
         for value, size in enumerate(self.size):
             if size and (self.producer[value] == GIVEN or self.runs[self.producer[value]][0] <= key):
@@ -138,11 +152,15 @@ class Timeline:
                     found.append(value)
         return tuple(found)
 
+    def again(self) -> list[int]:
+        """The keys of what runs again, ascending."""
+        own = self.stride - 1
+        return [key for key in self.keys if key % self.stride != own]
+
     def stages(self) -> Stages:
         """The plan as it is now."""
         again: dict[int, list[int]] = {}
-        keys = self.keys[self.keys % self.stride != self.stride - 1]
-        for key in keys.tolist():
+        for key in self.again():
             again.setdefault(key // self.stride, []).append(key % self.stride)
         return Stages(tuple(again), tuple(map(tuple, again.values())))
 
@@ -165,23 +183,24 @@ class Timeline:
         if self.end(value, begin) > key:
             self._add(previous, key, -sign * self.size[value])
         else:
-            self.live[place] += sign * self.size[value]
+            self._live[place] += sign * self.size[value]
         return previous
 
     def _add(self, low: int, high: int, size: int) -> None:
         """Count bytes at the keys between two, without these."""
-        first, last = np.searchsorted(self.keys, (low + 1, high))
-        self.live[first:last] += size
+        self._live[bisect_right(self.keys, low) : bisect_left(self.keys, high)] += size
 
     def _mend(self, keys: list[int]) -> None:
         """Count again what takes the memory of another value, where one's end has changed."""
+        if not self._has_replacing:
+            return
         for key in keys:
             if key == BEFORE or not self._is_replacing[self.node(key)]:
                 continue
             size, known = self._bytes_replaced(self.node(key), key), self._replaced.get(key, 0)
             if size != known:
                 self._replaced[key] = size
-                self.live[int(np.searchsorted(self.keys, key))] -= size - known
+                self._live[bisect_left(self.keys, key)] -= size - known
 
     def _bytes_replaced(self, node: int, key: int) -> int:
         size = 0
