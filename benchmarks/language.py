@@ -10,7 +10,8 @@ H100 and a v5e XLA compiles ahead of time (benchmarks/accelerators.py). The colu
 
     MiB         of temporary memory, as XLA says (memory_analysis)
     over        rematc's over JAX's
-    products    matrix products and convolutions executed, in loops as often as they run
+    products    matrix products and convolutions executed, in loops as often as they run; for a GPU XLA makes one of
+                products of the same operand, as of queries, keys and values
     predicted   what rematc said of the memory before XLA saw the program (Lowered.predicted_peak), over it; on the CPU
     lower       seconds of tracing, differentiating and lowering
     XLA         seconds that XLA takes
