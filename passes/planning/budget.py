@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rematc.passes.planning.bound import bound
 from rematc.passes.planning.chain import Programme, chain_of
 from rematc.passes.planning.eviction import Eviction
 from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator, Stages
@@ -21,7 +22,7 @@ class Found:
         budget: the bytes that were asked for.
         stages: the plan; where none was found that fits, the one with the smallest peak.
         run: what it takes.
-        bound: nanoseconds below which no plan for the budget is.
+        bound: nanoseconds below which no plan for the budget is; where none was found, those without running again.
         held: the values that are live at the peak.
     """
 
@@ -102,7 +103,10 @@ class _Search:
         fitting = [plan for plan in self._plans if plan[0].peak <= budget]
         run, stages = min(fitting or self._plans, key=lambda plan: plan[0].time if fitting else plan[0].peak)
         held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
-        return Found(budget, stages, run, int(self.problem.cost.sum()), held)
+        least = int(self.problem.cost.sum())
+        if fitting and run.time > least:
+            least = bound(self.problem, budget)
+        return Found(budget, stages, run, least, held)
 
     def _add(self, stages: Stages) -> tuple[Run, Stages]:
         self._plans.append((self._simulator.run(stages), stages))
