@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.chain import Programme, chain_of
 from rematc.passes.planning.eviction import Eviction
+from rematc.passes.planning.exact import fastest
 from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator, Stages
 from rematc.passes.planning.refinement import drop, merge
 from rematc.passes.planning.timeline import Timeline
@@ -83,6 +84,7 @@ class _Search:
         self.problem = problem
         self._simulator = Simulator(problem)
         self._plans: list[tuple[Run, Stages]] = []
+        self._bounds: dict[int, int] = {}
         self._add(AS_IT_STANDS)
         chain = chain_of(problem)
         self._programme = Programme(problem, chain) if chain else None
@@ -91,6 +93,10 @@ class _Search:
 
     def fit(self, budget: int) -> None:
         """Look for plans within a budget."""
+        answer = fastest(self.problem, budget)
+        if answer is not None and answer.stages is not None:
+            self._bounds[budget] = self._add(answer.stages)[0].time
+            return
         for stages in self._seeds(budget):
             timeline = Timeline(self.problem, stages)
             if Eviction(timeline).fit(budget):
@@ -105,7 +111,7 @@ class _Search:
         held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
         least = int(self.problem.cost.sum())
         if fitting and run.time > least:
-            least = bound(self.problem, budget)
+            least = self._bounds[budget] if budget in self._bounds else bound(self.problem, budget)
         return Found(budget, stages, run, least, held)
 
     def _add(self, stages: Stages) -> tuple[Run, Stages]:

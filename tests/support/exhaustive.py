@@ -12,7 +12,7 @@ from rematc.passes.planning.problem import GIVEN, Problem
 def least_time(problem: Problem, budget: int, *, is_staged: bool = True) -> int | None:
     """Nanoseconds of the fastest way within so many bytes; None where there is none. Freeing costs nothing.
 
-    Between two nodes that run for the first time others run again in any order or, `is_staged`, in their own, each once.
+    Between two nodes that run for the first time others run again in any order; `is_staged`: in their own, each once.
     """
     count = len(problem.cost)
     reads = [_mask(row) for row in problem.reads]
@@ -63,7 +63,7 @@ def _bytes(problem: Problem, live: int) -> int:
 
 
 def _mask(values: Iterable[int]) -> int:
-    return sum(1 << value for value in values)
+    return sum(1 << value for value in set(values))
 
 
 def _bits(mask: int) -> list[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import curve, plan_for_budget
 from rematc.passes.planning.problem import Problem, simulate
+from tests.support.exhaustive import least_time
 from tests.support.problems import joints, problems
 
 ANY = st.one_of(problems(), joints())
@@ -31,3 +33,19 @@ def test_more_budget_never_costs_more_time(problem: Problem) -> None:
     times = [found.run.time for found in founds if found.is_feasible]
     assert times == sorted(times, reverse=True)
     assert times[-1] == sum(problem.cost)
+
+
+@settings(deadline=None)
+@given(st.one_of(problems(7), joints(3)), st.integers(4, 9))
+def test_small_problems_are_solved_as_the_exhaustive_search_does(problem: Problem, tenths: int) -> None:
+    budget = simulate(problem).peak * tenths // 10
+    found = plan_for_budget(problem, budget)
+    assert (found.run.time if found.is_feasible else None) == least_time(problem, budget)
+
+
+@settings(deadline=None)
+@given(st.one_of(problems(7), joints(3)), st.integers(4, 9))
+def test_the_bound_is_below_the_exhaustive_search(problem: Problem, tenths: int) -> None:
+    budget = simulate(problem).peak * tenths // 10
+    least = least_time(problem, budget, is_staged=False)
+    assert least is None or bound(problem, budget) <= least
