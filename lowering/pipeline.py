@@ -100,4 +100,4 @@ def runs_depth_first(graph: Graph, target: Target, prediction: Callable[[], Pred
     """
     # What each device of several holds is XLA's to decide, and not predicted.
     is_open = target.platform == "cpu" and not has_recomputation(graph) and not has_placements(graph)
-    return is_open and (prediction() if prediction else predict(Legalize().run(graph))).is_depth_first
+    return is_open and (prediction() if prediction else predict(Legalize().run(graph), target)).is_depth_first

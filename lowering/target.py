@@ -75,6 +75,11 @@ class Target:
         return self.platform == "cpu" and self.jaxlib < (0, 12)
 
     @property
+    def keeps_bfloat16(self) -> bool:
+        """Whether XLA:CPU moves bfloat16 numbers as they are, and multiplies most matrices so: not in 32 bits."""
+        return self.jaxlib >= (0, 12)
+
+    @property
     def barrier_strategy(self) -> str:
         """How to keep recomputation where it is: see `rematc.passes.barriers`."""
         return "optimization_barrier" if self.barriers_hold else "call"

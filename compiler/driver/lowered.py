@@ -102,7 +102,7 @@ class Lowered:
 
     @functools.cached_property
     def _prediction(self) -> Prediction:
-        return predict(self.graph)
+        return predict(self.graph, self.target)
 
     def ir(self) -> str:
         """The graph after the passes, as IR text."""

@@ -111,6 +111,9 @@ class Scattering(Op):
         """Combine the updates into `x` in place, one after the other."""
         raise NotImplementedError
 
+    def overwrites(self, result: int) -> int | None:
+        return 0
+
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 3)
         x, indices, updates = operands

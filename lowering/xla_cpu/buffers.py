@@ -77,17 +77,32 @@ def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
 
 
 def _may_be_written_over(buffers: list[Buffer], order: Schedule) -> dict[Buffer, list[Buffer]]:
-    """For each buffer those of operands whose place it may take, which have its size and shape."""
+    """For each buffer those of operands whose place it may take, which have its size and shape.
+
+    What an op writes over in place is one buffer with its result, to which XLA gives no operand's place and from which
+    no elementwise kernel takes it.
+    """
     of = {buffer.owner: buffer for buffer in buffers}
+    in_place: dict[Buffer, Buffer] = {}
+    for buffer in buffers:
+        last = None if buffer.owner.replaces is None else of.get(owner_of(buffer.owner.replaces))
+        if last is not None and last.owner.name != "part" and _ends_for(last, buffer):
+            in_place[buffer] = last
+    aliased = {*in_place, *in_place.values()}
     found: dict[Buffer, list[Buffer]] = {}
     for buffer in buffers:
-        owner = buffer.owner
+        if buffer in aliased:
+            found[buffer] = [in_place[buffer]] if buffer in in_place else []
+            continue
         # XLA does not see through barriers and reshapes here: only what wrote a buffer hands it on.
-        lasts = order.replaceable[owner] if owner.replaces is None else [owner_of(owner.replaces)]
-        lasts = [last for last in lasts if last.name != "part"]
-        ends = [of[last] for last in lasts if last in of and _is_alike(last, owner)]
-        found[buffer] = [last for last in ends if last.end == buffer.begin]
+        lasts = [of[last] for last in order.replaceable[buffer.owner] if last in of and last.name != "part"]
+        found[buffer] = [last for last in lasts if last not in aliased and _ends_for(last, buffer)]
     return found
+
+
+def _ends_for(last: Buffer, buffer: Buffer) -> bool:
+    """Whether a buffer is read last by what writes another one like it."""
+    return last.end == buffer.begin and _is_alike(last.owner, buffer.owner)
 
 
 def _is_alike(first: Instruction, second: Instruction) -> bool:

@@ -27,11 +27,12 @@ from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
 _LIBRARY_ELEMENTS = 4096
 _LIBRARY_OPS = frozenset(
     (
-        *("abs", "add", "ceil", "cosine", "divide", "erf", "exponential", "exponential_minus_one", "floor"),
+        *("abs", "add", "ceil", "convert", "cosine", "divide", "erf", "exponential", "exponential_minus_one", "floor"),
         *("integer_power", "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "power"),
         *("round_nearest_even", "rsqrt", "sign", "sine", "sqrt", "subtract", "tan", "tanh"),
     )
 )
+_LIBRARY_DTYPES = (BF16, F32, F64)
 _LIBRARY_MOVES = frozenset(("broadcast_in_dim", "iota", "pad", "transpose"))
 #: How often XLA has the code of one instruction in a kernel at most.
 _MOST_CODE = 15
@@ -61,7 +62,7 @@ def _fuse_reductions(program: Program) -> None:
     for start in reversed(program.instructions):
         if start.kind is Kind.REDUCTION and start.group is None:
             start.group = start
-            start.root = _grown(start) if start.type.dtype in (BF16, F32, F64) and _is_large(start) else start
+            start.root = _grown(start) if start.type.dtype in _LIBRARY_DTYPES and _is_large(start) else start
 
 
 def _grown(start: Instruction) -> Instruction:
@@ -73,7 +74,7 @@ def _grown(start: Instruction) -> Instruction:
             for operand in dict.fromkeys(added.pop().operands):
                 inside[operand] += 1
                 is_only_here = operand.group is None and inside[operand] == len(operand.users)
-                if is_only_here and (operand.name == "dot_general" or _is_supported(operand)):
+                if is_only_here and (operand.is_joined or _is_supported(operand)):
                     operand.group = start
                     added.append(operand)
         if len(root.users) != 1 or root.users[0].group is not None or not _is_supported(root.users[0]):
@@ -86,7 +87,9 @@ def _grown(start: Instruction) -> Instruction:
 def _is_supported(instruction: Instruction) -> bool:
     if instruction.kind is Kind.BITCAST or instruction.name == "constant":
         return True
-    if instruction.kind is not Kind.LOOP or instruction.type.dtype not in (BF16, F32, F64):
+    if instruction.kind is not Kind.LOOP:
+        return False
+    if any(one.type.dtype not in _LIBRARY_DTYPES for one in (instruction, *instruction.operands)):
         return False
     return instruction.name in _LIBRARY_MOVES or (instruction.name in _LIBRARY_OPS and _is_large(instruction))
 

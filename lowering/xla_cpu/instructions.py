@@ -10,33 +10,38 @@ Most equations are one instruction. What differs:
   second one as batch, contracted, free, if more than one is contracted or more than one is free; a convolution images
   as [batch, spatial, features] and kernels as [spatial, in, out]. What stands in another order is copied;
 - a transpose is a part of the matrix products that read it, and of one whose only user it is;
-- a division by a constant or a square root is a product, a product with a converted boolean a selection;
+- a division by a constant, a square root or what is repeated is a product, a product with a converted boolean a
+  selection;
 - a concatenation of long rows, or of many operands, copies them and is fused with nothing;
 - a function is its body, unless XLA keeps it apart;
-- floating-point numbers of fewer than 32 bits are computed in 32, but for parameters and results;
+- most of what computes with 16-bit floating-point numbers stands between conversions (`precision`);
+- a sum with what is scattered into zeros is scattered into the other summand;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage, Weight
+from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.ops.indexing import Gather
+from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Concatenate, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
-from rematc.ir.types import BOOL, F32, TensorType
+from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
+from rematc.lowering.target import Target
+from rematc.lowering.xla_cpu.folding import folded_transposes, scattered_into_zeros
+from rematc.lowering.xla_cpu.precision import Factor, in_computed_types, is_library_product
 
 
 class Kind(Enum):
@@ -89,6 +94,7 @@ class Instruction:
         kernel: the only kernel that evaluates it; None for several.
         is_reread: a kernel that it is a part of reads its elements several times.
         emitted: how often its code stands in one kernel.
+        is_joined: a product that the library evaluates together with a reduction.
         is_direct: all between it and the end of the kernels that it is a part of is elementwise.
         is_kept_whole: it must not be evaluated twice, as what it reads is more than what it gives.
     """
@@ -113,6 +119,7 @@ class Instruction:
     kernel: Instruction | None = None
     is_reread: bool = False
     emitted: int = 1
+    is_joined: bool = False
     is_direct: bool = False
     is_kept_whole: bool = False
 
@@ -132,13 +139,20 @@ class Program:
         is_body: whether it is a loop's body, which takes its parameters from one tuple.
     """
 
-    def __init__(self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], Sequence[int]]) -> None:
+    def __init__(
+        self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], Sequence[int]], target: Target
+    ) -> None:
+        graph = in_computed_types(graph, target)
+        self._target = target
         self.instructions: list[Instruction] = []
         self.is_body = loop is not None
         self._inside = inside
         self._of: dict[Value, Instruction] = {}
+        self._reciprocals: dict[Instruction, Instruction] = {}
+        self._updates: dict[Value, list[Instruction]] = {}
         self._reorderings: dict[tuple[object, ...], Instruction] = {}
-        self._folded = _folded_transposes(graph)
+        self._folded = folded_transposes(graph)
+        self._scattered = scattered_into_zeros(graph)
         kept = len(graph.params) if loop is None else loop.consts + loop.carry
         for index, value in enumerate(graph.params):
             parameter = self._add(Kind.SOURCE, "parameter", [], value.type, 0)
@@ -152,18 +166,28 @@ class Program:
         carries = [] if loop is None else range(loop.carry)
         self.carried = [(self._of[graph.params[loop.consts + index]], results[index]) for index in carries if loop]
         self.results = results
-        for result in results:
-            result.size = min(result.size, result.type.bytes)
         self.end = self._add(Kind.OPAQUE, "end", results, _NOTHING, 0)
         for instruction in self.instructions:
             for operand in dict.fromkeys(instruction.operands):
                 operand.users.append(instruction)
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """What only a rewriting left without a user is not computed."""
+        dead: set[Instruction] = set()
+        for instruction in reversed(self.instructions):
+            if not instruction.users and instruction.kind in (Kind.LOOP, Kind.BITCAST):
+                dead.add(instruction)
+                for operand in dict.fromkeys(instruction.operands):
+                    operand.users.remove(instruction)
+        if dead:
+            self.instructions = [instruction for instruction in self.instructions if instruction not in dead]
 
     def _add(
         self, kind: Kind, name: str, operands: list[Instruction], type: TensorType, size: int | None = None
     ) -> Instruction:
         if size is None:
-            size = type.bytes if kind is Kind.SOURCE else _bytes_computed_in(type)
+            size = type.bytes
         if type.on_host:
             size = 0  # of the device's memory
         added = Instruction(len(self.instructions), kind, name, operands, type, size)
@@ -172,7 +196,7 @@ class Program:
         return added
 
     def _build(self, eqn: Equation) -> None:
-        operands = [self._of[value] for value in eqn.operands]
+        operands = [self._of[value] for value in eqn.operands if value not in self._scattered]
         match eqn.op:
             case OptimizationBarrier():
                 barrier = self._add(Kind.OPAQUE, "barrier", operands, _NOTHING, 0)
@@ -189,6 +213,10 @@ class Program:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
             case Transpose() if eqn.operands[0] in self._folded:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
+            case ScatterAdd() if eqn.results[0] in self._scattered:
+                self._updates[eqn.results[0]] = operands[1:]
+            case Add() if any(value in self._scattered for value in eqn.operands):
+                self._of[eqn.results[0]] = self._scatter_into(eqn)
             case DotGeneral() as op:
                 self._of[eqn.results[0]] = self._multiply(op, eqn, operands)
             case Convolution() as op:
@@ -200,7 +228,9 @@ class Program:
 
     def _inline(self, body: Graph, eqn: Equation, operands: list[Instruction]) -> None:
         """The body's instructions in the place of a call."""
-        self._folded |= _folded_transposes(body)
+        body = in_computed_types(body, self._target)
+        self._folded |= folded_transposes(body)
+        self._scattered |= scattered_into_zeros(body)
         self._of.update(zip(body.params, operands, strict=True))
         for inner in body.equations:
             self._build(inner)
@@ -218,12 +248,37 @@ class Program:
             opaque.inside = self._inside(eqn)
             self._replace(eqn, 0, opaque, operands)
             return opaque
+        if op.name == "divide" and _is_repeated(operands[1]):
+            operands = [operands[0], self._reciprocal(operands[1])]
+            loop = self._add(Kind.LOOP, "multiply", operands, type)
+            loop.is_elementwise = True
+            return loop
         is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
         loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
         loop.is_elementwise = op.is_elementwise
-        loop.is_expensive = op.weight is Weight.HEAVY and not (op.name == "divide" and _is_cheap_divisor(operands[1]))
+        loop.is_expensive = _is_expensive(eqn, operands)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return loop
+
+    def _reciprocal(self, divisor: Instruction) -> Instruction:
+        """One over a smaller array, repeated to the shape of a divisor: once for all that is divided by it."""
+        found = self._reciprocals.get(divisor)
+        if found is None:
+            (smaller,) = divisor.operands
+            one_over = self._add(Kind.LOOP, "divide", [smaller], smaller.type)
+            one_over.is_elementwise = True
+            one_over.is_expensive = not _is_cheap_divisor(smaller)
+            found = self._reciprocals[divisor] = self._add(Kind.LOOP, divisor.name, [one_over], divisor.type)
+        return found
+
+    def _scatter_into(self, eqn: Equation) -> Instruction:
+        """A sum of which one term is scattered into zeros: it is scattered into the other one."""
+        first, second = eqn.operands
+        scattered, other = (first, second) if first in self._scattered else (second, first)
+        into = self._of[other]
+        result = self._add(Kind.OPAQUE, "scatter_add", [into, *self._updates[scattered]], eqn.results[0].type)
+        result.replaces = into
+        return result
 
     def _several(self, eqn: Equation, operands: list[Instruction]) -> None:
         """An equation with several results, or none."""
@@ -246,13 +301,19 @@ class Program:
         if eqn.results[0] in self._folded:
             arranged.reverse()
         free = [x.type.rank - len(op.contract[side]) - len(op.batch[side]) for side, x in enumerate(operands)]
-        if max(free) <= 1:
-            return self._add(Kind.PRODUCT, op.name, arranged, type)
         batch = len(op.batch[0])
         shape = type.shape
         parts = (shape[batch : batch + free[0]], shape[batch + free[0] :])
         flat = type.with_shape((*shape[:batch], *[math.prod(part) for part in parts]))
-        return self._add(Kind.BITCAST, "bitcast", [self._add(Kind.PRODUCT, op.name, arranged, flat)], type)
+        product = self._add(Kind.PRODUCT, op.name, arranged, type if max(free) <= 1 else flat)
+        sides = [
+            Factor(operand.type, contract, batch).before(operand.name == "transpose")
+            for operand, contract, batch in zip(operands, op.contract, op.batch, strict=True)
+        ]
+        if eqn.results[0] in self._folded:
+            sides.reverse()
+        product.is_joined = is_library_product(*sides)
+        return product if max(free) <= 1 else self._add(Kind.BITCAST, "bitcast", [product], type)
 
     def _arranged(self, op: DotGeneral, side: int, operand: Instruction) -> Instruction:
         """An operand as the product takes it: batch dimensions, and one free and one contracted dimension."""
@@ -288,19 +349,6 @@ class Program:
         return self._reorderings[key]
 
 
-def _folded_transposes(graph: Graph) -> set[Value]:
-    """Matrix products whose only user transposes them: the product of the operands in the other order."""
-    uses = Counter(value for eqn in graph.equations for value in eqn.operands)
-    uses.update(graph.results)
-    products = {
-        eqn.results[0]
-        for eqn in graph.equations
-        if isinstance(eqn.op, DotGeneral) and eqn.results[0].type.rank == 2 and not eqn.op.batch[0]
-    }
-    transposed = (eqn.operands[0] for eqn in graph.equations if isinstance(eqn.op, Transpose))
-    return {value for value in transposed if value in products and uses[value] == 1}
-
-
 def _is_copied_whole(op: Concatenate, eqn: Equation) -> bool:
     """Whether a concatenation is a kernel of its own: of rows that are long enough to be copied whole, or of many."""
     type = eqn.results[0].type
@@ -308,13 +356,19 @@ def _is_copied_whole(op: Concatenate, eqn: Equation) -> bool:
     return has_rows or len(eqn.operands) > _MOST_JOINED
 
 
-def _bytes_computed_in(type: TensorType) -> int:
-    """XLA computes with narrow floating-point numbers in 32 bits, and mostly leaves them so until a result is given."""
-    return type.size * F32.bits // 8 if type.dtype.is_float and type.dtype.bits < F32.bits else type.bytes
+def _is_expensive(eqn: Equation, operands: list[Instruction]) -> bool:
+    """Whether an element is not computed twice. To round to bfloat16 takes several instructions."""
+    if eqn.op.name == "convert":
+        return eqn.results[0].type.dtype is BF16 and eqn.operands[0].type.dtype is F32
+    return eqn.op.weight is Weight.HEAVY and not (eqn.op.name == "divide" and _is_cheap_divisor(operands[1]))
 
 
 def _is_converted_boolean(instruction: Instruction) -> bool:
     return instruction.name == "convert" and instruction.operands[0].type.dtype is BOOL
+
+
+def _is_repeated(instruction: Instruction) -> bool:
+    return instruction.name == "broadcast_in_dim" and instruction.operands[0].elements < instruction.elements
 
 
 def _is_cheap_divisor(instruction: Instruction) -> bool:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.op import Scan
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.buffers import allocate
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Program
@@ -44,36 +46,37 @@ class Prediction:
     is_depth_first: bool
 
 
-def allocation(graph: Graph) -> Allocation:
+def allocation(graph: Graph, target: Target | None = None) -> Allocation:
     """The temporary buffers of a graph after the passes (`rematc.passes.liveness.MemoryModel`)."""
-    return _chosen(graph)[0]
+    return _chosen(graph, target)[0]
 
 
-def predict(graph: Graph) -> Prediction:
-    """The temporary memory of a graph after the passes, and by which scheduler."""
-    found, is_depth_first = _chosen(graph)
+def predict(graph: Graph, target: Target | None = None) -> Prediction:
+    """The temporary memory of a graph after the passes, and by which scheduler; for the current target by default."""
+    found, is_depth_first = _chosen(graph, target)
     return Prediction(found.peak(), is_depth_first)
 
 
-def _chosen(graph: Graph) -> tuple[Allocation, bool]:
+def _chosen(graph: Graph, target: Target | None) -> tuple[Allocation, bool]:
+    target = target or current_target()
     if has_recomputation(graph):
-        return _allocations(graph, None, [breadth_first])[0], False
-    usual, other = _allocations(graph, None, [breadth_first, depth_first])
+        return _allocations(graph, None, [breadth_first], target)[0], False
+    usual, other = _allocations(graph, None, [breadth_first, depth_first], target)
     needed = usual.peak()
     is_depth_first = needed >= _LEAST and other.peak() <= needed
     return (other if is_depth_first else usual), is_depth_first
 
 
-def _allocations(graph: Graph, loop: Scan | None, schedulers: Sequence[Scheduler]) -> list[Allocation]:
+def _allocations(graph: Graph, loop: Scan | None, schedulers: Sequence[Scheduler], target: Target) -> list[Allocation]:
     """The buffers by each of the schedulers, which order the same kernels."""
 
     def inside(eqn: Equation) -> list[int]:
         """What the regions of an equation take while it runs: one of them at a time."""
         inner = eqn.op if isinstance(eqn.op, Scan) else None
-        found = [_allocations(region, inner, schedulers) for region in eqn.op.regions()]
+        found = [_allocations(region, inner, schedulers, target) for region in eqn.op.regions()]
         return [max(one.peak() for one in taken) for taken in zip(*found, strict=True)]
 
-    program = Program(graph, loop, inside)
+    program = Program(graph, loop, inside, target)
     fuse(program)
     kernels = kernels_of(program)
     return [allocate(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rematc.compiler.api.text import parse
+from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Kind, Program
 
+CPU = Target.of("cpu")
 MATRIX = "f32[128,128]"
 ROWS = "f32[128]"
 
@@ -22,7 +24,7 @@ def written(*lines: str) -> list[str]:
     last, _, rest = equations[-1].partition(": ")
     signature = f"(%x: {MATRIX}, %w: {MATRIX}) -> ({rest.partition(' = ')[0]})"
     graph = parse("\n".join([f"graph @f{signature} {{", *equations, f"return {last}", "}"]))
-    program = Program(graph, None, lambda eqn: ())
+    program = Program(graph, None, lambda eqn: (), CPU)
     fuse(program)
     return [instruction.name for instruction in program.instructions if instruction.is_written][:-1]
 
@@ -136,5 +138,5 @@ def test_a_transposed_product_is_the_product_of_the_others() -> None:
         f"graph @f(%x: {MATRIX}, %w: {MATRIX}) -> ({MATRIX}) {{ %0: {MATRIX} = {dot('%x', '%w')} "
         f"%1: {MATRIX} = transpose %0 {{permutation=[1,0]}} return %1 }}"
     )
-    kinds = [instruction.kind for instruction in Program(parse(text), None, lambda eqn: ()).instructions]
+    kinds = [instruction.kind for instruction in Program(parse(text), None, lambda eqn: (), CPU).instructions]
     assert Kind.LOOP not in kinds and kinds.count(Kind.BITCAST) == 1

@@ -6,6 +6,7 @@ import pytest
 
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
+from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
@@ -16,7 +17,7 @@ MATRIX = "f32[128,128]"
 
 
 def scheduled(graph: Graph, scheduler: Scheduler) -> Schedule:
-    program = Program(graph, None, lambda eqn: ())
+    program = Program(graph, None, lambda eqn: (), Target.of("cpu"))
     fuse(program)
     return schedule(kernels_of(program), scheduler)
 
