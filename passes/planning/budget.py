@@ -14,6 +14,9 @@ from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator
 from rematc.passes.planning.refinement import drop, merge
 from rematc.passes.planning.timeline import Timeline
 
+#: From how many nodes on only the best chained plan is a start.
+LARGE = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -120,9 +123,11 @@ class _Search:
 
     def _seeds(self, budget: int) -> list[Stages]:
         """What to start from: all kept, the best so far that fits, and chained plans that take a little more."""
-        seeds = [AS_IT_STANDS]
         low = bisect_left(self._amounts, budget, key=lambda level: self._chain(level)[0].peak)
-        seeds += [self._chain(level)[1] for level in self._amounts[low : low + 2]]
+        seeds = [self._chain(level)[1] for level in self._amounts[low : low + 2]]
+        if len(self.problem.cost) > LARGE and seeds:
+            return seeds[:1]
+        seeds.insert(0, AS_IT_STANDS)
         fitting = [plan for plan in self._plans if plan[0].peak <= budget]
         best = sorted(fitting, key=lambda plan: plan[0].time)[:1]
         return list(dict.fromkeys(seeds + [stages for _, stages in best]))

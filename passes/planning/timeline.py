@@ -7,6 +7,7 @@ node j, run again at the beginning of a stage that begins at node g, at g (n + 1
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from itertools import chain
 
 import numpy as np
 
@@ -30,15 +31,18 @@ class Timeline:
         count = len(problem.cost)
         self.problem = problem
         self.stride = count + 1
-        self.keys = [node * self.stride + count for node in range(count)]
-        self._live: Integers = np.zeros(2 * count, np.int64)
-        self._live[:count] = Simulator(problem).run().live
-        self.time = int(problem.cost.sum())
-        self.runs = [[node * self.stride + count] for node in range(count)]
+        run = Simulator(problem).run(stages)
+        gaps = [gap for begin, nodes in zip(stages.begins, stages.again, strict=True) for gap in [begin] * len(nodes)]
+        again = [gap * self.stride + node for gap, node in zip(gaps, chain.from_iterable(stages.again), strict=True)]
+        self.keys = sorted([node * self.stride + count for node in range(count)] + again)
+        self._live: Integers = np.concatenate([run.live, np.zeros(count, np.int64)])
+        self.time = run.time
+        self.runs: list[list[int]] = [[] for _ in range(count)]
         self.reads: list[list[int]] = [[] for _ in range(len(problem.size))]
-        for node, values in enumerate(problem.reads):
-            for value in values:
-                self.reads[value].append(node * self.stride + count)
+        for key, node in zip(self.keys, run.steps.tolist(), strict=True):
+            self.runs[node].append(key)
+            for value in problem.reads[node]:
+                self.reads[value].append(key)
         self.cost: list[int] = problem.cost.tolist()
         self.size: list[int] = problem.size.tolist()
         self.producer: list[int] = problem.producer.tolist()
@@ -48,11 +52,9 @@ class Timeline:
         self._is_replacing = [any(self._replaces[value] >= 0 for value in row) for row in problem.writes]
         self._has_replacing = any(self._is_replacing)
         self._replaced: dict[int, int] = {}
-        for node in np.flatnonzero(self._is_replacing).tolist():
-            self._replaced[node * self.stride + count] = self._bytes_replaced(node, node * self.stride + count)
-        for begin, again in zip(stages.begins, stages.again, strict=True):
-            for node in again:
-                self.insert(begin * self.stride + node)
+        for key in self.keys if self._has_replacing else []:
+            if self._is_replacing[self.node(key)]:
+                self._replaced[key] = self._bytes_replaced(self.node(key), key)
 
     @property
     def live(self) -> Integers:
