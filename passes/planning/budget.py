@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.chain import Programme, chain_of
@@ -16,6 +17,8 @@ from rematc.passes.planning.timeline import Timeline
 
 #: From how many nodes on only the best chained plan is a start.
 LARGE = 20_000
+#: How often the smallest peak is looked for where a budget is too small.
+HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ def plan_for_budget(
 ) -> Found:
     """The fastest plan that was found whose simulated peak is at most the budget, in bytes.
 
-    Without `seconds` the same problem gives the same plan.
+    Without `seconds` the same problem gives the same plan; after so many of them nothing more is tried. Where nothing
+    fits, the plan is that with the smallest peak that was found.
     """
     return curve(problem, [budget], seconds=seconds, progress=progress)[0]
 
@@ -68,8 +72,8 @@ def curve(
     seconds: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[Found]:
-    """A plan for each of these budgets, in bytes; more budget never costs more time."""
-    search = _Search(problem)
+    """A plan for each of these budgets, in bytes; more budget never costs more time. As `plan_for_budget` otherwise."""
+    search = _Search(problem, None if seconds is None else monotonic() + seconds)
     found: dict[int, Found] = {}
     for budget in sorted(set(points)):
         search.fit(budget)
@@ -83,22 +87,37 @@ def curve(
 class _Search:
     """Plans of one problem for one budget after another."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, deadline: float | None) -> None:
         self.problem = problem
+        self._deadline = deadline
         self._simulator = Simulator(problem)
         self._plans: list[tuple[Run, Stages]] = []
         self._bounds: dict[int, int] = {}
-        self._add(AS_IT_STANDS)
-        chain = chain_of(problem)
-        self._programme = Programme(problem, chain) if chain else None
-        self._amounts = self._programme.amounts() if self._programme else []
+        self._programme: Programme | None = None
+        self._amounts: list[int] = []
         self._chained: dict[int, tuple[Run, Stages]] = {}
+        self._add(AS_IT_STANDS)
 
     def fit(self, budget: int) -> None:
-        """Look for plans within a budget."""
+        """Look for plans within a budget; where there is none, for those of the smallest peak."""
+        self._try(budget)
+        low = budget
+        for _ in range(HALVINGS):
+            high = min(run.peak for run, _ in self._plans)
+            if high <= budget or self._is_over():
+                return
+            middle = (low + high) // 2
+            self._try(middle)
+            if not self._fitting(middle):
+                low = middle
+
+    def _try(self, budget: int) -> None:
+        if self._plans[0][0].peak <= budget:
+            return
         answer = fastest(self.problem, budget)
         if answer is not None and answer.stages is not None:
             self._bounds[budget] = self._add(answer.stages)[0].time
+        if answer is not None:
             return
         for stages in self._seeds(budget):
             timeline = Timeline(self.problem, stages)
@@ -106,11 +125,21 @@ class _Search:
                 drop(timeline, budget)
                 merge(timeline)
             self._add(timeline.stages())
+            if self._is_over():
+                return
+
+    def _is_over(self) -> bool:
+        return self._deadline is not None and monotonic() > self._deadline
+
+    def _fitting(self, budget: int) -> list[tuple[Run, Stages]]:
+        """The plans within a budget, the best one first."""
+        plans = [plan for plan in self._plans if plan[0].peak <= budget]
+        return sorted(plans, key=lambda plan: (plan[0].time, len(plan[1].begins), plan[0].peak))
 
     def found(self, budget: int) -> Found:
         """The best plan so far."""
-        fitting = [plan for plan in self._plans if plan[0].peak <= budget]
-        run, stages = min(fitting or self._plans, key=lambda plan: plan[0].time if fitting else plan[0].peak)
+        fitting = self._fitting(budget)
+        run, stages = fitting[0] if fitting else min(self._plans, key=lambda plan: plan[0].peak)
         held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
         least = int(self.problem.cost.sum())
         if fitting and run.time > least:
@@ -123,14 +152,16 @@ class _Search:
 
     def _seeds(self, budget: int) -> list[Stages]:
         """What to start from: all kept, the best so far that fits, and chained plans that take a little more."""
+        if self._programme is None:
+            chain = chain_of(self.problem)
+            self._programme = Programme(self.problem, chain) if chain else None
+            self._amounts = self._programme.amounts() if self._programme else []
         low = bisect_left(self._amounts, budget, key=lambda level: self._chain(level)[0].peak)
         seeds = [self._chain(level)[1] for level in self._amounts[low : low + 2]]
         if len(self.problem.cost) > LARGE and seeds:
             return seeds[:1]
-        seeds.insert(0, AS_IT_STANDS)
-        fitting = [plan for plan in self._plans if plan[0].peak <= budget]
-        best = sorted(fitting, key=lambda plan: plan[0].time)[:1]
-        return list(dict.fromkeys(seeds + [stages for _, stages in best]))
+        best = [stages for _, stages in self._fitting(budget)[:1]]
+        return list(dict.fromkeys([AS_IT_STANDS, *seeds, *best]))
 
     def _chain(self, level: int) -> tuple[Run, Stages]:
         if level not in self._chained and self._programme is not None:

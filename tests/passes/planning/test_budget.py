@@ -49,3 +49,17 @@ def test_the_bound_is_below_the_exhaustive_search(problem: Problem, tenths: int)
     budget = simulate(problem).peak * tenths // 10
     least = least_time(problem, budget, is_staged=False)
     assert least is None or bound(problem, budget) <= least
+
+
+@settings(deadline=None, max_examples=10)
+@given(joints(30), st.integers(3, 9))
+def test_larger_problems_keep_the_laws(problem: Problem, tenths: int) -> None:
+    peak = simulate(problem).peak
+    budget = peak * tenths // 10
+    first, second = plan_for_budget(problem, budget), plan_for_budget(problem, budget)
+    assert first.stages == second.stages
+    assert first.run.peak == simulate(problem, first.stages).peak
+    assert first.bound <= first.run.time
+    assert sum(problem.size[list(first.held)]) >= first.run.peak - max(problem.workspace)
+    if not first.is_feasible:
+        assert plan_for_budget(problem, first.run.peak).is_feasible
