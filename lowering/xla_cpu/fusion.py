@@ -176,10 +176,36 @@ def _true_rank(instruction: Instruction) -> int:
 def _is_held_on_all_ways(instruction: Instruction) -> bool:
     """Whether all between an instruction and its users can be in one kernel with both.
 
-    Searched in program order up to the last user; a user that is far from the first one is as good as out of reach.
+    Searched back from the users, and, where that takes long, in program order up to the last user; a user that is far
+    from the first one both ways is as good as out of reach.
     """
     if any(_is_cut(instruction, user) for user in instruction.users):
         return False
+    found = _is_held_back(instruction)
+    return _is_held_forth(instruction) if found is None else found
+
+
+def _is_held_back(instruction: Instruction) -> bool | None:
+    """The same by the operands of the users, what comes before the instruction left out; None where it takes long."""
+    users = set(instruction.users)
+    ways = [(user, False) for user in instruction.users]
+    seen: dict[Instruction, bool] = {}
+    while ways:
+        reached, is_cut = ways.pop()
+        if is_cut and reached in users:
+            return False
+        if seen.get(reached, False) or (reached in seen and not is_cut):
+            continue
+        seen[reached] = is_cut
+        if len(seen) > _SEARCHED:
+            return None
+        for operand in reached.operands:
+            if operand.index > instruction.index and operand.kind is not Kind.SOURCE:
+                ways.append((operand, is_cut or _is_cut(operand, reached)))
+    return True
+
+
+def _is_held_forth(instruction: Instruction) -> bool:
     targets = set(instruction.users)
     last = max(user.index for user in targets)
     number = count()

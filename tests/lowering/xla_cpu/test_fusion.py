@@ -59,6 +59,13 @@ def test_a_division_by_a_square_root_is_a_product(divisor: str, times: int) -> N
     assert written(row, *kernels).count("divide") == times
 
 
+def test_what_is_read_again_far_behind_is_evaluated_again() -> None:
+    """Nothing between the two readers is on a way to the second one, however much it is."""
+    chain = [dot(f"%{index}", "%w") for index in range(2, 102)]
+    first = ("add %x, %w", "negate %0", dot("%1", "%w"))
+    assert "add" not in written(*first, *chain[:-1], "sine %0", dot("%102", "%101"))
+
+
 def test_a_reduction_takes_along_what_only_it_reads() -> None:
     total = f"%1: {ROWS} = reduce_sum %0 {{dimensions=[1]}}"
     assert written("multiply %x, %w", total) == ["reduce_sum"]
