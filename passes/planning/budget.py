@@ -12,7 +12,7 @@ from rematc.passes.planning.chain import Programme, chain_of
 from rematc.passes.planning.eviction import Eviction
 from rematc.passes.planning.exact import fastest
 from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator, Stages
-from rematc.passes.planning.refinement import drop, merge
+from rematc.passes.planning.refinement import drop, merged
 from rematc.passes.planning.timeline import Timeline
 
 #: From how many nodes on only the best chained plan is a start.
@@ -123,8 +123,7 @@ class _Search:
             timeline = Timeline(self.problem, stages)
             if Eviction(timeline).fit(budget):
                 drop(timeline, budget)
-                merge(timeline)
-            self._add(timeline.stages())
+            self._add(merged(self._simulator, timeline.stages()))
             if self._is_over():
                 return
 

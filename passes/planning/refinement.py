@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from itertools import pairwise
 
+import numpy as np
+
+from rematc.passes.planning.problem import Integers, Simulator, Stages
 from rematc.passes.planning.timeline import BEFORE, Timeline
 
 #: How many changes are tried at most.
@@ -38,49 +40,55 @@ def without(timeline: Timeline, key: int) -> list[int]:
     return removed
 
 
-def merge(timeline: Timeline) -> None:
-    """Let stages begin together, earlier, where the peak is no higher for it."""
-    peak = timeline.peak
-    stages: dict[int, list[int]] = {}
-    for key in timeline.again():
-        stages.setdefault(timeline.gap(key), []).append(key % timeline.stride)
-    begins = sorted(stages)
-    left = 8 * TRIALS
-    for begin, later in zip(reversed(begins[:-1]), reversed(begins), strict=False):
-        if stages[later][-1] >= begin:
-            continue
-        if _least_peak(timeline, begin, later, stages) > peak:
-            continue
-        left -= len(stages[later])
-        if left < 0:
-            return
-        new = [timeline.key(begin, node) for node in stages[later] if node not in stages[begin]]
-        old = [timeline.key(later, node) for node in stages[later]]
-        _exchange(timeline, old, new)
-        if timeline.peak > peak:
-            _exchange(timeline, new, old)
-            continue
-        stages[begin] = sorted({*stages[begin], *stages.pop(later)})
+def merged(simulator: Simulator, stages: Stages) -> Stages:
+    """Let stages begin together with the one before, where the peak is no higher for it.
+
+    Neighbours are paired, all at once. What has to live longer does so between the two: pairs around steps that take
+    too much are parted again, and not tried another time.
+    """
+    peak = simulator.run(stages).peak
+    again = {begin: set(nodes) for begin, nodes in zip(stages.begins, stages.again, strict=True)}
+    parted: set[tuple[int, int]] = set()
+    while pairs := _pairs(again, parted):
+        together = _joined(again, pairs)
+        run = simulator.run(together)
+        over = _gaps(simulator, together)[run.live > peak]
+        apart = [pair for pair in pairs if np.any((over >= pair[0]) & (over <= pair[1]))]
+        parted.update(apart if apart or not len(over) else pairs)
+        if not len(over):
+            again = {begin: set(nodes) for begin, nodes in zip(together.begins, together.again, strict=True)}
+    return _joined(again, [])
 
 
-def _least_peak(timeline: Timeline, begin: int, later: int, stages: dict[int, list[int]]) -> int:
-    """What the peak between two stages is at least when what runs in the later one runs in the earlier one."""
-    keys = [timeline.key(later, node) for node in stages[later]]
-    first, last = bisect_left(timeline.keys, timeline.key(begin + 1, 0)), bisect_left(timeline.keys, keys[0])
-    peak = int(timeline.live[first:last].max(initial=0))
-    written = [value for node in stages[later] for value in timeline.problem.writes[node]]
-    moved = [value for node in set(stages[later]) - set(stages[begin]) for value in timeline.problem.writes[node]]
-    read = {value for node in stages[later] for value in timeline.problem.reads[node]} - set(written)
-    after = keys[-1] + 1
-    peak += sum(timeline.size[v] for v in moved if timeline.end(v, timeline.begin(v, after)) >= after)
-    return peak - sum(timeline.size[v] for v in read if timeline.end(v, timeline.begin(v, keys[0])) < after)
+def _pairs(again: dict[int, set[int]], parted: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbouring stages, none in two pairs, that can begin together, the last ones first."""
+    begins = sorted(again)
+    pairs: list[tuple[int, int]] = []
+    for pair in reversed(list(pairwise(begins))):
+        is_free = not pairs or pairs[-1][0] != pair[1]
+        if is_free and pair not in parted and max(again[pair[1]]) < pair[0]:
+            pairs.append(pair)
+    return pairs
 
 
-def _exchange(timeline: Timeline, old: Iterable[int], new: Iterable[int]) -> None:
-    for key in old:
-        timeline.remove(key)
-    for key in new:
-        timeline.insert(key)
+def _joined(again: dict[int, set[int]], pairs: list[tuple[int, int]]) -> Stages:
+    into = {later: begin for begin, later in pairs}
+    joined: dict[int, set[int]] = {}
+    for begin, nodes in again.items():
+        joined[into.get(begin, begin)] = joined.get(into.get(begin, begin), set()) | nodes
+    begins = tuple(sorted(joined))
+    return Stages(begins, tuple(tuple(sorted(joined[begin])) for begin in begins))
+
+
+def _gaps(simulator: Simulator, stages: Stages) -> Integers:
+    """[steps] the node as which, or at whose stage's beginning, each step runs."""
+    places = np.concatenate([np.arange(len(simulator.problem.cost)), *map(_repeated, stages.begins, stages.again)])
+    places.sort()
+    return places
+
+
+def _repeated(begin: int, nodes: tuple[int, ...]) -> Integers:
+    return np.full(len(nodes), begin, np.int64)
 
 
 def _is_idle(timeline: Timeline, key: int) -> bool:
