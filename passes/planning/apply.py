@@ -1,0 +1,148 @@
+"""Recomputation where a plan says: each of its stages becomes a region that the pass `barriers` pins.
+
+Before:  %0 = sine %x   %1 = dot_general %0, %w   ...   %8 = dot_general %7, %0
+Stages:  one begins at %8 and runs %0 again
+After:   %0 = sine %x   %1 = dot_general %0, %w   ...   %8 = checkpoint %x, %7 {is_differentiated=true, body=graph
+         @stage(%x, %7) { %0 = sine %x   %1 = dot_general %7, %0   return %1 }}
+
+A region's operands are what it reads from memory: what is kept, and what earlier stages give. To them is added some of
+what the stage before it gives, though it be read later: so much that all work of that stage is behind the region's
+operands, and no compiler can begin the region before. It gives these on, and whoever reads them reads them from there;
+no bytes move. What is fused is computed from memory again in each region that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.values import Value
+from rematc.passes.planning.problem import Stages
+from rematc.passes.planning.translation import Translation
+
+
+def apply(translation: Translation, stages: Stages) -> Graph:
+    """The graph that runs in these stages; the graph itself where there are none."""
+    graph = translation.graph
+    if not stages.begins:
+        return graph
+    first, *others = _pieces(translation, stages)
+    equations = list(dict.fromkeys(eqn for node in first.nodes for eqn in translation.clusters[node]))
+    here: dict[Value, Value] = {}
+    waits: list[int] = []
+    for before, piece in zip((first, *others), others, strict=False):
+        waits = _waits(translation, before, waits, piece)
+        _append(translation, piece, waits, here, equations)
+    end = _Copies(dict(here))
+    end.add(translation.tail)
+    results = tuple([end.names.get(value, value) for value in graph.results])
+    return Graph(graph.name, graph.params, (*equations, *end.equations), results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stage.
+
+    Attributes:
+        nodes: what it runs, in order.
+        reads: values of the problem that it reads and does not write.
+        gives: those that it writes, and later stages read or the program gives.
+    """
+
+    nodes: Sequence[int]
+    reads: frozenset[int]
+    gives: frozenset[int]
+
+
+def _pieces(translation: Translation, stages: Stages) -> list[_Piece]:
+    problem = translation.problem
+    begins = (0, *stages.begins)
+    ends = (*stages.begins, len(problem.cost))
+    runs = [(*again, *range(begin, end)) for begin, end, again in zip(begins, ends, ((), *stages.again), strict=True)]
+    needed = {value for value, is_set in enumerate(problem.is_result.tolist()) if is_set}
+    pieces = []
+    for run in reversed(runs):
+        live, nodes = set(needed), list[int]()
+        for node in reversed(run):
+            writes = problem.writes[node]
+            if translation.own(node).op.effect or not live.isdisjoint(writes):
+                nodes.append(node)
+                live.difference_update(writes)
+                live.update(problem.reads[node])
+        written = {value for node in nodes for value in problem.writes[node]}
+        reads = {value for node in nodes for value in problem.reads[node]} - written
+        pieces.append(_Piece(nodes[::-1], frozenset(reads), frozenset(written & needed)))
+        needed = live
+    return pieces[::-1]
+
+
+def _waits(translation: Translation, before: _Piece, passed: Sequence[int], piece: _Piece) -> list[int]:
+    """Of what the stage before gives and this one does not read, so much that all of its work comes first.
+
+    `passed` is what the stage before waited for: where none of its work did, this stage waits in its place.
+    """
+    problem = translation.problem
+    covered = set(piece.reads & before.gives.union(passed))
+    waits = []
+    for node in reversed(before.nodes):
+        if covered.isdisjoint(problem.writes[node]):
+            given = [value for value in problem.writes[node] if value in before.gives]
+            if not given:
+                continue
+            waits.append(given[0])
+        covered.update(problem.reads[node])
+    if passed and covered.isdisjoint(before.reads.union(passed)):
+        waits.append(passed[0])
+    return waits
+
+
+def _append(
+    translation: Translation, piece: _Piece, waits: Sequence[int], here: dict[Value, Value], equations: list[Equation]
+) -> None:
+    """Add the region of a stage; `here` has, for what earlier regions gave, its name, and gets what this one gives."""
+    values = translation.values
+    written = {value for node in piece.nodes for eqn in translation.clusters[node] for value in eqn.results}
+    taken = dict.fromkeys(
+        value
+        for node in piece.nodes
+        for eqn in translation.clusters[node]
+        for value in eqn.operands
+        if value not in written
+    )
+    taken |= dict.fromkeys([values[index] for index in waits])
+    copies = _Copies({value: Value(value.type, value.name) for value in taken})
+    params = tuple(copies.names.values())
+    for node in piece.nodes:
+        copies.add(translation.clusters[node])
+    given = [values[index] for index in (*sorted(piece.gives), *waits)]
+    body = Graph("stage", params, tuple(copies.equations), tuple([copies.names[value] for value in given]))
+    results = tuple([Value(value.type, value.name) for value in given])
+    operands = tuple([here.get(value, value) for value in taken])
+    loc = next((eqn.loc for eqn in copies.equations if eqn.loc is not None), None)
+    equations.append(Equation(Checkpoint(body, is_differentiated=True), operands, results, loc))
+    here.update(zip(given, results, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Equations with values of their own.
+
+    Attributes:
+        names: what stands for values.
+        equations: the copies.
+    """
+
+    names: dict[Value, Value]
+    equations: list[Equation] = field(default_factory=list)
+
+    def add(self, cluster: Iterable[Equation]) -> None:
+        """Copy the equations that are not there yet."""
+        for eqn in cluster:
+            if eqn.results and all(value in self.names for value in eqn.results):
+                continue
+            operands = tuple([self.names.get(value, value) for value in eqn.operands])
+            results = tuple([Value(value.type, value.name) for value in eqn.results])
+            self.names.update(zip(eqn.results, results, strict=True))
+            self.equations.append(Equation(eqn.op, operands, results, eqn.loc))

@@ -1,0 +1,162 @@
+"""Analysis: a program as a problem of planning: kernels as nodes, what is in memory as values.
+
+Before:  %0 = dot_general %x, %w   %1 = tanh %0   %2 = dot_general %1, %v   %3 = multiply %2, %0   return %3
+Nodes:   0: %0   1: %1, which a product takes   2: %2   3: %3, a result: no temporary memory
+         reads: 1 of %0; 2 of %1; 3 of %2 and %0
+
+A node is an equation that writes to memory, with the fused equations that feed it from there (`rematc.passes.kernels`).
+Constants, parameters and what waits in the host's memory take none; results lie in memory of their own, and live to the
+end. A kernel whose elements are computed one by one writes over an operand of its size that nothing reads any more.
+
+What may run again is what ops say (`is_repeatable`); but no effects, no opaque calls, no collectives, and, as they have
+no plan of their own yet, no ops with regions: a loop or a branch runs as a whole, once, and takes what it needs inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Storage
+from rematc.ir.values import Value
+from rematc.passes.kernels import kernels
+from rematc.passes.planning.device import Device
+from rematc.passes.planning.problem import Problem, Simulator, problem_of
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A graph and its problem.
+
+    Attributes:
+        graph: without functions that could be inlined.
+        problem: its nodes and values, in the graph's order.
+        clusters: for each node the fused equations that feed it, in order, and last its own.
+        values: for each of the problem's values the graph's.
+        tail: the fused equations that give results from what is in memory.
+    """
+
+    graph: Graph
+    problem: Problem
+    clusters: Sequence[tuple[Equation, ...]]
+    values: Sequence[Value]
+    tail: tuple[Equation, ...]
+
+    def own(self, node: int) -> Equation:
+        """The equation that writes what the node writes."""
+        return self.clusters[node][-1]
+
+    def flops(self, nodes: Iterable[int]) -> int:
+        """Floating-point operations of running these nodes, as often as they are named."""
+        return sum(eqn.flops for node in nodes for eqn in self.clusters[node])
+
+
+def translate(graph: Graph, device: Device) -> Translation:
+    """The problem of a graph; nodes take nanoseconds of `device`."""
+    return _translate(graph, device, {})
+
+
+def _translate(graph: Graph, device: Device, peaks: dict[int, int]) -> Translation:
+    found = kernels(graph.equations, graph.results)
+    stored = set(found.stored)
+    producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
+
+    def cluster(values: Iterable[Value]) -> tuple[tuple[Equation, ...], list[Value]]:
+        """The fused equations that compute values from memory, in order, and what they read there."""
+        return _fused(graph.equations, values, stored, producer)
+
+    own = [eqn for eqn in graph.equations if eqn.op.effect or not stored.isdisjoint(eqn.results)]
+    fed = [cluster(eqn.operands) for eqn in own]
+    place: dict[Value, int] = {}
+    writer: list[int] = []
+    for node, eqn in enumerate(own):
+        for value in eqn.results:
+            place[value] = len(writer)
+            writer.append(node)
+    tail, read_last = cluster(graph.results)
+    results = {value for value in read_last if value in place}
+    reads = [[place[value] for value in read if value in place] for _, read in fed]
+    clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
+    inside = _Inside(device, peaks)
+    in_place = _in_place(own, reads, place, list(place))
+    problem = problem_of(
+        cost=[_time(device, each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
+        reads=reads,
+        size=[0 if value in results or value.type.on_host else value.type.bytes for value in place],
+        producer=writer,
+        results=[place[value] for value in results],
+        workspace=[inside.peak(eqn) for eqn in own],
+        is_repeatable=[all(map(_is_repeatable, each)) for each in clusters],
+        replaces=in_place,
+    )
+    return Translation(graph, problem, clusters, tuple(place), tail)
+
+
+def _fused(
+    equations: Sequence[Equation], values: Iterable[Value], stored: set[Value], producer: dict[Value, int]
+) -> tuple[tuple[Equation, ...], list[Value]]:
+    work, read, fused = list(values), dict[Value, None](), set[int]()
+    while work:
+        value = work.pop()
+        if value in stored or value not in producer or equations[producer[value]].op.effect:
+            read[value] = None
+        elif producer[value] not in fused:
+            fused.add(producer[value])
+            work.extend(equations[producer[value]].operands)
+    return tuple([equations[index] for index in sorted(fused)]), list(read)
+
+
+def _time(device: Device, cluster: Sequence[Equation], read: Sequence[Value]) -> int:
+    products, flops = 0.0, 0
+    for eqn in cluster:
+        if eqn.op.is_product:
+            products += device.product_time(eqn.flops, eqn.operands[0].type.dtype.bits)
+        else:
+            flops += eqn.flops
+    moved = sum(value.type.bytes for value in (*read, *cluster[-1].results))
+    return device.time(products, flops, moved)
+
+
+def _is_repeatable(eqn: Equation) -> bool:
+    op = eqn.op
+    return op.is_repeatable and not (op.effect or op.is_opaque or op.regions() or op.axes)
+
+
+def _in_place(
+    own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int], values: Sequence[Value]
+) -> list[int]:
+    """For each value one that it may lie in the place of; the last one of those that are read there for the last time.
+
+    A fused kernel writes over any operand of its type that it reads; another one over what its op says.
+    """
+    last = {value: node for node, read in enumerate(reads) for value in read}
+    found = []
+    for node, eqn in enumerate(own):
+        for index, result in enumerate(eqn.results):
+            if eqn.op.storage is Storage.WRITTEN:
+                operand = eqn.op.overwrites(index)
+                found.append(-1 if operand is None else place.get(eqn.operands[operand], -1))
+                continue
+            fitting = [value for value in reads[node] if values[value].type.bytes == result.type.bytes]
+            fitting.sort(key=lambda value: last[value] == node)
+            found.append(fitting[-1] if fitting else -1)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """What the regions of equations take while they run, by the region: one may stand in many places."""
+
+    device: Device
+    peaks: dict[int, int]
+
+    def peak(self, eqn: Equation) -> int:
+        return max([self._of(region) for region in eqn.op.regions()], default=0)
+
+    def _of(self, region: Graph) -> int:
+        found = self.peaks.get(id(region))
+        if found is None:
+            inside = _translate(region, self.device, self.peaks)
+            found = self.peaks[id(region)] = Simulator(inside.problem).run().peak
+        return found
