@@ -15,7 +15,7 @@ from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator
 from rematc.passes.planning.refinement import drop, merged
 from rematc.passes.planning.timeline import Timeline
 
-#: From how many nodes on only the best chained plan is a start.
+#: From how many nodes on chained plans are taken as they are, and not as starts.
 LARGE = 20_000
 #: How often the smallest peak is looked for where a budget is too small.
 HALVINGS = 4
@@ -157,8 +157,8 @@ class _Search:
             self._amounts = self._programme.amounts() if self._programme else []
         low = bisect_left(self._amounts, budget, key=lambda level: self._chain(level)[0].peak)
         seeds = [self._chain(level)[1] for level in self._amounts[low : low + 2]]
-        if len(self.problem.cost) > LARGE and seeds:
-            return seeds[:1]
+        if len(self.problem.cost) > LARGE:
+            return [AS_IT_STANDS]
         best = [stages for _, stages in self._fitting(budget)[:1]]
         return list(dict.fromkeys([AS_IT_STANDS, *seeds, *best]))
 
