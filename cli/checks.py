@@ -12,6 +12,7 @@ from rematc.cli.arguments import parse_type
 from rematc.cli.comparison import split_policies
 from rematc.cli.options import Options
 from rematc.cli.output import is_standard_output
+from rematc.compiler.driver.budget import budget_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import default_pipeline
 from rematc.passes.manager import parse_pipeline
@@ -30,6 +31,8 @@ def checked(options: Options) -> Options:
     _check_policy("--policy", options.policy)
     for policy in policies:
         _check_policy("--compare", policy)
+    if options.budget is not None:
+        _check_budget(options, options.budget)
     if options.passes is not None:
         try:
             parse_pipeline(options.passes)
@@ -68,6 +71,22 @@ def _check_combination(options: Options) -> None:
         raise _usage("--strict is about what XLA made of the program; leave it out beside --emit")
     if options.compare and options.output is not None:
         raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
+
+
+def _check_budget(options: Options, budget: str) -> None:
+    for name, is_set in (
+        ("--compare", bool(options.compare)),
+        ("--emit", options.emit is not None),
+        ("--strict", options.strict),
+        ("--passes", options.passes is not None),
+        ("--barrier", options.barrier != "auto"),
+    ):
+        if is_set:
+            raise _usage(f"--budget plans and compiles by itself; leave out --budget or {name}")
+    try:
+        budget_bytes(budget, lambda: 0)
+    except CompileError as error:
+        raise _bad_value("--budget", error.message) from None
 
 
 def _check_policy(option: str, policy: str) -> None:

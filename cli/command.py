@@ -75,11 +75,14 @@ def _write(step: TrainingStep, text: str, what: str) -> None:
 def _report(step: TrainingStep) -> None:
     options = step.options
     lowered = step.lower(options.policy)
-    compiled = step.compile(lowered, f" with policy {options.policy}")
+    if options.budget is None:
+        compiled = step.compile(lowered, f" with policy {options.policy}")
+    else:
+        compiled = step.compile_within(lowered, options.budget)
     report = with_alternatives(step, compiled.report(_baseline(step)))
     run = _run(step, compiled) if options.run else None
     if options.output is not None:
-        _write(step, lowered.stablehlo(), "stablehlo")
+        _write(step, compiled.lowered.stablehlo(), "stablehlo")
     if options.json:
         _print_json(report_as_dict(report, run, _facts(step) | {"policy": options.policy}))
     else:
@@ -89,8 +92,9 @@ def _report(step: TrainingStep) -> None:
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:
-    """The step without a policy, for comparison; None where that is the same or nobody asks for it."""
-    if step.options.policy == "none" or (step.options.quiet and not step.options.strict):
+    """The step without a policy or a budget, for comparison; None where that is the same or nobody asks for it."""
+    options = step.options
+    if (options.policy == "none" and options.budget is None) or (options.quiet and not options.strict):
         return None
     return step.compile(step.lower_baseline(), " without policy")
 
@@ -103,7 +107,9 @@ def _run(step: TrainingStep, compiled: Compiled) -> Run:
 def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
     console = _terminal()
     is_complete = step.options.verbose or console is None
-    _show(report_tables(_subject(step), step.options.policy, report, run, is_complete=is_complete), console)
+    budget = step.options.budget
+    policy = step.options.policy if budget is None else f"{step.options.policy} within {budget}"
+    _show(report_tables(_subject(step), policy, report, run, is_complete=is_complete), console)
 
 
 # -- the comparison --------------------------------------------------------------------------------------------------

@@ -81,6 +81,11 @@ class _Command(click.Command):
 @click.option(
     "--policy", default="none", metavar="POLICY", help="What may be saved: see --list-policies; default none."
 )
+@click.option(
+    "--budget",
+    metavar="BYTES",
+    help="Recompute so that XLA takes no more temporary memory: 2GiB, 50%.",
+)
 @click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
 @click.option("--emit", type=click.Choice(EMITTED), help="Print this text to standard output, and nothing else.")
 @click.option(

@@ -27,6 +27,7 @@ class Options:
         argnums: positions to differentiate with respect to.
         has_aux: whether the function returns (value, auxiliary data).
         policy: the policy's text; "none" is no policy.
+        budget: the temporary memory that the step may take, as written; None for no plan.
         compare: policies to compare; () prints a report.
         emit: what to print instead of a report.
         output: the file to write.
@@ -51,6 +52,7 @@ class Options:
     argnums: tuple[int, ...]
     has_aux: bool
     policy: str
+    budget: str | None
     compare: tuple[str, ...]
     emit: str | None
     output: Path | None

@@ -15,6 +15,7 @@ from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
+from rematc.compiler.driver.budget import compile_within
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
@@ -119,6 +120,11 @@ class TrainingStep:
         where = self.options.platform
         with self.progress.phase(f"compiling{what}" + (f" for {where}" if where else "")):
             return interruptible(lambda: lowered.compile(where))
+
+    def compile_within(self, lowered: Lowered, budget: str) -> Compiled:
+        """What XLA makes of the step with a plan whose memory is within a budget."""
+        with self.progress.phase(f"planning and compiling for {budget}"):
+            return interruptible(lambda: compile_within(lowered, budget, self.options.platform))
 
     @contextmanager
     def _tracing(self, what: str) -> Iterator[None]:

@@ -12,6 +12,7 @@ from jax.sharding import Sharding
 
 from rematc.compiler.driver.compiled import CompiledFunction, is_same
 from rematc.compiler.functions.calls import TracedFunction
+from rematc.compiler.reports.budget import BudgetReport
 from rematc.compiler.reports.check import Check, check_executable
 from rematc.compiler.reports.derivative import DerivativeReport, report_derivatives
 from rematc.compiler.reports.fallbacks import foreign_primitives
@@ -67,6 +68,7 @@ class Lowered:
         target: what it is for.
         timings: what each pass did and how long it took.
         options: how it is to be compiled.
+        budget: its plan, where it was lowered for a budget of memory.
     """
 
     traced: TracedFunction
@@ -77,6 +79,7 @@ class Lowered:
     options: Options
     _call: CallArguments
     _example: ExampleCall
+    budget: BudgetReport | None = None
 
     def __repr__(self) -> str:
         leaves, equations = len(self.program.leaf_types), len(self.graph.equations)
@@ -162,7 +165,8 @@ class Lowered:
             tuple(sorted(self.options.statics.names)),
         )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
-        is_as_called = not compiler_options and target == target_of(self._call.arrays)
+        # Calls of the function have no budget.
+        is_as_called = not (compiler_options or self.budget) and target == target_of(self._call.arrays)
         executable = self._compiled_for_calls(artifact, shardings) if is_as_called else None
         if executable is None:
             executable = compile_program(program, target, compiler_options=options, donated=leaves, shardings=shardings)
@@ -240,8 +244,9 @@ class Compiled(CompiledFunction):
             self.executable.target.platform,
             self.figures(),
             beside,
-            self.check(baseline),
+            None if self.lowered.budget else self.check(baseline),
             foreign_primitives(self.lowered.records),
+            self.lowered.budget,
         )
 
 

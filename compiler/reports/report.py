@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from rematc.compiler.reports.budget import BudgetReport
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.derivative import DerivativeReport
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
@@ -23,6 +24,7 @@ class Report:
         baseline: the same without any policy, where it was compiled for comparison.
         check: whether XLA kept the plan.
         foreign: primitives of JAX's that came in without an import rule.
+        budget: the plan for a budget of memory. What it computes again is not compared with what XLA kept.
     """
 
     derivatives: tuple[DerivativeReport, ...]
@@ -31,6 +33,7 @@ class Report:
     baseline: Figures | None = None
     check: Check | None = None
     foreign: tuple[ForeignPrimitive, ...] = ()
+    budget: BudgetReport | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able data."""
@@ -41,6 +44,7 @@ class Report:
             "xla_without_policy": None if self.baseline is None else asdict(self.baseline),
             "check": None if self.check is None else self.check.as_dict(),
             "imported_through_jax": [asdict(one) | {"place": one.place.strip()} for one in self.foreign],
+            "budget": None if self.budget is None else self.budget.as_dict(),
         }
 
     def tables(self, policy: str, *, is_complete: bool, is_headed: bool = False) -> list[Table]:
@@ -58,6 +62,8 @@ class Report:
         if self.foreign:
             tables.append(foreign_table(self.foreign))
         tables.append(figures_table(self.platform, self.figures, self.baseline, policy))
+        if self.budget is not None:
+            tables.append(self.budget.table())
         if self.check is not None:
             tables += check_tables(self.check)
         return tables

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.ir.locations import relative
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget
@@ -61,7 +62,7 @@ def describe_held(translation: Translation, found: Found, most: int = 8) -> str:
         value = translation.values[index]
         eqn = translation.own(int(problem.producer[index]))
         line = f"  {value.name or eqn.op.name}: {value.type}, {problem.size[index]} bytes"
-        lines.append(line if eqn.loc is None else f"{line}, at {eqn.loc}")
+        lines.append(line if eqn.loc is None else f"{line}, at {relative(eqn.loc.file)}:{eqn.loc.line}")
     if len(held) > most:
         rest = sum(int(problem.size[index]) for index in held[most:])
         lines.append(f"  and {len(held) - most} others of {rest} bytes")

@@ -1,0 +1,158 @@
+"""A budget of temporary memory: plan, compile, read what XLA takes, and plan again until it fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.compiler.reports.budget import BudgetReport
+from rematc.compiler.reports.units import format_bytes
+from rematc.ir.errors import CompileError
+from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, make_program, run_passes
+from rematc.passes.planning.apply import apply
+from rematc.passes.planning.budget import Found, plan_for_budget
+from rematc.passes.planning.device import device_of_platform
+from rematc.passes.planning.plan import describe_held
+from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.translation import translate
+
+#: Bytes, `2GiB`, or `50%` of what the program needs without recomputation.
+Budget = int | str
+COMPILATIONS = 3
+
+_UNITS = {"b": 1} | {
+    f"{prefix}{unit}".lower(): base ** (power + 1)
+    for unit, base in (("iB", 1024), ("B", 1000))
+    for power, prefix in enumerate("KMGT")
+}
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[a-z]*)\s*", re.IGNORECASE)
+
+
+def budget_bytes(budget: Budget, whole: Callable[[], int]) -> int:
+    """A budget in bytes; `whole` is asked for what a percentage is of.
+
+    Raises CompileError for what is no budget.
+    """
+    match = None if isinstance(budget, int) else _AMOUNT.fullmatch(budget)
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+        return budget
+    if match is not None:
+        number, unit = float(match[1]), match[2].lower()
+        if unit == "%":
+            return int(whole() * number / 100)
+        if unit in _UNITS or not unit:
+            return int(number * _UNITS.get(unit, 1))
+    raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', or '50%'")
+
+
+class Planner:
+    """Plans of a function that was lowered without one."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._lowered = lowered
+        self._passed = run_passes(lowered.traced.graph, BEFORE_PLAN)
+        self._device = device_of_platform(lowered.target.platform)
+        self._translation = translate(self._passed.graph, self._device)
+        self.peak = simulate(self._translation.problem).peak
+
+    def plan(self, budget: int) -> Found:
+        """The fastest plan for so many bytes, or the one with the smallest peak."""
+        return plan_for_budget(self._translation.problem, budget)
+
+    def lower(self, found: Found, budget: int) -> Lowered:
+        """The function with a plan, which was made for a budget of so many bytes."""
+        graph = apply(self._translation, found.stages)
+        passed = run_passes(graph, default_pipeline("optimization_barrier"))
+        traced = self._lowered.traced
+        program = make_program(passed.graph, traced.constants, self._lowered.target, traced.choice)
+        problem, again = self._translation.problem, [node for each in found.stages.again for node in each]
+        least = int(problem.cost.sum())
+        report = BudgetReport(
+            budget,
+            found.budget,
+            found.run.peak,
+            None,
+            self._translation.flops(range(len(problem.cost))),
+            self._translation.flops(again),
+            least / 1e9,
+            (found.run.time - least) / 1e9,
+            (found.bound - least) / 1e9,
+            len(found.stages.begins),
+            self._device.name,
+        )
+        timings = (*self._lowered.timings, *self._passed.records, *passed.records)
+        return dataclasses.replace(self._lowered, graph=passed.graph, program=program, timings=timings, budget=report)
+
+    def unreachable(self, budget: int, found: Found, measured: int | None) -> CompileError:
+        """The error for a budget that no plan meets, of which `found` came nearest."""
+        smallest = f"predicted {format_bytes(found.run.peak)}"
+        if measured is not None:
+            smallest = f"{format_bytes(measured)}, {smallest}"
+        return CompileError(
+            f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "
+            f"{smallest}. At its peak it holds\n{describe_held(self._translation, found)}"
+        )
+
+
+def lower_within(lowered: Lowered, budget: Budget) -> Lowered:
+    """A function that was lowered, with a plan whose predicted memory is within a budget.
+
+    Raises CompileError where none was found.
+    """
+    planner = Planner(lowered)
+    wanted = budget_bytes(budget, lambda: planner.peak)
+    found = planner.plan(wanted)
+    if not found.is_feasible:
+        raise planner.unreachable(wanted, found, None)
+    return planner.lower(found, wanted)
+
+
+def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None) -> Compiled:
+    """Compile a function that was lowered so that the memory that XLA takes is within a budget.
+
+    At most `COMPILATIONS` plans are compiled, each for less than the one before it. A percentage is of what XLA takes
+    for the function without a plan, which is compiled once more for that.
+
+    Raises CompileError where none of them fits.
+    """
+    planner = Planner(lowered)
+    actual = planner.peak
+
+    def whole() -> int:
+        nonlocal actual
+        actual = lowered.compile(platform).memory().temp_bytes
+        return actual
+
+    wanted = budget_bytes(budget, whole)
+    target = _scaled(wanted, planner.peak, actual)
+    smallest: tuple[int, Found] | None = None
+    for count in range(1, COMPILATIONS + 1):
+        found = planner.plan(target)
+        if smallest is not None and found.run.peak >= smallest[1].run.peak:
+            found = planner.plan(0)  # the smallest that there is
+        if smallest is not None and found.stages == smallest[1].stages:
+            break
+        compiled = planner.lower(found, wanted).compile(platform)
+        measured = compiled.memory().temp_bytes
+        if measured <= wanted:
+            return _with_figures(compiled, measured, count)
+        if smallest is None or measured < smallest[0]:
+            smallest = measured, found
+        if not found.is_feasible:
+            break
+        target = _scaled(min(target, found.run.peak), wanted, measured)
+    assert smallest is not None, "one was compiled"
+    raise planner.unreachable(wanted, smallest[1], smallest[0])
+
+
+def _scaled(amount: int, part: int, whole: int) -> int:
+    return amount * part // whole if whole else amount
+
+
+def _with_figures(compiled: Compiled, measured: int, compilations: int) -> Compiled:
+    report = compiled.lowered.budget
+    assert report is not None, "the planner gave it"
+    report = dataclasses.replace(report, measured=measured, compilations=compilations)
+    return dataclasses.replace(compiled, lowered=dataclasses.replace(compiled.lowered, budget=report))
