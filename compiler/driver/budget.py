@@ -21,6 +21,9 @@ from rematc.passes.planning.translation import translate
 #: Bytes, `2GiB`, or `50%` of what the program needs without recomputation.
 Budget = int | str
 COMPILATIONS = 3
+#: How many plans are made for each compilation, by what is expected of them; and what part of the budget stays free
+#: where the first one did not fit.
+_GUESSES, _MARGIN = 4, 50
 
 _UNITS = {"b": 1} | {
     f"{prefix}{unit}".lower(): base ** (power + 1)
@@ -60,6 +63,22 @@ class Planner:
     def plan(self, budget: int) -> Found:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         return plan_for_budget(self._translation.problem, budget)
+
+    def expected(self, found: Found) -> int:
+        """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
+        if self._lowered.target.platform != "cpu":
+            return found.run.peak
+        return self.lower(found, found.budget).predicted_peak()
+
+    def expected_within(self, target: int, aim: int, ratio: float) -> Found:
+        """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at."""
+        for _ in range(_GUESSES):
+            found = self.plan(target)
+            expected = int(self.expected(found) * ratio)
+            if expected <= aim or not found.is_feasible:
+                return found
+            target = _scaled(min(target, found.run.peak), aim, expected)
+        return found
 
     def lower(self, found: Found, budget: int) -> Lowered:
         """The function with a plan, which was made for a budget of so many bytes."""
@@ -127,24 +146,24 @@ def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None
 
     wanted = budget_bytes(budget, whole)
     target = _scaled(wanted, planner.peak, actual)
-    smallest: tuple[int, Found] | None = None
+    attempts: list[tuple[int, Found]] = []
+    ratio = 1.0
     for count in range(1, COMPILATIONS + 1):
-        found = planner.plan(target)
-        if smallest is not None and found.run.peak >= smallest[1].run.peak:
+        aim = wanted if count == 1 else wanted - wanted // _MARGIN
+        found = planner.expected_within(target, aim, ratio)
+        if any(found.stages == tried.stages for _, tried in attempts):
             found = planner.plan(0)  # the smallest that there is
-        if smallest is not None and found.stages == smallest[1].stages:
-            break
+            if any(found.stages == tried.stages for _, tried in attempts):
+                break
         compiled = planner.lower(found, wanted).compile(platform)
         measured = compiled.memory().temp_bytes
         if measured <= wanted:
             return _with_figures(compiled, measured, count)
-        if smallest is None or measured < smallest[0]:
-            smallest = measured, found
-        if not found.is_feasible:
-            break
-        target = _scaled(min(target, found.run.peak), wanted, measured)
-    assert smallest is not None, "one was compiled"
-    raise planner.unreachable(wanted, smallest[1], smallest[0])
+        attempts.append((measured, found))
+        ratio = measured / max(1, planner.expected(found))
+        target = _scaled(min(target, found.run.peak), aim, measured)
+    smallest, found = min(attempts, key=lambda attempt: attempt[0])
+    raise planner.unreachable(wanted, found, smallest)
 
 
 def _scaled(amount: int, part: int, whole: int) -> int:
