@@ -1,0 +1,123 @@
+"""Budgets of temporary memory: what XLA takes for the plan of each, and what that costs.
+
+    python benchmarks/budget.py [--only chain,transformer,gpt2] [--points 9] [--json FILE]
+
+Models: the chain of 12 layers and the transformer of 6 layers of benchmarks/architectures, and the GPT-2 of 4 layers
+with its vocabulary of benchmarks/language.py; `value_and_grad`, no policy; compiled from shapes and never run. Budgets
+lie evenly from the smallest predicted peak that is found, as XLA takes it, to 90 % of what XLA takes without a plan.
+
+    MiB         of temporary memory: the budget, the prediction of the plan, and what XLA takes (memory_analysis)
+    products    matrix products executed, over those without a plan
+    FLOPs, time of what is computed again over all without a plan; predicted
+    gap         how far the predicted time is from the optimum at most, in the model
+    compiled    how many plans were
+    s           of planning and compiling them
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import rematc
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
+
+from benchmarks.architectures import chain, transformer, unwrapped
+from benchmarks.architectures.library import JAX
+from benchmarks.whole import WHOLE
+from rematc.compiler.driver.budget import Planner, compile_within
+from rematc.lowering.hlo.parser import parse_hlo
+from rematc.lowering.hlo.products import executed_products
+
+MIB = 2**20
+
+
+def _of_chain() -> tuple[Any, Any]:
+    return chain.build(JAX, unwrapped, unwrapped), chain.arguments()
+
+
+def _of_transformer() -> tuple[Any, Any]:
+    return transformer.build(JAX, unwrapped, unwrapped), transformer.arguments(6)
+
+
+def _of_gpt2() -> tuple[Any, Any]:
+    return WHOLE["gpt2"].build(unwrapped), WHOLE["gpt2"].shapes()
+
+
+MODELS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "chain": _of_chain,
+    "transformer": _of_transformer,
+    "gpt2": _of_gpt2,
+}
+
+
+def _products(compiled: Any) -> int:
+    return executed_products(parse_hlo(compiled.hlo_optimized())).total.most
+
+
+def measure(name: str, points: int) -> list[dict[str, Any]]:
+    """A row for each budget of a model, printed as it comes."""
+    loss, arguments = MODELS[name]()
+    shapes = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+    lowered = rematc.lower(rematc.value_and_grad(rematc.from_jax(loss)), *shapes)
+    without = lowered.compile()
+    whole, products = without.memory().temp_bytes, _products(without)
+    planner = Planner(lowered)
+    found = planner.plan(0)
+    smallest = planner.lower(found, 0).compile().memory().temp_bytes
+    print(f"| {name} | all kept | {planner.peak / MIB:.0f} | {whole / MIB:.0f} | {products} | | | | | |", flush=True)
+    print(f"| {name} | smallest | {found.run.peak / MIB:.0f} | {smallest / MIB:.0f} | | | | | | |", flush=True)
+    rows = []
+    for point in range(points):
+        budget = smallest + (whole * 9 // 10 - smallest) * point // max(1, points - 1)
+        rows.append(_row(name, lowered, budget, products))
+    return rows
+
+
+def _row(name: str, lowered: Any, budget: int, products: int) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        compiled = compile_within(lowered, budget)
+    except rematc.CompileError as error:
+        print(f"| {name} | {budget / MIB:.0f} | {str(error).splitlines()[0]} | | | | | | | |", flush=True)
+        return {"model": name, "budget": budget, "error": str(error)}
+    seconds = time.perf_counter() - start
+    report = compiled.lowered.budget
+    assert report is not None and report.measured is not None
+    again = _products(compiled) / products
+    print(
+        f"| {name} | {budget / MIB:.0f} | {report.predicted / MIB:.0f} | {report.measured / MIB:.0f} | {again:.2f} | "
+        f"{report.extra_flops / report.flops:.1%} | {report.extra_seconds / report.seconds:.1%} | {report.gap:.1%} | "
+        f"{report.compilations} | {seconds:.0f} |",
+        flush=True,
+    )
+    return {"model": name, **report.as_dict(), "products": again, "wall": seconds}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
+    parser.add_argument("--points", type=int, default=9, help="how many budgets")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
+    options = parser.parse_args()
+    print(f"jax {jax.__version__}, on {jax.devices()[0].device_kind}\n")
+    print("| model | budget MiB | predicted | measured | products | FLOPs | time | gap | compiled | s |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    rows = []
+    for name in options.only.split(","):
+        rows += measure(name, options.points)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
