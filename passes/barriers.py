@@ -6,9 +6,9 @@ After:   %0, %1: f32[4], f32[4] = optimization_barrier %x, %ct
 
 The barrier holds the residuals and the incoming cotangents: XLA can neither merge the recomputation with the forward
 evaluation, nor start it before the cotangent is there. Without the cotangent nothing is saved. A region that is not
-differentiated needs no barrier and dissolves. Operands for which `prevent_cse` is not set pass by; where nothing is
-said of it, parameters of the program pass by as well, as long as all that is recomputed depends on another operand,
-and in the body of a loop all operands.
+differentiated needs no barrier and dissolves. Operands for which `prevent_cse` is not set pass by, and in the body of a
+loop all operands where nothing is said of it. Parameters of the program are held as well: what follows from them alone
+(a weight in another element type, a scale for each row of a batch) would be the forward evaluation's, kept until then.
 
 Two strategies are for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where one cannot
 pass compile options). With `call` the region becomes a function that XLA on the CPU must not inline; it moves nothing
@@ -79,7 +79,7 @@ class Barriers(Pass):
         return self._dissolved(graph, False)
 
     def _dissolved(self, graph: Graph, is_in_loop: bool) -> Graph:
-        place = _Place(frozenset(graph.params), is_in_loop, set(graph.params))
+        place = _Place(is_in_loop, set(graph.params))
         self._dissolve(graph.equations, place)
         results = tuple([place.env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(place.equations), results)
@@ -88,7 +88,7 @@ class Barriers(Pass):
         for eqn in equations:
             operands = tuple([place.env.get(value, value) for value in eqn.operands])
             match eqn.op:
-                case Checkpoint(is_differentiated=True) as op if any(pins := place.pins(op, operands)):
+                case Checkpoint(is_differentiated=True) as op if any(pins := place.pins(op)):
                     self._keep(op, Equation(op, operands, eqn.results, eqn.loc), pins, place)
                 case Checkpoint() as op:
                     self._inline(op, operands, eqn, place)
@@ -147,14 +147,12 @@ class _Place:
     """Where a region stands, and what has become of the equations there so far.
 
     Attributes:
-        params: the parameters of the graph.
-        is_in_loop: whether that is the body of a loop.
+        is_in_loop: whether it is the body of a loop.
         variable: values that depend on parameters; the others are known when the program is compiled.
         equations: the new equations.
         env: for results of regions that have dissolved their values.
     """
 
-    params: frozenset[Value]
     is_in_loop: bool
     variable: set[Value]
     equations: list[Equation] = field(default_factory=list)
@@ -170,13 +168,9 @@ class _Place:
         """The last of the values whose bits no compiler can know; None where there is none."""
         return next((value for value in reversed(values) if value.type.size and value in self.variable), None)
 
-    def pins(self, op: Checkpoint, operands: Sequence[Value]) -> tuple[bool, ...]:
+    def pins(self, op: Checkpoint) -> tuple[bool, ...]:
         """Which operands of a differentiated region are held behind its barrier."""
-        if self.is_in_loop:
-            return op.pinned_in_loop
-        if op.prevent_cse is not None:
-            return op.pinned
-        return _fewest_pins(op.body, [value in self.params for value in operands])
+        return op.pinned_in_loop if self.is_in_loop else op.pinned
 
 
 def _is_deep(graph: Graph) -> bool:
@@ -184,31 +178,6 @@ def _is_deep(graph: Graph) -> bool:
     bodies = [eqn.op.body for eqn in graph.equations if isinstance(eqn.op, Checkpoint) and eqn.op.is_differentiated]
     # To compare graphs costs their size: only where there are enough of them.
     return len(bodies) >= _REGIONS and len(bodies) >= _ALIKE * len(set(bodies))
-
-
-def _fewest_pins(body: Graph, is_free: Sequence[bool]) -> tuple[bool, ...]:
-    """All operands but the free ones, and of these as many small ones as all work in the body needs to depend on one.
-
-    An equation that depends on no operand behind the barrier is the forward evaluation's, to XLA. Moves of data are no
-    work: XLA makes them where they are used.
-    """
-    pinned = {value for value, is_set in zip(body.params, is_free, strict=True) if not is_set}
-    # What moves the data of parameters stands for the smallest one.
-    origin = {value: value for value in body.params}
-    behind: set[Value] = set()
-    for eqn in body.equations:
-        sources = [origin[value] for value in eqn.operands if value in origin]
-        is_behind = not behind.isdisjoint(eqn.operands) or not pinned.isdisjoint(sources)
-        if not is_behind and sources:
-            smallest = min(sources, key=lambda value: value.type.bytes)
-            if eqn.op.is_fusible and not eqn.flops:
-                origin.update(dict.fromkeys(eqn.results, smallest))
-                continue
-            pinned.add(smallest)
-            is_behind = True
-        if is_behind:
-            behind.update(eqn.results)
-    return tuple([value in pinned for value in body.params])
 
 
 def _as_branch(body: Graph, eqn: Equation, source: Value) -> list[Equation]:
