@@ -60,8 +60,8 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value]) -> Kernels:
     for index in range(len(equations) - 1, -1, -1):
         eqn = equations[index]
         storage = eqn.op.storage
-        if storage is Storage.WRITTEN:
-            if eqn.results[0] not in merged:
+        if storage is Storage.WRITTEN or len(eqn.results) != 1:
+            if merged.isdisjoint(eqn.results):
                 stored.extend(eqn.results)
             for value in eqn.operands:
                 read(value, (index, index))
