@@ -91,3 +91,15 @@ def vjp(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = None) -> 
     found = derived(graph, wrt, of, _VJP)
     assert found.forward is not None, "partial_eval sets it aside"
     return Vjp(found.forward, found.graph, found.residuals, found.has_tangent, found.has_ct)
+
+
+def value_and_cotangents(pulled: Vjp) -> Graph:
+    """The forward and the backward graph as one: parameters, then the cotangents of results that have a tangent; the
+    results, then the cotangents of the parameters that have one.
+    """
+    forward, backward = pulled.forward, pulled.backward
+    b = Builder(forward.name)
+    results = b.inline(forward, [b.parameter(value.type, value.name) for value in forward.params])
+    count = len(results) - len(pulled.residuals)
+    cts = [b.parameter(value.type, value.name) for value in backward.params[len(pulled.residuals) :]]
+    return b.build(*results[:count], *b.inline(backward, (*results[count:], *cts)))

@@ -180,6 +180,16 @@ def watching(watch: Watch) -> Iterator[Watch]:
         _WATCH.reset(token)
 
 
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Let nobody watch over the differentiations inside: they are made to be looked at, and thrown away."""
+    token = _WATCH.set(None)
+    try:
+        yield
+    finally:
+        _WATCH.reset(token)
+
+
 def run_watched(passes: Sequence[Pass], state: _S, apply: Apply[_S], graphs: GraphsOf[_S]) -> _S:
     """`Watch.run` by the watch that is there; without one the passes alone."""
     watch = _WATCH.get()

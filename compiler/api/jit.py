@@ -28,7 +28,7 @@ from rematc.lowering import caches
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import program_of
 from rematc.lowering.signature import Function
-from rematc.passes.staging.stage import staged
+from rematc.passes.staging.stage import staged_by_all
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,7 +106,7 @@ def _recording(function: Function, options: Options, policy: Policy | None) -> C
             traced = trace_call(function, call)
         trace = require_trace()
         trace.records.extend(traced.records)
-        body = traced.graph if labelled is None else staged(traced.graph, labelled)
+        body = traced.graph if labelled is None else staged_by_all(traced.graph, labelled)
         results = emit_op(Call(body), *call.arrays, *traced.captures)
         for tracer, is_weak in zip(results, traced.out_weak, strict=True):
             tracer.weak = is_weak

@@ -51,7 +51,7 @@ from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.passes.linearize import linearize
-from rematc.passes.staging.stage import staged
+from rematc.passes.staging.stage import staged_by_all
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -326,7 +326,7 @@ def _in_segments(graph: Graph) -> Graph:
     for eqn in graph.equations:
         if isinstance(eqn.op, Checkpoint):
             policy = eqn.op.policy or policy_argument("nothing")
-            return staged(_dissolved(graph), policy)
+            return staged_by_all(_dissolved(graph), policy)
     return graph
 
 

@@ -31,6 +31,7 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
+from rematc.lowering.choosing import staged_for
 from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
@@ -43,7 +44,6 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
-from rematc.passes.staging.stage import staged
 
 Graphs = Callable[[int], Graph]
 
@@ -282,10 +282,10 @@ class _Graphs:
         traced = self.traced
         check_scalar_result(traced.name, traced.out_tree, graph.result_types, wanted.has_aux, wanted.holomorphic)
         check_whole_names(policy, graph, traced.name)
-        primal = graph if policy is None else staged(graph, policy)
-        rest = len(graph.params) - len(self.differentiated)
+        wrt = (*self.differentiated, *(False,) * (len(graph.params) - len(self.differentiated)))
         is_value = [index == 0 for index in range(len(graph.results))]
-        pulled = vjp_of_graph(primal, (*self.differentiated, *(False,) * rest), is_value)
+        primal = graph if policy is None else staged_for(graph, policy, wrt, is_value, self.target)
+        pulled = vjp_of_graph(primal, wrt, is_value)
         b = Builder(graph.name)
         params = [b.parameter(value.type, value.name) for value in graph.params]
         results = b.inline(pulled.forward, params)

@@ -63,7 +63,7 @@ def pulled_back(
         tree, outputs = _outputs_tree(traced.out_tree, traced.name)
         of = [index < outputs for index in range(len(graph.results))]
     of = [is_set and value.type.dtype.is_inexact for is_set, value in zip(of, graph.results, strict=True)]
-    pulled = vjp(graph if labelled is None else staged(graph, labelled), wrt, of)
+    pulled = vjp(graph if labelled is None else staged(graph, labelled, wrt, of), wrt, of)
     leaves = arguments.among(options.donated)
     operands = on_platform(imported.choice, traced.name, traced.operands(arguments.arrays, imported.constants))
     found = _run(_clean(pulled.forward, target), operands, leaves, options, target)

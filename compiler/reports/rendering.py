@@ -34,7 +34,7 @@ def derivative_tables(one: DerivativeReport, *, is_complete: bool, is_headed: bo
 def _saved_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:
     if not one.crossing:
         return [_saved_table("saved for the backward pass", one.residuals, is_complete)]
-    tables = [_saved_table("saved because it crosses from one segment to the next", one.crossing, is_complete)]
+    tables = [_saved_table("saved between segments, and in the last one", one.crossing, is_complete)]
     if one.by_policy:
         tables.insert(0, _saved_table("saved by the policy", one.by_policy, is_complete))
     return tables

@@ -50,7 +50,7 @@ class SavedResidual:
         return self.type.on_host
 
     def __str__(self) -> str:
-        reason = ", crosses from one segment to the next" if self.crosses else ""
+        reason = ", crosses between segments or is in the last one" if self.crosses else ""
         return f"{self.type} {self.provenance}{reason}"
 
 

@@ -13,7 +13,9 @@ of more levels, which evaluate steps more often: `rematc.scan(..., levels=, snap
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rematc.ir.builder import Builder
@@ -24,8 +26,8 @@ from rematc.ir.policy import Policy
 from rematc.ir.values import Value
 from rematc.passes.linearize import under_policy
 from rematc.passes.policies import Auto, auto
-from rematc.passes.staging.footprint import LEAST_GAIN, Footprint, footprint
 from rematc.passes.staging.outline import Outliner
+from rematc.passes.staging.profile import LEAST_GAIN, Profile, profile
 from rematc.passes.staging.segments import choose_cuts_of_step
 
 #: A loop of loops must need at most this part of the memory of a plain one.
@@ -34,20 +36,18 @@ _GAIN = 0.5
 _DIVIDES = 1.5
 
 
-def is_staged(op: Scan, policy: Policy) -> bool:
-    """Whether a loop is staged: it takes memory, and has no snapshots that say how to take its steps again."""
-    taken = _carried(op) + footprint(op.body, policy).taken
-    return op.length > 1 and not op.snapshots and (op.length - 1) * taken >= LEAST_GAIN
+def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...] | None:
+    """The equations of a loop whose steps are regions; the last ones give the results of `eqn`.
 
-
-def _carried(op: Scan) -> int:
-    """Bytes of the carries of one step."""
-    return sum(type.bytes for type in op.parts(op.body.param_types).carry)
-
-
-def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...]:
-    """The equations of a loop whose steps are regions; the last ones give the results of `eqn`."""
-    found = footprint(op.body, policy)
+    None for a loop that takes little memory, or has snapshots that say how to take its steps again.
+    """
+    if op.length < 2 or op.snapshots or _carried(op) + _computed(op.body) < LEAST_GAIN // op.length:
+        return None
+    inside = staged_loops(op.body, policy)
+    found = _profile(op.body, policy, inside)
+    if (op.length - 1) * (_carried(op) + found.recomputed.sum()) < LEAST_GAIN:
+        return None
+    op = replace(op, body=_with(op.body, inside))
     outer = None if isinstance(policy, Auto) else _outer_length(op, found)
     if outer is None:
         staged = replace(op, body=_staged_step(op, policy, found))
@@ -55,7 +55,37 @@ def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...]:
     return _split(eqn, op, policy, outer)
 
 
-def _staged_step(op: Scan, policy: Policy, found: Footprint) -> Graph:
+def staged_loops(graph: Graph, policy: Policy) -> dict[int, tuple[Equation, ...]]:
+    """What takes the place of the loops of a graph, by the indices of their equations."""
+    loops = [(index, eqn, eqn.op) for index, eqn in enumerate(graph.equations) if isinstance(eqn.op, Scan)]
+    found = {index: stage_loop(eqn, op, policy) for index, eqn, op in loops}
+    return {index: equations for index, equations in found.items() if equations is not None}
+
+
+def _with(graph: Graph, instead: Mapping[int, Sequence[Equation]]) -> Graph:
+    if not instead:
+        return graph
+    rows = [instead.get(index, (eqn,)) for index, eqn in enumerate(graph.equations)]
+    return Graph(graph.name, graph.params, tuple(itertools.chain.from_iterable(rows)), graph.results)
+
+
+def _profile(body: Graph, policy: Policy, inside: Mapping[int, Sequence[Equation]]) -> Profile:
+    """The profile of a loop's step, whose carries and rows are all differentiated."""
+    wrt = [type.dtype.is_inexact for type in body.param_types]
+    return profile(_with(body, inside), policy, wrt, [type.dtype.is_inexact for type in body.result_types])
+
+
+def _computed(body: Graph) -> int:
+    """Bytes of all that a step computes."""
+    return sum(value.type.bytes for eqn in body.equations for value in eqn.results)
+
+
+def _carried(op: Scan) -> int:
+    """Bytes of the carries of one step."""
+    return sum(type.bytes for type in op.parts(op.body.param_types).carry)
+
+
+def _staged_step(op: Scan, policy: Policy, found: Profile) -> Graph:
     """The body as regions: one, or several where what crosses between them is little for all steps."""
     cuts = choose_cuts_of_step(found, op.length)
     if not cuts:
@@ -71,12 +101,12 @@ def _staged_step(op: Scan, policy: Policy, found: Footprint) -> Graph:
     return Graph(op.body.name, op.body.params, equations, op.body.results)
 
 
-def _outer_length(op: Scan, found: Footprint) -> int | None:
+def _outer_length(op: Scan, found: Profile) -> int | None:
     """The length of the outer loop, for a body of this footprint; None where one loop is enough."""
     carried = _carried(op)
     if not carried:
         return None
-    step = carried + footprint(op.body, auto).saved
+    step = carried + int(_profile(op.body, auto, {}).saved.sum())
 
     def needed(outer: int) -> int:
         return outer * carried + math.ceil(op.length / outer) * step
@@ -87,7 +117,7 @@ def _outer_length(op: Scan, found: Footprint) -> int | None:
     dividing = min(_divisors(op.length), key=needed, default=best)
     if needed(dividing) <= _DIVIDES * needed(best):
         best = dividing
-    always = op.length * found.saved + found.taken
+    always = op.length * found.saved.sum() + found.recomputed.sum()
     return best if always + needed(best) <= _GAIN * (always + op.length * carried) else None
 
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rematc.passes.staging.footprint import Footprint
+from rematc.passes.staging.profile import Bytes, Profile
 
 #: Steps of a bisection.
 BISECTIONS = 20
-
-Bytes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,35 +24,49 @@ class Problem:
     Attributes:
         places: indices of equations before which it may be cut, in order; both ends are among them.
         crossing: [i, j] are the bytes of what a segment from places[i] to places[j] computes and later ones use.
-        working: [i] are the bytes that are computed again and written to memory up to places[i].
+        working: [i, j] are the most bytes that the stage of a segment from places[i] to places[j] takes at once,
+            beside what crosses to it and over it.
+        kept: [i] are the most bytes that are there at once from places[i] on, beside what crosses to it, if all that
+            adjoints read is kept from there on.
         forced: indices into `places` at which it must be cut.
     """
 
     places: Sequence[int]
     crossing: Bytes
     working: Bytes
+    kept: Bytes
     forced: frozenset[int] = field(default=frozenset())
 
     @property
     def whole(self) -> float:
-        """Bytes that are computed again and written to memory."""
-        return float(self.working[-1])
+        """The bytes that one stage for everything takes, as without any."""
+        return float(self.working[0, -1])
 
 
-def problem_at(found: Footprint, places: Sequence[int], forced: frozenset[int] = frozenset()) -> Problem:
-    """The problem of cutting at some of these places, and at all that are `forced`."""
-    begin, end = places[0], places[-1]
-    sums = np.concatenate([[0.0], np.cumsum(np.asarray(found.working[begin:end], np.float64))])
+def problem_at(
+    found: Profile, places: Sequence[int], forced: frozenset[int] = frozenset(), *, keeps_last: bool = False
+) -> Problem:
+    """The problem of cutting at some of these places, and at all that are `forced`.
+
+    `keeps_last` says that what the last segment computes may be kept, whatever the policy.
+    """
     at = frozenset(index for index, place in enumerate(places) if place in forced)
-    return Problem(places, _crossing_bytes(found, places), sums[np.asarray(places) - begin], at)
+    working, kept = _working_bytes(found, places), _kept_bytes(found, places)
+    if keeps_last:
+        # The last segment is as good as kept.
+        working[:, -1] = np.minimum(working[:, -1], kept)
+    return Problem(places, _crossing_bytes(found, places), working, kept, at)
 
 
-def least_bound(problem: Problem) -> float:
-    """The least number of bytes that cuts exist for, of what is held and computed again at once."""
+def least_bound(problem: Problem, last: float | None = None) -> float:
+    """The least number of bytes that cuts exist for, of what is held and computed again at once.
+
+    `last` is a bound for the last segment, which then does not count.
+    """
     low, high = 0.0, problem.whole + float(np.max(problem.crossing, axis=0).sum() if problem.forced else 0.0)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if cheapest(problem, middle) is None:
+        if cheapest(problem, middle, last=last) is None:
             low = middle
         else:
             high = middle
@@ -62,13 +74,20 @@ def least_bound(problem: Problem) -> float:
 
 
 def cheapest(
-    problem: Problem, bound: float, *, share: float = 1.0, steps: int = 1, worth: float = 0.0
+    problem: Problem,
+    bound: float,
+    *,
+    last: float | None = None,
+    share: float = 1.0,
+    steps: int = 1,
+    worth: float = 0.0,
 ) -> tuple[list[int], float] | None:
     """The cuts that save least so that each working set, and `share` of what is saved before it, keep the bound.
 
     Args:
         problem: what is to be cut.
         bound: in bytes.
+        last: another bound for the last segment.
         share: the part of what is saved that counts.
         steps: how often what crosses is saved.
         worth: what each cut has to be worth, in bytes.
@@ -76,20 +95,21 @@ def cheapest(
     Returns:
         Indices into the problem's places, and the bytes that the cuts save; None where no cuts keep the bound.
     """
-    crossing, working = problem.crossing * steps + worth, problem.working
-    count = len(working)
-    saved = np.full(count, np.inf)
+    # Column by column, as they are read.
+    crossing, working = np.asfortranarray(problem.crossing * steps + worth), np.asfortranarray(problem.working)
+    end = len(problem.places) - 1
+    crossing[:, end] = 0.0
+    saved = np.full(end + 1, np.inf)
     saved[0] = 0.0
-    previous = np.zeros(count, int)
+    previous = np.zeros(end + 1, int)
     first = 0
-    for place in range(1, count):
+    for place in range(1, end + 1):
         held = saved[first:place]
-        fits = np.isfinite(held)
-        fits[fits] = held[fits] * share + (working[place] - working[first:place][fits]) <= bound
-        if fits.any():
-            cost = np.where(fits, held + (crossing[first:place, place] if place < count - 1 else 0.0), np.inf)
-            previous[place] = first + int(np.argmin(cost))
-            saved[place] = cost[previous[place] - first]
+        limit = last if last is not None and place == end else bound
+        taken = working[first:place, place] + held * share if share else working[first:place, place]
+        cost = np.where(taken <= limit, held + crossing[first:place, place], np.inf)
+        best = int(cost.argmin())
+        previous[place], saved[place] = first + best, cost[best]
         if place in problem.forced:
             first = place
     if not np.isfinite(saved[-1]):
@@ -102,7 +122,35 @@ def cheapest(
     return cuts[::-1], float(saved[-1])
 
 
-def _crossing_bytes(found: Footprint, places: Sequence[int]) -> Bytes:
+def _working_bytes(found: Profile, places: Sequence[int]) -> Bytes:
+    """While the adjoint of an equation is taken there is what the policy saves for those up to it, what its segment
+    computed again up to it, and what the adjoint itself works with.
+    """
+    begin, end = places[0], places[-1]
+    starts = np.asarray(places) - begin
+    again = np.cumsum(found.recomputed[begin:end])
+    before = np.concatenate([[0.0], again])[starts]
+    most = np.maximum.reduceat(np.cumsum(found.saved)[begin:end] + again + found.adjoint[begin:end], starts[:-1])
+    count = len(places)
+    working = np.zeros((count, count))
+    for first in range(count - 1):
+        working[first, first + 1 :] = np.maximum.accumulate(most[first:]) - before[first]
+    return working
+
+
+def _kept_bytes(found: Profile, places: Sequence[int]) -> Bytes:
+    """While the adjoint of an equation is taken, there is what the policy saves for the segments before, and what is
+    kept of the last one up to it.
+    """
+    begin, end = places[0], places[-1]
+    starts = np.asarray(places) - begin
+    read, saved = (np.concatenate([[0.0], np.cumsum(each[begin:end])]) for each in (found.read, found.saved))
+    most = np.maximum.accumulate((read[1:] + found.adjoint[begin:end])[::-1])[::-1]
+    most = np.append(most, 0.0)
+    return np.asarray(np.sum(found.saved[:begin]) + saved[starts] + np.maximum(most[starts] - read[starts], 0.0))
+
+
+def _crossing_bytes(found: Profile, places: Sequence[int]) -> Bytes:
     count = len(places)
     starts = np.asarray(places)
     live = np.zeros((count, count + 1))

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rematc.passes.staging.footprint import Footprint
-from rematc.passes.staging.problem import Bytes
+from rematc.passes.staging.profile import Bytes, Profile
 from rematc.passes.staging.repetition import Repetition, find_repetitions
 
 #: A repetition has to be so much of a program.
@@ -27,7 +26,7 @@ _EVERY = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def regular_cuts(
-    found: Footprint, minima: Sequence[int], live: Bytes, begin: int, end: int
+    found: Profile, minima: Sequence[int], live: Bytes, begin: int, end: int
 ) -> tuple[list[Repetition], list[int]]:
     """Where `equations[begin:end]` repeat themselves, and the regular cuts of these that need least memory.
 
@@ -50,7 +49,7 @@ def regular_cuts(
 
 
 def _ways(
-    found: Footprint, repetition: Repetition, minima: Sequence[int], live: Bytes
+    found: Profile, repetition: Repetition, minima: Sequence[int], live: Bytes
 ) -> Iterator[tuple[float, int, list[int]]]:
     """Ways to cut: the bytes that the backward pass then holds at once, how many cuts there are, and the cuts."""
     period = repetition.period
@@ -74,7 +73,7 @@ def _ways(
 class _Held:
     """What the backward pass of a repetition holds at once, for cuts of it."""
 
-    def __init__(self, found: Footprint, repetition: Repetition) -> None:
+    def __init__(self, found: Profile, repetition: Repetition) -> None:
         self._edges = repetition.begin, repetition.end
         rows = [
             (index, found.last_use[value], found.crossing[value])
@@ -83,7 +82,10 @@ class _Held:
             if found.crossing.get(value) and found.last_use.get(value, -1) > index
         ]
         self._index, self._last, self._size = np.asarray(rows, np.int64).reshape(-1, 3).T
-        self._working = np.concatenate([[0], np.cumsum(found.working[repetition.begin : repetition.end])])
+        again = np.cumsum(found.recomputed[repetition.begin : repetition.end])
+        self._before = np.concatenate([[0.0], again])
+        of_adjoints = slice(repetition.begin, repetition.end)
+        self._at = np.cumsum(found.saved)[of_adjoints] + again + found.adjoint[of_adjoints]
 
     def most(self, cuts: Sequence[int]) -> float:
         begin, end = self._edges
@@ -92,4 +94,5 @@ class _Held:
         crosses = self._last >= edges[segment + 1]
         saved = np.bincount(segment, self._size * crosses, len(edges) - 1)
         before = np.cumsum(saved) - saved
-        return float(np.max(before + np.diff(self._working[edges - begin])))
+        starts = edges[:-1] - begin
+        return float(np.max(before + np.maximum.reduceat(self._at, starts) - self._before[starts]))

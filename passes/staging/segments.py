@@ -14,13 +14,16 @@ same places of each layer (`regular`) are preferred if they need no more, in lar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rematc.passes.staging.footprint import LEAST_GAIN, Footprint
-from rematc.passes.staging.problem import BISECTIONS, Bytes, Problem, cheapest, least_bound, problem_at
+from rematc.passes.staging.problem import BISECTIONS, Problem, cheapest, least_bound, problem_at
+from rematc.passes.staging.profile import LEAST_GAIN, Bytes, Profile
 from rematc.passes.staging.regular import regular_cuts
+from rematc.passes.staging.repetition import Repetition
 
 #: Cuts are chosen among at most so many places; the time is of the order of its square.
 _CANDIDATES = 256
@@ -28,44 +31,101 @@ _CANDIDATES = 256
 _WORTH = 0.004
 #: Cutting at all must save so much of the memory.
 _GAIN = 0.1
+#: What the profile cannot tell apart, as a part of the memory needed.
+_ALIKE = 0.03
 #: Regular cuts may need more than the best ones in programs that XLA takes seconds to compile, of so many equations.
 _LARGE = 1500
 #: So much more of what segments hold, or of all that is held.
 _OF_SEGMENTS, _OF_ALL = 0.15, 0.04
 
 
-def choose_cuts(found: Footprint, begin: int, end: int) -> tuple[int, ...]:
-    """Indices of equations before which a segment of `equations[begin:end]` begins, `begin` left out."""
-    live = _live_bytes(found, begin, end)
-    minima = _local_minima(live, begin)
-    free = problem_at(found, [begin, *_thinned(minima, live, begin), end])
-    if len(free.places) < 3:
-        return ()
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How a program is cut.
+
+    Attributes:
+        places: indices of equations before which a segment begins, the first one left out.
+        kept: the index from which on everything is kept: the backward pass begins there at once.
+    """
+
+    places: tuple[int, ...]
+    kept: int
+
+
+def ways_to_cut(found: Profile, apart: Collection[int] = ()) -> tuple[Cuts, ...]:
+    """Ways to cut a program whose forward and backward pass are one, the most promising first.
+
+    The profile takes all that adjoints read to be there from the beginning of a stage. XLA may come to it later, when
+    what the adjoints before it work with is gone: then segments are as large as what they write to compute it again,
+    and the last one is better computed again as well.
+    """
+    late = replace(found, adjoint=np.zeros_like(found.adjoint), recomputed=found.computed)
+    first = choose_cuts(found, apart, keeps_last=True)
+    second = choose_cuts(late, apart, keeps_last=True)
+    third = choose_cuts(late, apart)
+    fourth = _finer(late, apart)
+    return tuple(dict.fromkeys((first, second, third, fourth)))
+
+
+def _finer(found: Profile, apart: Collection[int]) -> Cuts:
+    """Cuts for which what is held to the end and what the largest stage takes are least together."""
+    count = len(found.equations)
+    forced = frozenset(place for index in apart for place in (index, index + 1) if 0 < place < count)
+    live = _live_bytes(found)
+    problem = problem_at(found, _sorted(0, *_thinned(_local_minima(live), live), *forced, count), forced)
+    most = max(problem.whole, 1.0)
+    largest = np.diagonal(problem.working, 1)
+    best, cuts = math.inf, list[int]()
+    for bound in np.geomspace(max(float(np.max(largest)), 1.0), most, BISECTIONS):
+        chosen = cheapest(problem, float(bound), share=0.0)
+        if chosen is not None and chosen[1] + bound < best:
+            best, cuts = chosen[1] + float(bound), chosen[0]
+    if not _is_worth_it(best, most):
+        cuts = []
+    return Cuts(tuple([problem.places[index] for index in _sorted(*cuts, *problem.forced)]), count)
+
+
+def choose_cuts(found: Profile, apart: Collection[int] = (), *, keeps_last: bool = False) -> Cuts:
+    """Where to cut a program.
+
+    Args:
+        found: its profile.
+        apart: indices of equations that are segments of their own.
+        keeps_last: whether the forward and the backward pass are one program: nothing is between the last segments and
+            their adjoints, which need not compute anything again.
+    """
+    count = len(found.equations)
+    forced = frozenset(place for index in apart for place in (index, index + 1) if 0 < place < count)
+    live = _live_bytes(found)
+    minima = _local_minima(live)
+    free = problem_at(found, _sorted(0, *_thinned(minima, live), *forced, count), forced, keeps_last=keeps_last)
+    only = problem_at(found, _sorted(0, *forced, count), forced, keeps_last=keeps_last)
     least = least_bound(free)
-    if not _is_worth_it(least, free.whole):
-        return ()
-    regular = _regular(found, minima, live, begin, end)
+    whole = least_bound(only) if forced else only.whole
+    if not _is_worth_it(least, whole):
+        return _with_kept(only, whole, keeps_last)
+    regular = _regular(found, minima, live, forced, keeps_last=keeps_last)
     if regular is not None:
         bound = least_bound(regular)
-        more = max(_OF_SEGMENTS * least, _OF_ALL * (found.saved + least)) if end - begin >= _LARGE else 0.0
+        more = max(_OF_SEGMENTS * least, _OF_ALL * (float(found.saved.sum()) + least)) if count >= _LARGE else 0.0
         if bound <= least + more:
-            return _places(regular, bound)
-    return _places(free, least)
+            return _with_kept(regular, bound, keeps_last)
+    return _with_kept(free, least, keeps_last)
 
 
-def choose_cuts_of_step(found: Footprint, steps: int) -> tuple[int, ...]:
+def choose_cuts_of_step(found: Profile, steps: int) -> tuple[int, ...]:
     """The same for the body of a loop, all of whose steps save what crosses.
 
     The backward pass is in one step at a time, and holds what all steps before it have saved.
     """
     count = len(found.equations)
-    live = _live_bytes(found, 0, count)
-    problem = problem_at(found, [0, *_thinned(_local_minima(live, 0), live, 0), count])
+    live = _live_bytes(found)
+    problem = problem_at(found, _sorted(0, *_thinned(_local_minima(live), live), count))
     if len(problem.places) < 3:
         return ()
     whole = problem.whole
     best, cuts = whole, list[int]()
-    largest = float(np.max(np.diff(problem.working)))
+    largest = float(np.max(np.diagonal(problem.working, 1)))
     for bound in np.geomspace(max(largest, 1.0), max(whole, 1.0), BISECTIONS):
         chosen = cheapest(problem, float(bound), share=0.0, steps=steps, worth=_WORTH * whole)
         if chosen is not None and chosen[1] + bound < best:
@@ -73,55 +133,81 @@ def choose_cuts_of_step(found: Footprint, steps: int) -> tuple[int, ...]:
     return tuple([problem.places[index] for index in cuts]) if _is_worth_it(best, whole) else ()
 
 
+def _sorted(*places: int) -> list[int]:
+    return sorted(set(places))
+
+
 def _is_worth_it(least: float, whole: float) -> bool:
     return least <= min((1 - _GAIN) * whole, whole - LEAST_GAIN)
 
 
-def _places(problem: Problem, least: float) -> tuple[int, ...]:
-    """The fewest places to cut at that need hardly more than the least memory."""
-    worth = _WORTH * least
-    relaxed = least * (1 + _WORTH) + worth * len(problem.places) ** 0.5
-    chosen = cheapest(problem, relaxed, worth=worth) or cheapest(problem, least)
-    return () if chosen is None else tuple([problem.places[index] for index in chosen[0]])
+def _with_kept(problem: Problem, least: float, keeps_last: bool) -> Cuts:
+    """The fewest places to cut at that need hardly more than the least memory, and from where on all is kept.
+
+    Where the last segment is what takes the memory, the others are cut as if they did: XLA may do more of what a stage
+    computes again at once than the profile knows.
+    """
+    last = least * (1 + _ALIKE)
+    of_others = least_bound(problem, last) if keeps_last else least
+    if not keeps_last:
+        last = least * (1 + _WORTH)
+    worth = _WORTH * of_others
+    relaxed = of_others * (1 + _WORTH) + worth * len(problem.places) ** 0.5
+    chosen = cheapest(problem, relaxed, last=max(last, relaxed), worth=worth)
+    chosen = chosen or cheapest(problem, of_others, last=max(last, of_others))
+    cuts = [] if chosen is None else chosen[0]
+    kept = len(problem.places) - 1
+    if keeps_last and cuts:
+        held = np.cumsum([problem.crossing[a, b] for a, b in itertools.pairwise([0, *cuts])])
+        most = max(last, float(held[-1] + problem.kept[cuts[-1]]))
+        kept = next(start for start, one in zip(cuts, held + problem.kept[cuts], strict=True) if one <= most)
+    return Cuts(tuple([problem.places[index] for index in cuts]), problem.places[kept])
 
 
-def _regular(found: Footprint, minima: Sequence[int], live: Bytes, begin: int, end: int) -> Problem | None:
+def _regular(
+    found: Profile, minima: Sequence[int], live: Bytes, forced: frozenset[int], *, keeps_last: bool
+) -> Problem | None:
     """The problem whose layers are all cut alike; None for a program that does not repeat itself."""
-    repetitions, cuts = regular_cuts(found, minima, live, begin, end)
+    count = len(found.equations)
+    repetitions: list[Repetition] = []
+    cuts: list[int] = []
+    for begin, end in itertools.pairwise(_sorted(0, *forced, count)):
+        inside, chosen = regular_cuts(found, minima, live[begin:], begin, end)
+        repetitions.extend(inside)
+        cuts.extend(chosen)
     if not cuts:
         return None
     outside = [low for low in minima if not any(run.begin <= low <= run.end for run in repetitions)]
-    places = sorted({*cuts, *_thinned(outside, live, begin)})
-    return problem_at(found, [begin, *places, end], frozenset(cuts))
+    places = _sorted(0, *cuts, *_thinned(outside, live), *forced, count)
+    return problem_at(found, places, forced.union(cuts), keeps_last=keeps_last)
 
 
-def _live_bytes(found: Footprint, begin: int, end: int) -> Bytes:
+def _live_bytes(found: Profile) -> Bytes:
     """For each index of an equation, the bytes that cross a cut before it."""
-    change = np.zeros(end - begin + 1)
-    for index in range(begin, end):
-        for value in found.equations[index].results:
+    count = len(found.equations)
+    change = np.zeros(count + 1)
+    for index, eqn in enumerate(found.equations):
+        for value in eqn.results:
             last = found.last_use.get(value, -1)
             if value in found.crossing and last > index:
-                size = found.crossing[value]
-                change[index + 1 - begin] += size
-                if last + 1 < end:
-                    change[last + 1 - begin] -= size
+                change[index + 1] += found.crossing[value]
+                change[last + 1] -= found.crossing[value]
     return np.cumsum(change)[:-1]
 
 
-def _local_minima(live: Bytes, begin: int) -> list[int]:
+def _local_minima(live: Bytes) -> list[int]:
     """Where fewer bytes cross than on either side."""
     return [
-        begin + index
+        index
         for index in range(1, len(live))
         if live[index] < live[index - 1] or (live[index] == live[index - 1] and index + 1 < len(live))
         if index + 1 == len(live) or live[index] <= live[index + 1]
     ]
 
 
-def _thinned(minima: Sequence[int], live: Bytes, begin: int) -> list[int]:
+def _thinned(minima: Sequence[int], live: Bytes) -> list[int]:
     """Of too many places the one where least crosses in each stretch."""
     if len(minima) <= _CANDIDATES:
         return list(minima)
     edges = np.linspace(0, len(minima), _CANDIDATES + 1).astype(int)
-    return [min(minima[a:b], key=lambda low: float(live[low - begin])) for a, b in itertools.pairwise(edges) if b > a]
+    return [min(minima[a:b], key=lambda low: float(live[low])) for a, b in itertools.pairwise(edges) if b > a]

@@ -11,78 +11,86 @@ segments are found in the program (`segments`); loops are staged step by step (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
 from rematc.ir.values import Value
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.linearize import under_policy
-from rematc.passes.staging.footprint import Footprint, footprint
-from rematc.passes.staging.loops import is_staged, stage_loop
+from rematc.passes.staging.loops import staged_loops
 from rematc.passes.staging.outline import Outliner
-from rematc.passes.staging.segments import choose_cuts
+from rematc.passes.staging.profile import Profile, profile
+from rematc.passes.staging.segments import Cuts, choose_cuts, ways_to_cut
 
 
 @collection_paused()
-def staged(graph: Graph, policy: Policy) -> Graph:
-    """`graph` under a policy as a whole, in segments.
+def ways_to_stage(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> tuple[Graph, ...]:
+    """`graph` under a policy as a whole, in segments: the ways that are worth comparing, the most promising one first.
+
+    The forward and the backward pass become one program.
+
+    Args:
+        graph: what is to be differentiated.
+        policy: what may be saved.
+        wrt: the parameters that it is going to be differentiated by.
+        of: the results that are going to get cotangents.
+    """
+    given = _Given.of(graph, policy, wrt, of)
+    return (graph,) if given is None else tuple([given.cut(cuts) for cuts in ways_to_cut(given.profile, given.loops)])
+
+
+@collection_paused()
+def staged(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> Graph:
+    """`graph` under a policy as a whole, in segments, where the forward and the backward pass are two programs.
 
     A graph that is not worth cutting becomes one region; under a policy that saves everything there is none.
     """
-    graph = inline_for_differentiation(graph)
-    if policy.is_everything:
-        return graph
-    found = footprint(graph, policy)
-    spans = list(_spans(graph, found, policy))
-    if len(spans) == 1 and spans[0].loop is None:
-        return under_policy(graph, policy)
-    outliner = Outliner(graph, found.repeated, found.last_use)
-    equations: list[Equation] = []
-    outside: list[Value] = [value for value in graph.results if value in found.repeated]
-    for span in spans:
-        if span.loop is not None:
-            eqn = graph.equations[span.begin]
-            outside.extend(value for value in eqn.operands if value in found.repeated)
-            equations.extend(stage_loop(eqn, span.loop, policy))
-        elif (region := outliner.region(span.begin, span.end, policy)) is not None:
-            equations.append(region)
-    return Graph(graph.name, graph.params, (*outliner.outside(outside), *equations), graph.results)
+    given = _Given.of(graph, policy, wrt, of)
+    return graph if given is None else given.cut(choose_cuts(given.profile, given.loops))
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """Equations that are staged together: a segment, or a loop by itself.
+class _Given:
+    """What is to be cut: a graph without calls, its loops, which are staged by themselves, and its profile."""
 
-    Attributes:
-        begin: index of the first equation.
-        end: index after the last one.
-        loop: the loop; None for a segment.
-    """
+    graph: Graph
+    policy: Policy
+    loops: dict[int, tuple[Equation, ...]]
+    profile: Profile
 
-    begin: int
-    end: int
-    loop: Scan | None = None
+    @staticmethod
+    def of(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> _Given | None:
+        """None under a policy that saves everything."""
+        if policy.is_everything:
+            return None
+        graph = inline_for_differentiation(graph)
+        loops = staged_loops(graph, policy)
+        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops))
+
+    def cut(self, cuts: Cuts) -> Graph:
+        """The graph with segments as regions, but for loops and what is kept."""
+        graph, loops, repeated = self.graph, self.loops, self.profile.repeated
+        if not cuts.places and not loops:
+            return under_policy(graph, self.policy)
+        outliner = Outliner(graph, repeated, self.profile.last_use)
+        equations: list[Equation] = []
+        outside: list[Value] = [value for value in graph.results if value in repeated]
+        for begin, end in itertools.pairwise((0, *cuts.places, len(graph.equations))):
+            if begin in loops or begin >= cuts.kept:
+                rows = [loops.get(index, (graph.equations[index],)) for index in range(begin, end)]
+                kept = [one for row in rows for one in row if not repeated.issuperset(one.results) or one.op.effect]
+                outside.extend(value for one in kept for value in one.operands if value in repeated)
+                equations.extend(kept)
+            elif (region := outliner.region(begin, end, self.policy)) is not None:
+                equations.append(region)
+        return Graph(graph.name, graph.params, (*outliner.outside(outside), *equations), graph.results)
 
 
-def _spans(graph: Graph, found: Footprint, policy: Policy) -> Iterator[_Span]:
-    """The segments of a graph in order; each loop is one of its own."""
-    begin = 0
-    for index, eqn in enumerate(graph.equations):
-        if isinstance(eqn.op, Scan) and is_staged(eqn.op, policy):
-            yield from _segments(found, begin, index)
-            yield _Span(index, index + 1, eqn.op)
-            begin = index + 1
-    yield from _segments(found, begin, len(graph.equations))
-
-
-def _segments(found: Footprint, begin: int, end: int) -> Iterator[_Span]:
-    if begin == end:
-        return
-    for cut in choose_cuts(found, begin, end):
-        yield _Span(begin, cut)
-        begin = cut
-    yield _Span(begin, end)
+def staged_by_all(graph: Graph, policy: Policy) -> Graph:
+    """`staged`, for a graph of which nobody knows yet by what it is differentiated."""
+    wrt, of = ([type.dtype.is_inexact for type in types] for types in (graph.param_types, graph.result_types))
+    return staged(graph, policy, wrt, of)

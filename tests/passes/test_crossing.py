@@ -41,7 +41,7 @@ def test_under_nothing_all_that_is_saved_crosses() -> None:
     one = report_on(chain, layers(8), "nothing")
     assert one.crossing == one.residuals
     assert len(one.crossing) >= 2
-    assert all(str(row).endswith(", crosses from one segment to the next") for row in one.crossing)
+    assert all(str(row).endswith(", crosses between segments or is in the last one") for row in one.crossing)
     assert not any("@crossing" in row.provenance for row in one.residuals)
 
 

@@ -16,9 +16,10 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
+from rematc.lowering.choosing import staged_for
 from rematc.lowering.signature import Function, function_name
+from rematc.lowering.targeting import current_target
 from rematc.passes import linearize as linearization
-from rematc.passes.staging.stage import staged
 
 
 def run(
@@ -50,7 +51,7 @@ def noted_vjp(
 ) -> linearization.Vjp:
     """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
     check_whole_names(policy, graph, function_name(function))
-    primal = graph if policy is None else staged(graph, policy)
+    primal = graph if policy is None else staged_for(graph, policy, wrt, of, current_target())
     pulled = linearization.vjp(primal, wrt, of)
     require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))
     log_residuals(function_name(function), pulled.residuals, pulled.forward)

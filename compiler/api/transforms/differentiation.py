@@ -131,15 +131,15 @@ def vjp(
     with order.differentiated(), asking(default_policy() if policy is None else whole_policy(policy)) as labelled:
         traced = trace_call(fun, call)
     check_whole_names(labelled, traced.graph, function_name(fun))
-    graph = traced.graph if labelled is None else staged(traced.graph, labelled)
-    out_tree, out_count = traced.out_tree, len(graph.results)
+    out_tree, out_count = traced.out_tree, len(traced.graph.results)
     if has_aux:
         children = out_tree.children()
         if len(children) != 2 or out_tree.node_data()[0] is not tuple:
             raise CompileError(f"with has_aux the function returns (outputs, aux), got {out_tree}", user_location())
         out_tree, out_count = children[0], children[0].num_leaves
     wrt = traced.wrt
-    of = [index < out_count for index in range(len(graph.results))]
+    of = [index < out_count for index in range(len(traced.graph.results))]
+    graph = traced.graph if labelled is None else staged(traced.graph, labelled, wrt, of)
     pulled = linearization.vjp(graph, wrt, of)
     log_residuals(function_name(fun), pulled.residuals, pulled.forward)
     if trace := current_trace():

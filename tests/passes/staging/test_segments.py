@@ -14,10 +14,10 @@ import rematc
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.passes.policies import parse_policy
-from rematc.passes.staging.footprint import footprint
 from rematc.passes.staging.problem import Problem, cheapest, least_bound
+from rematc.passes.staging.profile import Profile, profile
 from rematc.passes.staging.segments import choose_cuts
-from rematc.passes.staging.stage import staged
+from rematc.passes.staging.stage import staged_by_all
 
 WIDTH = 64
 X = np.ones((128, WIDTH), np.float32)
@@ -42,13 +42,18 @@ def _pairs(ws: Any) -> Any:
     return zip(ws[::2], ws[1::2], strict=True)
 
 
+def profiled(graph: Graph, policy: str) -> Profile:
+    wrt, of = ([True] * len(values) for values in (graph.params, graph.results))
+    return profile(graph, parse_policy(policy), wrt, of)
+
+
 def regions(graph: Graph) -> list[Checkpoint]:
     return [eqn.op for eqn in graph.equations if isinstance(eqn.op, Checkpoint)]
 
 
 def test_between_the_segments_of_a_chain_crosses_little() -> None:
     """The stream, and within a layer what is added to it."""
-    found = regions(staged(traced(chain, weights(16), X), parse_policy("nothing")))
+    found = regions(staged_by_all(traced(chain, weights(16), X), parse_policy("nothing")))
     assert len(found) > 3
     for op in found[:-1]:
         assert set(map(str, op.body.result_types)) == {"f32[128,64]"}
@@ -69,7 +74,7 @@ def test_a_skip_over_the_whole_network_is_held_once() -> None:
 
     graph = traced(unet, weights(6), X)
     before = [eqn.op.name for eqn in graph.equations]
-    whole = staged(graph, parse_policy("nothing"))
+    whole = staged_by_all(graph, parse_policy("nothing"))
     after = [eqn.op.name for op in regions(whole) for eqn in op.body.equations if eqn.op.name != "name"]
     assert sorted(after) == sorted(before), "every equation once"
     assert len(regions(whole)) > 2
@@ -82,7 +87,7 @@ def test_cheap_values_of_parameters_are_repeated_and_never_cross() -> None:
             x = np.tanh(np.where(mask > 0, x @ w, -1.0))
         return np.mean(x)
 
-    found = regions(staged(traced(masked, weights(8), X), parse_policy("nothing")))
+    found = regions(staged_by_all(traced(masked, weights(8), X), parse_policy("nothing")))
     assert len(found) > 2
     for op in found[:-1]:
         assert [str(type) for type in op.body.result_types] == ["f32[128,64]"]
@@ -91,19 +96,19 @@ def test_cheap_values_of_parameters_are_repeated_and_never_cross() -> None:
 
 def test_small_programs_stay_in_one_piece() -> None:
     small = traced(chain, [np.ones((2, 2))] * 8, np.ones((3, 2)))
-    assert len(regions(staged(small, parse_policy("nothing")))) == 1
+    assert len(regions(staged_by_all(small, parse_policy("nothing")))) == 1
 
 
 def test_a_policy_that_saves_everything_leaves_no_region() -> None:
     graph = traced(chain, weights(8), X)
-    assert staged(graph, parse_policy("everything")) == graph
+    assert staged_by_all(graph, parse_policy("everything")) == graph
 
 
 def test_what_the_policy_saves_is_no_reason_to_cut() -> None:
     graph = traced(chain, weights(16), X)
-    found = footprint(graph, parse_policy("dots"))
-    assert found.saved >= 32 * X.nbytes
-    assert found.taken < footprint(graph, parse_policy("nothing")).taken
+    found = profiled(graph, "dots")
+    assert found.saved.sum() >= 31 * X.nbytes, "nothing reads what the last product gives but the mean"
+    assert found.computed.sum() < profiled(graph, "nothing").computed.sum()
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,7 +116,8 @@ def test_what_the_policy_saves_is_no_reason_to_cut() -> None:
 def test_the_bound_is_the_least_of_all_ways_to_cut(steps: list[tuple[int, int]]) -> None:
     """Against all subsets of the places. `steps` are what crosses after each stretch, and its working set."""
     count = len(steps)
-    working = np.concatenate([[0.0], np.cumsum([float(size) for _, size in steps])])
+    sums = np.concatenate([[0.0], np.cumsum([float(size) for _, size in steps])])
+    working = np.maximum(sums[None, :] - sums[:, None], 0.0)
     crossing = np.zeros((count + 1, count + 1))
     for end in range(1, count + 1):
         crossing[:end, end] = steps[end - 1][0]
@@ -119,13 +125,13 @@ def test_the_bound_is_the_least_of_all_ways_to_cut(steps: list[tuple[int, int]])
     def peak(cuts: tuple[int, ...]) -> float:
         held, worst = 0.0, 0.0
         for begin, end in itertools.pairwise((0, *cuts, count)):
-            worst = max(worst, held + working[end] - working[begin])
+            worst = max(worst, held + working[begin, end])
             held += crossing[begin, end]
         return worst
 
     places = range(1, count)
     best = min(peak(cuts) for size in range(count) for cuts in itertools.combinations(places, size))
-    problem = Problem(range(count + 1), crossing, working)
+    problem = Problem(range(count + 1), crossing, working, working[:, -1])
     found = least_bound(problem)
     assert found == pytest.approx(best, abs=1e-3)
     cuts = cheapest(problem, found)
@@ -136,6 +142,5 @@ def test_the_bound_is_the_least_of_all_ways_to_cut(steps: list[tuple[int, int]])
 def test_deep_programs_are_cut_in_time_that_grows_with_them() -> None:
     """Places to cut are thinned out: a thousand layers cost about ten times a hundred."""
     graph = traced(chain, weights(400), X)
-    found = footprint(graph, parse_policy("nothing"))
-    cuts = choose_cuts(found, 0, len(graph.equations))
-    assert 5 < len(cuts) <= 256
+    cuts = choose_cuts(profiled(graph, "nothing"))
+    assert 5 < len(cuts.places) <= 256

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 
 import rematc
 from rematc.ir.core import Graph
+from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy
 from rematc.ir.verifier import verify
 from rematc.passes.linearize import under_policy, vjp
 from rematc.passes.policies import parse_policy
-from rematc.passes.staging import footprint, loops, segments
-from rematc.passes.staging.stage import staged
+from rematc.passes.staging import loops, profile, segments
+from rematc.passes.staging.stage import staged_by_all, ways_to_stage
 from tests.support.random_graphs import same_bits
 from tests.support.smooth_graphs import arrays_for, is_float, policies, run, smooth_graphs
 
@@ -27,7 +28,7 @@ def eager_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "LEAST_GAIN", 1)
     monkeypatch.setattr(loops, "LEAST_GAIN", 1)
     monkeypatch.setattr(segments, "_GAIN", 0.0)
-    monkeypatch.setattr(footprint, "_NEAR", 1)
+    monkeypatch.setattr(profile, "_NEAR", 1)
 
 
 def gradients(graph: Graph, arrays: Any) -> list[Any]:
@@ -45,7 +46,7 @@ def gradients(graph: Graph, arrays: Any) -> list[Any]:
 @given(smooth_graphs(), policies())
 @pytest.mark.usefixtures("eager_cuts")
 def test_values_stay_bit_for_bit(graph: Graph, policy: Policy) -> None:
-    after = staged(graph, policy)
+    after = staged_by_all(graph, policy)
     verify(after)
     arrays = arrays_for(graph)
     assert same_bits(run(after, arrays), run(graph, arrays))
@@ -58,7 +59,8 @@ def test_gradients_are_those_of_one_region(graph: Graph, policy: Policy) -> None
     """Equal but for the order in which cotangents are added up."""
     arrays = arrays_for(graph)
     with np.errstate(all="ignore"):
-        found, expected = (gradients(one, arrays) for one in (staged(graph, policy), under_policy(graph, policy)))
+        ways = staged_by_all(graph, policy), under_policy(graph, policy)
+        found, expected = (gradients(one, arrays) for one in ways)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
 
@@ -96,7 +98,8 @@ def test_a_long_loop_becomes_a_loop_of_loops_where_the_policy_may_repeat_steps()
     graph = rematc.trace(loss, *args)
 
     def lengths(policy: str) -> list[int]:
-        return [eqn.op.length for eqn in staged(graph, parse_policy(policy)).equations if isinstance(eqn.op, Scan)]
+        equations = staged_by_all(graph, parse_policy(policy)).equations
+        return [eqn.op.length for eqn in equations if isinstance(eqn.op, Scan)]
 
     (outer,) = lengths("nothing")
     assert 20 <= outer <= 100
@@ -116,3 +119,56 @@ def test_temporary_memory_of_a_roll_out_is_that_of_its_root() -> None:
     nested = rematc.compile(rematc.value_and_grad(loss, policy="nothing"), u).memory().temp_bytes
     assert plain >= 2000 * u.nbytes
     assert nested < 200 * u.nbytes
+
+
+def language(layers: Any, head: Any, x: Any, right: Any) -> Any:
+    """A network whose last product is much larger than what its layers give."""
+    for first, second in layers:
+        x = x + np.tanh(x @ first) @ second
+    logits = x @ head
+    shifted = logits - np.max(logits, axis=1, keepdims=True)
+    return np.mean(np.log(np.sum(np.exp(shifted), axis=1)) - np.sum(shifted * right, axis=1))
+
+
+LANGUAGE = (
+    [(np.ones((64, 256), np.float32), np.ones((256, 64), np.float32))] * 6,
+    np.ones((64, 4096), np.float32),
+    np.ones((256, 64), np.float32),
+    np.ones((256, 4096), np.float32),
+)
+
+
+def test_a_large_head_is_neither_cut_nor_computed_again() -> None:
+    graph = rematc.trace(language, *LANGUAGE)
+    wrt = [value.type.shape != (256, 4096) for value in graph.params]
+    first = ways_to_stage(graph, parse_policy("nothing"), wrt, [True])[0]
+    outside = [eqn for eqn in first.equations if eqn.op.name == "dot_general"]
+    assert [str(eqn.results[0].type) for eqn in outside][-1] == "f32[256,4096]"
+    inside = [eqn.op for eqn in first.equations if isinstance(eqn.op, Checkpoint)]
+    assert inside, "the layers are cut"
+    assert all(value.type.size <= 256 * 256 for op in inside for value in op.body.results), "no logits cross"
+
+
+def test_automatic_memory_is_below_that_without_a_policy_and_no_product_is_repeated() -> None:
+    step = rematc.value_and_grad(language, (0, 1))
+    plain = rematc.compile(step, *LANGUAGE)
+    chosen = rematc.compile(rematc.value_and_grad(language, (0, 1), policy="auto"), *LANGUAGE)
+    assert chosen.memory().temp_bytes <= plain.memory().temp_bytes
+    assert chosen.flops() <= 1.01 * plain.flops()
+
+
+def test_a_loop_in_a_loop_is_staged_at_both_depths() -> None:
+    def loss(w: Any, h: Any) -> Any:
+        def inner(h: Any, _: Any) -> Any:
+            return np.tanh(np.tanh(h @ w) @ w), None
+
+        def outer(h: Any, _: Any) -> Any:
+            return rematc.scan(inner, h, None, length=64)[0], None
+
+        return np.sum(rematc.scan(outer, h, None, length=4)[0])
+
+    w, h = np.eye(32, dtype=np.float32), np.ones((256, 32), np.float32)
+    plain = rematc.compile(rematc.value_and_grad(loss), w, h).memory().temp_bytes
+    nested = rematc.compile(rematc.value_and_grad(loss, policy="nothing"), w, h).memory().temp_bytes
+    assert plain > 4 * 64 * h.nbytes
+    assert nested < plain / 4

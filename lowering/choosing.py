@@ -1,0 +1,57 @@
+"""The choice between ways to stage a program: that one which its target is predicted to need least memory for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rematc.ir.collecting import collection_paused
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.placement import has_placements
+from rematc.ir.policy import Policy
+from rematc.lowering.pipeline import DEFAULT_PIPELINE
+from rematc.lowering.target import Target
+from rematc.lowering.xla_cpu.prediction import predict
+from rematc.passes.linearize import value_and_cotangents, vjp
+from rematc.passes.manager import PassManager, parse_pipeline, unwatched
+from rematc.passes.staging.stage import ways_to_stage
+
+#: A way is chosen before another one that needs less than so much less: recomputing takes time, too.
+_AS_GOOD = 0.99
+#: The default passes; what is chosen is verified when it goes through them.
+_LOOKED_AT = PassManager(parse_pipeline(DEFAULT_PIPELINE), verify=False)
+
+
+@collection_paused()
+def staged_for(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], target: Target) -> Graph:
+    """`graph` under a policy as a whole, in segments, where forward and backward pass become one program for a target.
+
+    XLA on the CPU is known so well that ways can be compared; elsewhere the most promising one is taken.
+
+    Args:
+        graph: what is to be differentiated.
+        policy: what may be saved.
+        wrt: the parameters that it is going to be differentiated by.
+        of: the results that are going to get cotangents.
+        target: for what.
+    """
+    ways = ways_to_stage(graph, policy, wrt, of)
+    if len(ways) == 1 or target.platform != "cpu" or has_placements(graph):
+        return ways[0]
+    try:
+        chosen, least = ways[0], _needed(ways[0], wrt, of, target)
+        for way in ways[1:]:
+            needed = _needed(way, wrt, of, target)
+            if needed < _AS_GOOD * least:
+                chosen, least = way, needed
+    except CompileError:
+        # Whoever differentiates the graph says where it fails.
+        return ways[0]
+    return chosen
+
+
+def _needed(way: Graph, wrt: Sequence[bool], of: Sequence[bool], target: Target) -> int:
+    """Bytes of temporary memory of the value and the cotangents."""
+    with unwatched():
+        joint = value_and_cotangents(vjp(way, wrt, of))
+        return predict(_LOOKED_AT.run(joint).graph, target).peak
