@@ -17,9 +17,7 @@ from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.legalize.legalization import Legalize
-from rematc.passes.manager import PassManager, PassRecord, parse_pipeline, print_pipeline
-from rematc.passes.planning.device import Device
-from rematc.passes.planning.plan import Plan
+from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
 #: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
@@ -28,15 +26,6 @@ _PASSES = "barriers,simplify,cse,dce,narrow"
 DEFAULT_PIPELINE = f"{_PASSES},legalize"
 #: What comes before the pass `plan`: one flat graph, without what would go anyway.
 BEFORE_PLAN = "inline,simplify,cse,dce"
-
-
-def budget_pipeline(budget: int, device: Device) -> str:
-    """The default passes, with a plan for so many bytes of temporary memory.
-
-    Functions would copy what a plan's stages give on, so that barriers it is.
-    """
-    plan = print_pipeline([Plan(budget, device.name)])
-    return f"{BEFORE_PLAN},{plan},{default_pipeline('optimization_barrier')}"
 
 
 def default_pipeline(strategy: str) -> str:

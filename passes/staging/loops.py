@@ -102,7 +102,7 @@ def _staged_step(op: Scan, policy: Policy, found: Profile) -> Graph:
 
 
 def _outer_length(op: Scan, found: Profile) -> int | None:
-    """The length of the outer loop, for a body of this footprint; None where one loop is enough."""
+    """The length of the outer loop, for a body of this profile; None where one loop is enough."""
     carried = _carried(op)
     if not carried:
         return None

@@ -31,7 +31,7 @@ def regular_cuts(
     """Where `equations[begin:end]` repeat themselves, and the regular cuts of these that need least memory.
 
     Args:
-        found: the footprint of the program.
+        found: the profile of the program.
         minima: indices of equations before which fewer bytes cross than on either side.
         live: for each equation from `begin` on the bytes that cross a cut before it.
         begin: index of the first equation.
