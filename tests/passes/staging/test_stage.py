@@ -165,7 +165,8 @@ def test_a_loop_in_a_loop_is_staged_at_both_depths() -> None:
         def outer(h: Any, _: Any) -> Any:
             return rematc.scan(inner, h, None, length=64)[0], None
 
-        return np.sum(rematc.scan(outer, h, None, length=4)[0])
+        last: Any = rematc.scan(outer, h, None, length=4)[0]
+        return np.sum(last)
 
     w, h = np.eye(32, dtype=np.float32), np.ones((256, 32), np.float32)
     plain = rematc.compile(rematc.value_and_grad(loss), w, h).memory().temp_bytes
