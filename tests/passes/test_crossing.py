@@ -10,6 +10,7 @@ import pytest
 import rematc
 from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.reports.derivative import DerivativeReport
+from rematc.compiler.reports.residuals import SavedResidual
 from rematc.ir.policy import RECOMPUTE, SAVE
 
 WIDTH, BATCH = 64, 512
@@ -33,6 +34,10 @@ def report_on(loss: Any, weights: Any, policy: Any) -> DerivativeReport:
     return one
 
 
+def _made_by(row: SavedResidual) -> str:
+    return row.provenance.partition(" from ")[0].removeprefix("output of ")
+
+
 def layers(count: int) -> list[Any]:
     return [np.eye(WIDTH, dtype=np.float32)] * count
 
@@ -47,9 +52,12 @@ def test_under_nothing_all_that_is_saved_crosses() -> None:
 
 def test_under_dots_the_products_are_the_policys() -> None:
     one = report_on(chain, layers(8), "dots")
-    assert {row.provenance.partition(" from ")[0] for row in one.by_policy} == {"output of dot_general"}
-    assert len(one.by_policy) == 2 * 8
-    assert {row.provenance.partition(" from ")[0] for row in one.crossing} == {"output of add"}
+    assert {_made_by(row) for row in one.by_policy} == {"dot_general"}
+    made = [_made_by(row) for row in one.crossing]
+    in_the_last = made.count("tanh")
+    assert in_the_last == 2, "of each layer's two products, the last segment keeps a tanh as it is"
+    assert len(one.by_policy) == 2 * (8 - in_the_last)
+    assert set(made) == {"add", "tanh", "multiply"}
     assert one.saved_bytes == sum(row.bytes for row in (*one.by_policy, *one.crossing))
 
 
