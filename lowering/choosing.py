@@ -36,17 +36,19 @@ def staged_for(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[b
         target: for what.
     """
     ways = ways_to_stage(graph, policy, wrt, of)
-    if len(ways) == 1 or target.platform != "cpu" or has_placements(graph):
-        return ways[0]
+    first = next(ways)
+    others = () if target.platform != "cpu" or has_placements(graph) else tuple(ways)
+    if not others:
+        return first
     try:
-        chosen, least = ways[0], _needed(ways[0], wrt, of, target)
-        for way in ways[1:]:
+        chosen, least = first, _needed(first, wrt, of, target)
+        for way in others:
             needed = _needed(way, wrt, of, target)
             if needed < _AS_GOOD * least:
                 chosen, least = way, needed
     except CompileError:
         # Whoever differentiates the graph says where it fails.
-        return ways[0]
+        return first
     return chosen
 
 

@@ -109,7 +109,7 @@ def _scattered_into(equations: Sequence[Equation]) -> set[Value]:
 
 def _is_zero(eqn: Equation, zeros: Set[Value]) -> bool:
     if isinstance(eqn.op, Constant):
-        return not any(eqn.op.data)
+        return eqn.op.data.count(0) == len(eqn.op.data)
     return isinstance(eqn.op, BroadcastInDim) and eqn.operands[0] in zeros
 
 

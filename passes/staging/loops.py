@@ -44,10 +44,10 @@ def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...] 
     if op.length < 2 or op.snapshots or _carried(op) + _computed(op.body) < LEAST_GAIN // op.length:
         return None
     inside = staged_loops(op.body, policy)
-    found = _profile(op.body, policy, inside)
+    op = replace(op, body=_with(op.body, inside))
+    found = _profile(op.body, policy)
     if (op.length - 1) * (_carried(op) + found.recomputed.sum()) < LEAST_GAIN:
         return None
-    op = replace(op, body=_with(op.body, inside))
     outer = None if isinstance(policy, Auto) else _outer_length(op, found)
     if outer is None:
         staged = replace(op, body=_staged_step(op, policy, found))
@@ -69,10 +69,10 @@ def _with(graph: Graph, instead: Mapping[int, Sequence[Equation]]) -> Graph:
     return Graph(graph.name, graph.params, tuple(itertools.chain.from_iterable(rows)), graph.results)
 
 
-def _profile(body: Graph, policy: Policy, inside: Mapping[int, Sequence[Equation]]) -> Profile:
+def _profile(body: Graph, policy: Policy) -> Profile:
     """The profile of a loop's step, whose carries and rows are all differentiated."""
     wrt = [type.dtype.is_inexact for type in body.param_types]
-    return profile(_with(body, inside), policy, wrt, [type.dtype.is_inexact for type in body.result_types])
+    return profile(body, policy, wrt, [type.dtype.is_inexact for type in body.result_types])
 
 
 def _computed(body: Graph) -> int:
@@ -106,7 +106,7 @@ def _outer_length(op: Scan, found: Profile) -> int | None:
     carried = _carried(op)
     if not carried:
         return None
-    step = carried + int(_profile(op.body, auto, {}).saved.sum())
+    step = carried + int(_profile(op.body, auto).saved.sum())
 
     def needed(outer: int) -> int:
         return outer * carried + math.ceil(op.length / outer) * step

@@ -14,8 +14,7 @@ same places of each layer (`regular`) are preferred if they need no more, in lar
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,37 +51,37 @@ class Cuts:
     kept: int
 
 
-def ways_to_cut(found: Profile, apart: Collection[int] = ()) -> tuple[Cuts, ...]:
-    """Ways to cut a program whose forward and backward pass are one, the most promising first.
+def ways_to_cut(found: Profile, apart: Collection[int] = ()) -> Iterator[Cuts]:
+    """Ways to cut a program whose forward and backward pass are one, the most promising first, each when asked for.
 
     The profile takes all that adjoints read to be there from the beginning of a stage. XLA may come to it later, when
     what the adjoints before it work with is gone: then segments are as large as what they write to compute it again,
     and the last one is better computed again as well.
     """
-    late = replace(found, adjoint=np.zeros_like(found.adjoint), recomputed=found.computed)
     first = choose_cuts(found, apart, keeps_last=True)
-    second = choose_cuts(late, apart, keeps_last=True)
-    third = choose_cuts(late, apart)
-    fourth = _finer(late, apart)
-    return tuple(dict.fromkeys((first, second, third, fourth)))
+    yield first
+    late = replace(found, adjoint=np.zeros_like(found.adjoint), recomputed=found.computed)
+    others = (choose_cuts(late, apart, keeps_last=True), choose_cuts(late, apart), _finer(late, apart))
+    yield from (cuts for cuts in dict.fromkeys(others) if cuts != first)
 
 
 def _finer(found: Profile, apart: Collection[int]) -> Cuts:
     """Cuts for which what is held to the end and what the largest stage takes are least together."""
+    forced, live = _forced(found, apart), _live_bytes(found)
+    problem = problem_at(found, _free_places(_local_minima(live), live, forced), forced)
+    cuts = _least_together(problem) or problem.forced
+    return Cuts(tuple([problem.places[index] for index in _sorted(*cuts, *problem.forced)]), len(found.equations))
+
+
+def _forced(found: Profile, apart: Collection[int]) -> frozenset[int]:
+    """Where a program must be cut around equations that are segments of their own."""
     count = len(found.equations)
-    forced = frozenset(place for index in apart for place in (index, index + 1) if 0 < place < count)
-    live = _live_bytes(found)
-    problem = problem_at(found, _sorted(0, *_thinned(_local_minima(live), live), *forced, count), forced)
-    most = max(problem.whole, 1.0)
-    largest = np.diagonal(problem.working, 1)
-    best, cuts = math.inf, list[int]()
-    for bound in np.geomspace(max(float(np.max(largest)), 1.0), most, BISECTIONS):
-        chosen = cheapest(problem, float(bound), share=0.0)
-        if chosen is not None and chosen[1] + bound < best:
-            best, cuts = chosen[1] + float(bound), chosen[0]
-    if not _is_worth_it(best, most):
-        cuts = []
-    return Cuts(tuple([problem.places[index] for index in _sorted(*cuts, *problem.forced)]), count)
+    return frozenset(place for index in apart for place in (index, index + 1) if 0 < place < count)
+
+
+def _free_places(minima: Sequence[int], live: Bytes, forced: Collection[int] = ()) -> list[int]:
+    """Where a program may be cut, and both its ends."""
+    return _sorted(0, *_thinned(minima, live), *forced, len(live))
 
 
 def choose_cuts(found: Profile, apart: Collection[int] = (), *, keeps_last: bool = False) -> Cuts:
@@ -94,11 +93,10 @@ def choose_cuts(found: Profile, apart: Collection[int] = (), *, keeps_last: bool
         keeps_last: whether the forward and the backward pass are one program: nothing is between the last segments and
             their adjoints, which need not compute anything again.
     """
-    count = len(found.equations)
-    forced = frozenset(place for index in apart for place in (index, index + 1) if 0 < place < count)
+    count, forced = len(found.equations), _forced(found, apart)
     live = _live_bytes(found)
     minima = _local_minima(live)
-    free = problem_at(found, _sorted(0, *_thinned(minima, live), *forced, count), forced, keeps_last=keeps_last)
+    free = problem_at(found, _free_places(minima, live, forced), forced, keeps_last=keeps_last)
     only = problem_at(found, _sorted(0, *forced, count), forced, keeps_last=keeps_last)
     least = least_bound(free)
     whole = least_bound(only) if forced else only.whole
@@ -118,19 +116,27 @@ def choose_cuts_of_step(found: Profile, steps: int) -> tuple[int, ...]:
 
     The backward pass is in one step at a time, and holds what all steps before it have saved.
     """
-    count = len(found.equations)
     live = _live_bytes(found)
-    problem = problem_at(found, _sorted(0, *_thinned(_local_minima(live), live), count))
+    problem = problem_at(found, _free_places(_local_minima(live), live))
     if len(problem.places) < 3:
         return ()
+    cuts = _least_together(problem, steps=steps, worth=_WORTH * problem.whole)
+    return tuple([problem.places[index] for index in cuts])
+
+
+def _least_together(problem: Problem, *, steps: int = 1, worth: float = 0.0) -> Sequence[int]:
+    """The cuts for which what crosses and the largest stage are least together; none where that is not worth it.
+
+    `steps` and `worth` are those of `cheapest`.
+    """
     whole = problem.whole
     best, cuts = whole, list[int]()
     largest = float(np.max(np.diagonal(problem.working, 1)))
     for bound in np.geomspace(max(largest, 1.0), max(whole, 1.0), BISECTIONS):
-        chosen = cheapest(problem, float(bound), share=0.0, steps=steps, worth=_WORTH * whole)
+        chosen = cheapest(problem, float(bound), share=0.0, steps=steps, worth=worth)
         if chosen is not None and chosen[1] + bound < best:
             best, cuts = chosen[1] + float(bound), chosen[0]
-    return tuple([problem.places[index] for index in cuts]) if _is_worth_it(best, whole) else ()
+    return cuts if _is_worth_it(best, whole) else ()
 
 
 def _sorted(*places: int) -> list[int]:

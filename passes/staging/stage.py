@@ -12,7 +12,7 @@ segments are found in the program (`segments`); loops are staged step by step (`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.collecting import collection_paused
@@ -27,11 +27,10 @@ from rematc.passes.staging.profile import Profile, profile
 from rematc.passes.staging.segments import Cuts, choose_cuts, ways_to_cut
 
 
-@collection_paused()
-def ways_to_stage(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> tuple[Graph, ...]:
+def ways_to_stage(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> Iterator[Graph]:
     """`graph` under a policy as a whole, in segments: the ways that are worth comparing, the most promising one first.
 
-    The forward and the backward pass become one program.
+    The forward and the backward pass become one program. A way is made when it is asked for.
 
     Args:
         graph: what is to be differentiated.
@@ -40,7 +39,7 @@ def ways_to_stage(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequenc
         of: the results that are going to get cotangents.
     """
     given = _Given.of(graph, policy, wrt, of)
-    return (graph,) if given is None else tuple([given.cut(cuts) for cuts in ways_to_cut(given.profile, given.loops)])
+    return iter((graph,)) if given is None else map(given.cut, ways_to_cut(given.profile, given.loops))
 
 
 @collection_paused()
