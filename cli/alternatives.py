@@ -7,7 +7,7 @@ import dataclasses
 from rematc.cli.step import TrainingStep
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.saving import SAVES, Saving
-from rematc.compiler.reports.units import format_bytes, format_ratio
+from rematc.ir.units import format_bytes, format_ratio
 
 #: The barriers that hold whatever order XLA on the CPU takes.
 _STRATEGY = "call"

@@ -12,9 +12,9 @@ import click
 import numpy as np
 
 from rematc.cli.model import EXAMPLE_ARGUMENTS, Entry, users_code
-from rematc.compiler.reports.units import counted
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DTYPES, DType, Kind, TensorType
+from rematc.ir.units import counted
 from rematc.ir.values import Array
 
 _TYPE = re.compile(r"(?P<dtype>complex<f\d+>|\w+)(?:\[(?P<shape>(?:\d+,)*\d*)\])?", re.ASCII)

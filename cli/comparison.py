@@ -12,8 +12,8 @@ from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.tables import Table
-from rematc.compiler.reports.units import format_bytes, format_flops, format_ratio, format_seconds
 from rematc.ir.errors import CompileError
+from rematc.ir.units import format_bytes, format_flops, format_ratio, format_seconds
 from rematc.passes.policies import parse_policy
 
 

@@ -6,7 +6,7 @@ from rematc.cli.measurement import Run
 from rematc.compiler.reports.rendering import SHOWN
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.tables import Table
-from rematc.compiler.reports.units import format_seconds
+from rematc.ir.units import format_seconds
 
 
 def report_tables(heading: str, policy: str, report: Report, run: Run | None, *, is_complete: bool) -> list[Table]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.reports.residuals import SavedResidual, describe_residuals, size_of
-from rematc.compiler.reports.units import counted, format_bytes
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import differentiated
+from rematc.ir.units import counted, format_bytes
 from rematc.lowering.signature import Function
 from rematc.passes.linearize import linearize
 

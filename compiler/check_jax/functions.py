@@ -12,8 +12,8 @@ import jaxlib.version
 from rematc.compiler.check_jax.placing import Placed, placed_well
 from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
-from rematc.compiler.reports.units import format_bytes
 from rematc.ir.errors import CompileError
+from rematc.ir.units import format_bytes
 from rematc.lowering.reading import module_of
 from rematc.lowering.runtime import CompilerOptions, compile_program
 from rematc.lowering.stripping import without_barriers

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.reports.budget import BudgetReport
-from rematc.compiler.reports.units import format_bytes
 from rematc.ir.errors import CompileError
+from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, make_program, run_passes
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from rematc.compiler.reports.tables import Table
-from rematc.compiler.reports.units import counted, format_bytes, format_flops, format_seconds
+from rematc.ir.units import counted, format_bytes, format_flops, format_seconds
 
 
 @dataclass(frozen=True, slots=True)

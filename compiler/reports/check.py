@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.saving import SAVES, Saving
-from rematc.compiler.reports.units import format_bytes
+from rematc.ir.units import format_bytes
 from rematc.lowering.runtime import Executable
 from rematc.passes.accounting import Iterated, split_backward
 from rematc.passes.cse import CommonSubexpressions

@@ -10,8 +10,8 @@ from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.residuals import SavedResidual, size_of
 from rematc.compiler.reports.tables import Table
-from rematc.compiler.reports.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.ir.locations import relative
+from rematc.ir.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.lowering.hlo.module import SourceLine
 
 #: Residuals that are shown where not all of them are asked for.

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rematc.compiler.reports.units import format_bytes
 from rematc.compiler.tracing import trace
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location, relative
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
+from rematc.ir.units import format_bytes
 from rematc.passes.crossing import Crossings
 from rematc.passes.saving import Residual
 

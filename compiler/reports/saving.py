@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematc.compiler.reports.units import format_bytes, format_ratio
+from rematc.ir.units import format_bytes, format_ratio
 
 #: The verdicts.
 SAVES, LITTLE, SAVES_NOTHING, COSTS = "saves memory", "saves little", "saves nothing", "costs memory"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rematc.cli.measurement import norms_of
-from rematc.compiler.reports.units import counted, format_flops, format_ratio, format_seconds
+from rematc.ir.units import counted, format_flops, format_ratio, format_seconds
 from rematc.lowering.validation import validate
 from rematc.passes.linearize import VJP
 from tests.support.command import Command, WriteModel

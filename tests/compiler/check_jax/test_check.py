@@ -17,8 +17,8 @@ import rematc
 from rematc.compiler.check_jax.placing import placed_well
 from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import compare_modules
-from rematc.compiler.reports.units import format_bytes
 from rematc.ir.errors import CompileError
+from rematc.ir.units import format_bytes
 from rematc.lowering.jax_internals.settings import is_jaxlib_before
 
 LAYERS, WIDTH, BATCH = 6, 64, 256
