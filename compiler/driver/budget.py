@@ -14,7 +14,7 @@ from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, make_program
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget
 from rematc.passes.planning.device import device_of_platform
-from rematc.passes.planning.plan import describe_held
+from rematc.passes.planning.planning_pass import describe_held
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.translation import translate
 

@@ -22,7 +22,7 @@ from rematc.passes.manager import PassManager, parse_pipeline, print_pipeline
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import plan_for_budget
 from rematc.passes.planning.device import CPU, H100, V5E, device_named, device_of_platform
-from rematc.passes.planning.plan import Plan, describe_held
+from rematc.passes.planning.planning_pass import PlanPass, describe_held
 from rematc.passes.planning.problem import Stages, simulate
 from rematc.passes.planning.translation import Translation, translate
 from tests.passes.test_barriers import training_step
@@ -137,8 +137,8 @@ def test_what_is_fused_belongs_to_what_reads_it() -> None:
 
 def test_a_budget_that_fits_leaves_the_program_as_it_is() -> None:
     graph = parse(CHAIN)
-    assert Plan(8 * UNIT).run(graph) is graph
-    assert Plan().run(graph) is graph
+    assert PlanPass(8 * UNIT).run(graph) is graph
+    assert PlanPass().run(graph) is graph
 
 
 def test_a_budget_puts_recomputation_into_regions_behind_what_comes_before() -> None:
@@ -176,7 +176,7 @@ def test_work_that_the_stage_does_not_read_comes_before_it_nevertheless() -> Non
 
 def test_the_smallest_plan_and_what_holds_it_up_are_in_the_error() -> None:
     with pytest.raises(CompileError, match=r"needs 10 bytes.*the smallest takes \d+, and holds\n  .*f32\[256,64\]"):
-        Plan(10).run(parse(CHAIN))
+        PlanPass(10).run(parse(CHAIN))
 
 
 def test_long_lists_of_values_are_cut() -> None:

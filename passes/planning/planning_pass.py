@@ -23,7 +23,7 @@ from rematc.passes.planning.translation import Translation, translate
 
 @register_pass
 @dataclass(frozen=True, slots=True)
-class Plan(Pass):
+class PlanPass(Pass):
     """Plan a program and place its recomputation.
 
     Attributes:
