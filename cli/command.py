@@ -27,9 +27,9 @@ from rematc.cli.step import TrainingStep, load_step
 from rematc.cli.tables import print_tables
 from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.report import Report
-from rematc.compiler.reports.tables import Table, plain_text
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
+from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_bytes
 from rematc.passes.policies import describe_policies
 

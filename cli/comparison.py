@@ -11,8 +11,8 @@ from rematc.cli.step import TrainingStep
 from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.figures import Figures
-from rematc.compiler.reports.tables import Table
 from rematc.ir.errors import CompileError
+from rematc.ir.tables import Table
 from rematc.ir.units import format_bytes, format_flops, format_ratio, format_seconds
 from rematc.passes.policies import parse_policy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rematc.cli.measurement import Run
 from rematc.compiler.reports.rendering import SHOWN
 from rematc.compiler.reports.report import Report
-from rematc.compiler.reports.tables import Table
+from rematc.ir.tables import Table
 from rematc.ir.units import format_seconds
 
 

@@ -20,12 +20,12 @@ from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
 from rematc.compiler.reports.differentiation import Differentiation
-from rematc.compiler.reports.tables import Table, plain_text
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
 from rematc.ir.printer import print_graph
+from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_seconds
 from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.target import Target

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from rematc.compiler.reports.tables import GAP, Table, legible
+from rematc.ir.tables import GAP, Table, legible
 
 #: A number and its unit are one word, and so is what stands in brackets.
 _GLUED = re.compile(r"(?<=\d) (?=(?:[KMGT]i)?B\b|[kMGTP]?FLOP\b|(?:[um]?s)\b)|(?<=\d%) |(?<=median) |(?<=median of) ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from rematc.compiler.reports.tables import Table
+from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_seconds
 
 

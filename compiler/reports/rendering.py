@@ -9,8 +9,8 @@ from rematc.compiler.reports.derivative import DerivativeReport, RepeatedValue
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.residuals import SavedResidual, size_of
-from rematc.compiler.reports.tables import Table
 from rematc.ir.locations import relative
+from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.lowering.hlo.module import SourceLine
 

@@ -10,7 +10,7 @@ from rematc.compiler.reports.derivative import DerivativeReport
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.rendering import check_tables, derivative_tables, figures_table, foreign_table
-from rematc.compiler.reports.tables import Table, plain_text
+from rematc.ir.tables import Table, plain_text
 
 
 @dataclass(frozen=True, slots=True)

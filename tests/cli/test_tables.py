@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rematc.cli.tables import folded, print_tables, table_lines
-from rematc.compiler.reports.tables import Table, plain_text
+from rematc.ir.tables import Table, plain_text
 
 COMPARISON = Table(
     "model.py: gradient of loss with respect to params",
