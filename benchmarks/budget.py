@@ -71,10 +71,10 @@ def measure(name: str, points: int) -> list[dict[str, Any]]:
     without = lowered.compile()
     whole, products = without.memory().temp_bytes, _products(without)
     planner = Planner(lowered)
-    found = planner.plan(0)
-    smallest = planner.lower(found, 0).compile().memory().temp_bytes
+    plan = planner.plan(0)
+    smallest = planner.lower(plan, 0).compile().memory().temp_bytes
     print(f"| {name} | all kept | {planner.peak / MIB:.0f} | {whole / MIB:.0f} | {products} | | | | | |", flush=True)
-    print(f"| {name} | smallest | {found.run.peak / MIB:.0f} | {smallest / MIB:.0f} | | | | | | |", flush=True)
+    print(f"| {name} | smallest | {plan.peak / MIB:.0f} | {smallest / MIB:.0f} | | | | | | |", flush=True)
     rows = []
     for point in range(points):
         budget = smallest + (whole * 9 // 10 - smallest) * point // max(1, points - 1)
@@ -92,10 +92,10 @@ def _row(name: str, lowered: Any, budget: int, products: int) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     report = compiled.lowered.budget
     assert report is not None and report.measured is not None
-    again = _products(compiled) / products
+    plan, again = report.plan, _products(compiled) / products
     print(
-        f"| {name} | {budget / MIB:.0f} | {report.predicted / MIB:.0f} | {report.measured / MIB:.0f} | {again:.2f} | "
-        f"{report.extra_flops / report.flops:.1%} | {report.extra_seconds / report.seconds:.1%} | {report.gap:.1%} | "
+        f"| {name} | {budget / MIB:.0f} | {plan.peak / MIB:.0f} | {report.measured / MIB:.0f} | {again:.2f} | "
+        f"{plan.extra_flops / plan.flops:.1%} | {plan.time / plan.time_without - 1:.1%} | {plan.gap:.1%} | "
         f"{report.compilations} | {seconds:.0f} |",
         flush=True,
     )

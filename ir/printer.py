@@ -44,6 +44,24 @@ def print_excerpt(graph: Graph, index: int, around: int = 3) -> str:
     return "\n".join(lines)
 
 
+def print_equations(equations: Iterable[Equation], names: Mapping[Value, str]) -> str:
+    """Equations in order, one a line, without locations: what they compute, of values that have names.
+
+    Their results are numbered from 0, and known by these numbers in what follows.
+    """
+    printer = _Printer(locations=False)
+    local: dict[Value, str] = {}
+    count = 0
+    lines = []
+    for eqn in equations:
+        local |= {value: names[value] for value in eqn.operands if value not in local and value in names}
+        for value in eqn.results:
+            local[value] = f"%{count}"
+            count += 1
+        lines.append(printer.equation(eqn, local))
+    return "\n".join(lines)
+
+
 def name_values(graph: Graph) -> dict[Value, str]:
     """The name of each value in the graph's text: hints for parameters, numbers for the rest."""
     names: dict[Value, str] = {}

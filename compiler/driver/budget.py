@@ -11,10 +11,11 @@ from rematc.compiler.reports.budget import BudgetReport
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, make_program, run_passes
+from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import Found, plan_for_budget
+from rematc.passes.planning.budget import plan_for_budget
 from rematc.passes.planning.device import device_of_platform
-from rematc.passes.planning.planning_pass import describe_held
+from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.translation import translate
 
@@ -58,60 +59,48 @@ class Planner:
         self._passed = run_passes(lowered.traced.graph, BEFORE_PLAN)
         self._device = device_of_platform(lowered.target.platform)
         self._translation = translate(self._passed.graph, self._device)
+        self._program = program_of(self._translation)
         self.peak = simulate(self._translation.problem).peak
 
-    def plan(self, budget: int) -> Found:
+    def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        return plan_for_budget(self._translation.problem, budget)
+        found = plan_for_budget(self._translation.problem, budget)
+        return Plan(budget, self._device.name, found.bound, found.stages, self._program)
 
-    def expected(self, found: Found) -> int:
+    def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
         if self._lowered.target.platform != "cpu":
-            return found.run.peak
-        return self.lower(found, found.budget).predicted_peak()
+            return plan.peak
+        return self.lower(plan, plan.budget).predicted_peak()
 
-    def expected_within(self, target: int, aim: int, ratio: float) -> Found:
+    def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at."""
         for _ in range(_GUESSES):
-            found = self.plan(target)
-            expected = int(self.expected(found) * ratio)
-            if expected <= aim or not found.is_feasible:
-                return found
-            target = _scaled(min(target, found.run.peak), aim, expected)
-        return found
+            plan = self.plan(target)
+            expected = int(self.expected(plan) * ratio)
+            if expected <= aim or not plan.is_feasible:
+                return plan
+            target = _scaled(min(target, plan.peak), aim, expected)
+        return plan
 
-    def lower(self, found: Found, budget: int) -> Lowered:
-        """The function with a plan, which was made for a budget of so many bytes."""
-        graph = apply(self._translation, found.stages)
+    def lower(self, plan: Plan, budget: int) -> Lowered:
+        """The function with a plan, for a budget of so many bytes."""
+        graph = apply(self._translation, plan.stages)
         passed = run_passes(graph, default_pipeline("optimization_barrier"))
         traced = self._lowered.traced
         program = make_program(passed.graph, traced.constants, self._lowered.target, traced.choice)
-        problem, again = self._translation.problem, [node for each in found.stages.again for node in each]
-        least = int(problem.cost.sum())
-        report = BudgetReport(
-            budget,
-            found.budget,
-            found.run.peak,
-            None,
-            self._translation.flops(range(len(problem.cost))),
-            self._translation.flops(again),
-            least / 1e9,
-            (found.run.time - least) / 1e9,
-            (found.bound - least) / 1e9,
-            len(found.stages.begins),
-            self._device.name,
-        )
+        report = BudgetReport(plan, budget)
         timings = (*self._lowered.timings, *self._passed.records, *passed.records)
         return dataclasses.replace(self._lowered, graph=passed.graph, program=program, timings=timings, budget=report)
 
-    def unreachable(self, budget: int, found: Found, measured: int | None) -> CompileError:
-        """The error for a budget that no plan meets, of which `found` came nearest."""
-        smallest = f"predicted {format_bytes(found.run.peak)}"
+    def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
+        """The error for a budget that no plan meets, of which this one came nearest."""
+        smallest = f"predicted {format_bytes(plan.peak)}"
         if measured is not None:
             smallest = f"{format_bytes(measured)}, {smallest}"
         return CompileError(
             f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "
-            f"{smallest}. At its peak it holds\n{describe_held(self._translation, found)}"
+            f"{smallest}. At its peak it holds\n{plan.describe_held()}"
         )
 
 
@@ -122,10 +111,10 @@ def lower_within(lowered: Lowered, budget: Budget) -> Lowered:
     """
     planner = Planner(lowered)
     wanted = budget_bytes(budget, lambda: planner.peak)
-    found = planner.plan(wanted)
-    if not found.is_feasible:
-        raise planner.unreachable(wanted, found, None)
-    return planner.lower(found, wanted)
+    plan = planner.plan(wanted)
+    if not plan.is_feasible:
+        raise planner.unreachable(wanted, plan, None)
+    return planner.lower(plan, wanted)
 
 
 def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None) -> Compiled:
@@ -146,24 +135,24 @@ def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None
 
     wanted = budget_bytes(budget, whole)
     target = _scaled(wanted, planner.peak, actual)
-    attempts: list[tuple[int, Found]] = []
+    attempts: list[tuple[int, Plan]] = []
     ratio = 1.0
     for count in range(1, COMPILATIONS + 1):
         aim = wanted if count == 1 else wanted - wanted // _MARGIN
-        found = planner.expected_within(target, aim, ratio)
-        if any(found.stages == tried.stages for _, tried in attempts):
-            found = planner.plan(0)  # the smallest that there is
-            if any(found.stages == tried.stages for _, tried in attempts):
+        plan = planner.expected_within(target, aim, ratio)
+        if any(plan.stages == tried.stages for _, tried in attempts):
+            plan = planner.plan(0)  # the smallest that there is
+            if any(plan.stages == tried.stages for _, tried in attempts):
                 break
-        compiled = planner.lower(found, wanted).compile(platform)
+        compiled = planner.lower(plan, wanted).compile(platform)
         measured = compiled.memory().temp_bytes
         if measured <= wanted:
             return _with_figures(compiled, measured, count)
-        attempts.append((measured, found))
-        ratio = measured / max(1, planner.expected(found))
-        target = _scaled(min(target, found.run.peak), aim, measured)
-    smallest, found = min(attempts, key=lambda attempt: attempt[0])
-    raise planner.unreachable(wanted, found, smallest)
+        attempts.append((measured, plan))
+        ratio = measured / max(1, planner.expected(plan))
+        target = _scaled(min(target, plan.peak), aim, measured)
+    smallest, plan = min(attempts, key=lambda attempt: attempt[0])
+    raise planner.unreachable(wanted, plan, smallest)
 
 
 def _scaled(amount: int, part: int, whole: int) -> int:

@@ -35,6 +35,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.manager import PassRecord
+from rematc.passes.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,11 @@ class Lowered:
     def __repr__(self) -> str:
         leaves, equations = len(self.program.leaf_types), len(self.graph.equations)
         return f"Lowered({self.program.name!r}, {leaves} leaves, {equations} equations)"
+
+    @property
+    def plan(self) -> Plan | None:
+        """What of it is kept and what is computed again, where it was planned for a budget."""
+        return None if self.budget is None else self.budget.plan
 
     @property
     def records(self) -> tuple[object, ...]:
@@ -204,6 +210,11 @@ class Compiled(CompiledFunction):
                     "flags and static arguments are a part of what is compiled",
                     user_location(),
                 )
+
+    @property
+    def plan(self) -> Plan | None:
+        """What of it is kept and what is computed again, where it was planned for a budget."""
+        return self.lowered.plan
 
     def saved_residuals(self) -> list[SavedResidual]:
         """What every derivative in the function saves."""

@@ -2,70 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_seconds
+from rematc.passes.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetReport:
-    """A plan for a budget.
+    """A plan for a budget, beside what was asked for and what XLA takes.
 
     Attributes:
+        plan: made for less than the budget where XLA took more than was predicted.
         budget: bytes of temporary memory that were asked for.
-        planned: bytes that the plan was made for: less, where XLA took more than was predicted.
-        predicted: bytes that the plan is predicted to need, in the model that it was made with.
         measured: bytes that XLA says it takes; None where it was not compiled.
-        flops: floating-point operations without recomputation.
-        extra_flops: those of what is computed again.
-        seconds: predicted time of all kernels, without recomputation, on the device of the model.
-        extra_seconds: that of what is computed again.
-        least_extra_seconds: what no plan is below, for the bytes that this one was made for.
-        stages: how many of them compute something again.
-        device: whose rates the times are of.
         compilations: how many plans were compiled.
     """
 
+    plan: Plan
     budget: int
-    planned: int
-    predicted: int
-    measured: int | None
-    flops: int
-    extra_flops: int
-    seconds: float
-    extra_seconds: float
-    least_extra_seconds: float
-    stages: int
-    device: str
+    measured: int | None = None
     compilations: int = 0
 
     @property
-    def gap(self) -> float:
-        """How far from the optimum the time is at most, as a part of it, in the model."""
-        least = self.seconds + self.least_extra_seconds
-        return (self.extra_seconds - self.least_extra_seconds) / least if least else 0.0
+    def extra_seconds(self) -> float:
+        """Predicted time of what is computed again, on the device of the model."""
+        return (self.plan.time - self.plan.time_without) / 1e9
 
     def as_dict(self) -> dict[str, object]:
         """The plan's figures as JSON-able data."""
-        return {**asdict(self), "gap": self.gap}
+        plan = self.plan
+        return {
+            "budget": self.budget,
+            "planned": plan.budget,
+            "predicted": plan.peak,
+            "measured": self.measured,
+            "flops": plan.flops,
+            "extra_flops": plan.extra_flops,
+            "seconds": plan.time_without / 1e9,
+            "extra_seconds": self.extra_seconds,
+            "least_extra_seconds": (plan.bound - plan.time_without) / 1e9,
+            "stages": len(plan.stages.begins),
+            "device": plan.device,
+            "compilations": self.compilations,
+            "gap": plan.gap,
+        }
 
     def table(self) -> Table:
         """The figures, one a line."""
+        plan = self.plan
         rows = [("budget", format_bytes(self.budget), "")]
-        if self.planned != self.budget:
-            rows.append(("planned for", format_bytes(self.planned), "XLA takes more than was predicted"))
-        rows.append(("predicted", format_bytes(self.predicted), counted(self.stages, "stage")))
+        if plan.budget != self.budget:
+            rows.append(("planned for", format_bytes(plan.budget), "XLA takes more than was predicted"))
+        rows.append(("predicted", format_bytes(plan.peak), counted(len(plan.stages.begins), "stage")))
         if self.measured is not None:
             rows.append(("measured", format_bytes(self.measured), counted(self.compilations, "compilation")))
+        part = _part(plan.time - plan.time_without, plan.time_without)
+        least = format_seconds((plan.bound - plan.time_without) / 1e9)
         rows += [
-            ("computed again", format_flops(self.extra_flops), _part(self.extra_flops, self.flops)),
-            (
-                "extra time, predicted",
-                format_seconds(self.extra_seconds),
-                f"{_part(self.extra_seconds, self.seconds)} ({self.device})",
-            ),
-            ("no plan is below", format_seconds(self.least_extra_seconds), f"at most {self.gap:.1%} from the optimum"),
+            ("computed again", format_flops(plan.extra_flops), _part(plan.extra_flops, plan.flops)),
+            ("extra time, predicted", format_seconds(self.extra_seconds), f"{part} ({plan.device})"),
+            ("no plan is below", least, f"at most {plan.gap:.1%} from the optimum"),
         ]
         return Table("plan", ("", "", ""), (False, True, False), tuple(rows))
 

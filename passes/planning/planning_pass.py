@@ -13,12 +13,13 @@ from typing import ClassVar
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.locations import relative
 from rematc.passes.manager import Pass, register_pass
+from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import Found, plan_for_budget
+from rematc.passes.planning.budget import plan_for_budget
 from rematc.passes.planning.device import CPU, device_named
-from rematc.passes.planning.translation import Translation, translate
+from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.translation import translate
 
 
 @register_pass
@@ -46,24 +47,9 @@ class PlanPass(Pass):
         translation = translate(graph, device_named(self.device))
         found = plan_for_budget(translation.problem, self.budget)
         if not found.is_feasible:
+            plan = Plan(self.budget, self.device, found.bound, found.stages, program_of(translation))
             raise CompileError(
                 f"no plan was found that needs {self.budget} bytes of temporary memory or less; the smallest takes "
-                f"{found.run.peak}, and holds\n{describe_held(translation, found)}"
+                f"{plan.peak}, and holds\n{plan.describe_held()}"
             )
         return apply(translation, found.stages)
-
-
-def describe_held(translation: Translation, found: Found, most: int = 8) -> str:
-    """The values that are live at a plan's peak, largest first, one a line: name or op, type, bytes, where it is."""
-    problem = translation.problem
-    held = sorted([value for value in found.held if problem.size[value]], key=lambda value: -problem.size[value])
-    lines = []
-    for index in held[:most]:
-        value = translation.values[index]
-        eqn = translation.own(int(problem.producer[index]))
-        line = f"  {value.name or eqn.op.name}: {value.type}, {problem.size[index]} bytes"
-        lines.append(line if eqn.loc is None else f"{line}, at {relative(eqn.loc.file)}:{eqn.loc.line}")
-    if len(held) > most:
-        rest = sum(int(problem.size[index]) for index in held[most:])
-        lines.append(f"  and {len(held) - most} others of {rest} bytes")
-    return "\n".join(lines)

@@ -39,8 +39,10 @@ def test_what_xla_takes_is_within_the_budget(without: Any, percent: int) -> None
     assert report is not None
     assert report.measured == compiled.memory().temp_bytes <= report.budget == whole * percent // 100
     assert 1 <= report.compilations <= 3
-    assert 0 < report.extra_flops < report.flops
-    assert 0 <= report.least_extra_seconds <= report.extra_seconds
+    plan = compiled.plan
+    assert plan is report.plan
+    assert 0 < plan.extra_flops < plan.flops
+    assert plan.time_without <= plan.bound <= plan.time
     text = str(compiled.report())
     assert "no plan is below" in text
     assert "from the optimum" in text
@@ -64,8 +66,8 @@ def test_a_budget_changes_no_calls_of_the_function() -> None:
 
 def test_a_budget_with_room_for_all_needs_no_plan(without: Any) -> None:
     compiled = rematc.compile(STEP, *SHAPES, budget="1GiB")
-    assert compiled.lowered.budget is not None
-    assert (compiled.lowered.budget.extra_flops, compiled.lowered.budget.stages) == (0, 0)
+    assert compiled.plan is not None
+    assert (compiled.plan.extra_flops, compiled.plan.stages.begins) == (0, ())
     assert compiled.memory().temp_bytes == without.memory().temp_bytes
 
 
@@ -74,7 +76,7 @@ def test_lower_plans_by_the_prediction() -> None:
     report = lowered.budget
     assert report is not None
     assert report.measured is None
-    assert report.predicted <= report.budget
+    assert report.plan.peak <= report.budget
     assert "optimization_barrier" in lowered.ir()
     with pytest.raises(CompileError, match=r"(?s)the smallest that was reached is predicted .*f32\[512,64\]"):
         rematc.lower(STEP, *SHAPES, budget=1000)

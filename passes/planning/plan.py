@@ -1,0 +1,177 @@
+"""A plan as an object: what of a program is kept and what is computed again, and what that takes."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from rematc.ir.tables import Table, plain_text
+from rematc.ir.units import counted, format_bytes, format_seconds
+from rematc.passes.planning import plan_json
+from rematc.passes.planning.difference import PlanDiff, kernel_table
+from rematc.passes.planning.explaining import explain
+from rematc.passes.planning.planned_program import PlannedProgram
+from rematc.passes.planning.problem import Run, Stages, simulate
+from rematc.passes.planning.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of a program is kept and what is computed again. `print(plan)` shows it.
+
+    Attributes:
+        budget: bytes of temporary memory that it was made for.
+        device: whose rates the times are of.
+        bound: nanoseconds below which no plan for the budget is.
+        stages: where kernels run again, and which.
+        program: the kernels of the program that it was made for.
+    """
+
+    budget: int
+    device: str
+    bound: int
+    stages: Stages
+    program: PlannedProgram
+
+    def __repr__(self) -> str:
+        return f"Plan(budget={self.budget}, peak={self.peak}, stages={len(self.stages.begins)}, {self.program.digest})"
+
+    # -- what it takes -------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def run(self) -> Run:
+        """The program run in its stages, simulated."""
+        return simulate(self.program.problem, self.stages)
+
+    @property
+    def peak(self) -> int:
+        """Predicted bytes of temporary memory."""
+        return self.run.peak
+
+    @functools.cached_property
+    def peak_without(self) -> int:
+        """Those of the program without recomputation."""
+        return simulate(self.program.problem).peak
+
+    @property
+    def time(self) -> int:
+        """Predicted nanoseconds of all kernels, with what runs again."""
+        return self.run.time
+
+    @property
+    def time_without(self) -> int:
+        """Those of the program without recomputation."""
+        return sum(kernel.time for kernel in self.program.kernels)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations without recomputation."""
+        return sum(kernel.flops for kernel in self.program.kernels)
+
+    @property
+    def extra_flops(self) -> int:
+        """Those of what runs again."""
+        return sum(self.program.kernels[place].flops for again in self.stages.again for place in again)
+
+    @functools.cached_property
+    def held(self) -> tuple[int, ...]:
+        """The values of the program that are live at the peak, largest first."""
+        program = self.program
+        live = Timeline(program.problem, self.stages).held(self.run.at) if program.kernels else ()
+        return tuple(sorted(live, key=lambda value: (-program.values[value].size, value)))
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it is predicted to be within its budget."""
+        return self.peak <= self.budget
+
+    @property
+    def gap(self) -> float:
+        """How far from the optimum the time is at most, as a part of the bound."""
+        return self.time / self.bound - 1 if self.bound else 0.0
+
+    # -- as text -------------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """The plan as a JSON document, which `from_json` reads."""
+        head = {
+            "format": plan_json.FORMAT,
+            "budget": self.budget,
+            "device": self.device,
+            "bound_ns": self.bound,
+            "program": self.program.digest,
+            "predicted": {
+                "peak": self.peak,
+                "peak_without": self.peak_without,
+                "ns": self.time,
+                "ns_without": self.time_without,
+                "extra_flops": self.extra_flops,
+            },
+        }
+        return plan_json.write(head, self.stages, self.program)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan of a document that `to_json` gave. Raises CompileError for what is none."""
+        fields = plan_json.parse(text)
+        program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
+        program.check_stages(stages)
+        return cls(fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int), stages, program)
+
+    def tables(self) -> list[Table]:
+        """What `print` shows: figures, what is live at the peak, and what each stage computes again."""
+        program = self.program
+        without = f"{format_bytes(self.peak_without)} without recomputation"
+        time = f"{format_seconds(self.time_without / 1e9)} without recomputation"
+        rows = (
+            ("budget", format_bytes(self.budget), ""),
+            ("predicted peak", format_bytes(self.peak), without),
+            ("predicted time", format_seconds(self.time / 1e9), f"{time} ({self.device})"),
+            ("no plan is below", format_seconds(self.bound / 1e9), f"at most {self.gap:.1%} from the optimum"),
+            ("program", program.digest, counted(len(program.kernels), "kernel")),
+        )
+        at = f", when {program.label(int(self.run.steps[self.run.at]))} runs" if program.kernels else ""
+        held = tuple(dict.fromkeys(program.producers[value] for value in self.held))
+        tables = [
+            Table("plan", ("", "", ""), (False, True, False), rows),
+            kernel_table(f"live at the peak{at}", program, held),
+        ]
+        for begin, again in zip(self.stages.begins, self.stages.again, strict=True):
+            tables.append(kernel_table(f"computed again before {program.label(begin)}", program, again))
+        return tables
+
+    def __str__(self) -> str:
+        return plain_text(self.tables()).rstrip()
+
+    def describe_held(self, most: int = 8) -> str:
+        """The values that are live at the peak, largest first, one a line: name or op, type, bytes, where it is."""
+        lines = []
+        for value in self.held[:most]:
+            kernel, stored = self.program.kernels[self.program.producers[value]], self.program.values[value]
+            line = f"  {' '.join(kernel.names) or kernel.op}: {stored.type}, {stored.size} bytes"
+            lines.append(f"{line}, at {kernel.where}" if kernel.where else line)
+        if len(self.held) > most:
+            rest = sum(self.program.values[value].size for value in self.held[most:])
+            lines.append(f"  and {len(self.held) - most} others of {rest} bytes")
+        return "\n".join(lines)
+
+    # -- beside others -------------------------------------------------------------------------------------------------
+
+    def diff(self, other: Plan) -> PlanDiff:
+        """What this plan and another one of the same program do differently.
+
+        Raises CompileError where they are of different programs.
+        """
+        self.program.check_same(other.program)
+        stages, budgets, runs = (self.stages, other.stages), (self.budget, other.budget), (self.run, other.run)
+        return PlanDiff(self.program, stages, budgets, runs)
+
+    def explain(self, value: str) -> str:
+        """Why a value is kept or computed again, and what it would take the other way round, simulated.
+
+        Args:
+            value: a name that `checkpoint_name` gave, `FILE:LINE`, an op, or a label of the plan's text (`tanh.5`).
+
+        Raises CompileError where there is no such value.
+        """
+        return explain(self.program, self.stages, self.budget, value)

@@ -1,0 +1,141 @@
+"""Plans as JSON: programs and stages as documents, and documents read back, checked."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from rematc.ir.errors import CompileError
+from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue
+from rematc.passes.planning.problem import Stages
+
+#: What the document is, and the version of its form.
+FORMAT = "rematc plan 1"
+
+T = TypeVar("T")
+
+
+class Fields:
+    """An object of a JSON document.
+
+    Raises CompileError where there is none, and for what is missing or of another type.
+    """
+
+    def __init__(self, document: object, what: str) -> None:
+        if not isinstance(document, dict):
+            raise _no_plan(f"{what} is {_shown(document)}, expected an object")
+        self._document, self._what = document, what
+
+    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+        """The field of this name, of this type; where it is missing the default, if there is one."""
+        found = self._document.get(name, default)
+        if isinstance(found, kind) and not (kind is int and isinstance(found, bool)):
+            return found
+        raise _no_plan(f"'{name}' of {self._what} is {_shown(found)}, expected {kind.__name__}")
+
+    def get_all(self, name: str, kind: type[T]) -> tuple[T, ...]:
+        """A list of this name whose entries are of this type; where it is missing there are none."""
+        found = self.get(name, list, [])
+        if all(isinstance(each, kind) and not (kind is int and isinstance(each, bool)) for each in found):
+            return tuple(found)
+        raise _no_plan(f"'{name}' of {self._what} is {_shown(found)}, expected a list of {kind.__name__}")
+
+
+def _no_plan(why: str) -> CompileError:
+    return CompileError(f"this is no plan of rematc's: {why}")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 40 else text[:40] + " ..."
+
+
+def parse(text: str) -> Fields:
+    """The document of a plan. Raises CompileError for text that is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _no_plan(str(error)) from None
+    fields = Fields(document, "the document")
+    if fields.get("format", str, "") != FORMAT:
+        raise _no_plan(f"its 'format' is {_shown(fields.get('format', str, ''))}, expected '{FORMAT}'")
+    return fields
+
+
+def write(head: dict[str, object], stages: Stages, program: PlannedProgram) -> str:
+    """A document, each stage and each kernel on a line of its own."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    rows = [{"begin": begin, "again": again} for begin, again in zip(stages.begins, stages.again, strict=True)]
+    lines += ['  "stages": [', ",\n".join(f"    {json.dumps(row)}" for row in rows), "  ],"]
+    kernels = [_without_defaults(_as_dict(kernel)) for kernel in program.kernels]
+    lines += ['  "kernels": [', ",\n".join(f"    {json.dumps(kernel)}" for kernel in kernels), "  ]"]
+    return "\n".join(["{", *filter(None, lines), "}"]) + "\n"
+
+
+def _as_dict(kernel: Kernel) -> dict[str, object]:
+    return {
+        "op": kernel.op,
+        "digest": kernel.digest,
+        "names": kernel.names,
+        "where": kernel.where,
+        "fused": kernel.fused,
+        "ns": kernel.time,
+        "flops": kernel.flops,
+        "workspace": kernel.workspace,
+        "fixed": not kernel.is_repeatable,
+        "reads": kernel.reads,
+        "writes": [
+            _without_defaults({"type": value.type, "bytes": value.size, "result": value.is_result})
+            | ({"replaces": value.replaces} if value.replaces >= 0 else {})
+            for value in kernel.writes
+        ],
+    }
+
+
+def _without_defaults(fields: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def stages_of(fields: Fields) -> Stages:
+    """The stages of a document."""
+    rows = [Fields(row, "a stage") for row in fields.get("stages", list)]
+    return Stages(tuple([row.get("begin", int) for row in rows]), tuple([row.get_all("again", int) for row in rows]))
+
+
+def program_of(fields: Fields) -> PlannedProgram:
+    """The program of a document."""
+    kernels: list[Kernel] = []
+    count = 0
+    for row in fields.get("kernels", list):
+        kernel = _kernel(Fields(row, f"kernel {len(kernels)}"))
+        links = [*kernel.reads, *[value.replaces for value in kernel.writes if value.replaces != -1]]
+        if not all(0 <= value < count for value in links):
+            raise _no_plan(f"kernel {len(kernels)} reads what is not there before it")
+        kernels.append(kernel)
+        count += len(kernel.writes)
+    return PlannedProgram(tuple(kernels))
+
+
+def _kernel(fields: Fields) -> Kernel:
+    return Kernel(
+        fields.get("op", str),
+        fields.get("digest", str),
+        fields.get_all("names", str),
+        fields.get("where", str, ""),
+        fields.get_all("fused", str),
+        fields.get("ns", int, 0),
+        fields.get("flops", int, 0),
+        fields.get("workspace", int, 0),
+        not fields.get("fixed", bool, False),
+        fields.get_all("reads", int),
+        tuple([_value(Fields(value, "a value")) for value in fields.get_all("writes", dict)]),
+    )
+
+
+def _value(fields: Fields) -> StoredValue:
+    return StoredValue(
+        fields.get("type", str),
+        fields.get("bytes", int, 0),
+        fields.get("replaces", int, -1),
+        fields.get("result", bool, False),
+    )
