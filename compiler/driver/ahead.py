@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from rematc.compiler.driver.budget import Budget, compile_within, lower_within
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
+from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
@@ -95,7 +95,7 @@ def options_of(fun: object) -> Options:
 
 
 #: The keywords of `lower` and `compile` that are theirs, and not the function's.
-_OPTIONS = (*KEYWORDS, "policy", "platform", "passes", "after_each", "budget")
+_OPTIONS = (*KEYWORDS, "policy", "platform", "passes", "after_each", "budget", "plan")
 
 
 def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
@@ -111,30 +111,34 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
             `donate_argnums`, `donate_argnames`, `compiler_options` as in `jit`; `platform`, where it is to run, by
             default where jax does; `passes`, a pipeline instead of the default one, as text; `after_each`, called with
             a pass's text and its graph after each pass; `budget`, the temporary memory that it may need, as predicted:
-            bytes, "2GiB", or "50%" of what it needs without recomputation.
+            bytes, "2GiB", or "50%" of what it needs without recomputation; `plan`, a `rematc.Plan` that was made for
+            this program, or the name of its file, instead of a budget.
 
     Raises:
-        CompileError: at the user's line, for what cannot be traced, differentiated or lowered, and for a budget that
-            no plan was found for.
+        CompileError: at the user's line, for what cannot be traced, differentiated or lowered, for a budget that no
+            plan was found for, and for a plan of another program.
     """
-    lowered, budget = _lower(fun, args, kwargs)
-    return lowered if budget is None else lower_within(lowered, budget)
+    lowered, wanted = _lower(fun, args, kwargs)
+    return wanted.lower(lowered)
 
 
-def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[Lowered, Budget | None]:
-    """A function lowered without a plan, and the budget that it is to have one for."""
+def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[Lowered, Wanted]:
+    """A function lowered without a plan, and the plan that it is to have."""
     function: Any = as_function(fun)
     given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
     _refuse_ambiguous(function, given)
     rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
     policy = whole_policy(given.pop("policy", None))
-    budget: Budget | None = given.pop("budget", None)
-    if budget is not None and "passes" in rest:
-        raise CompileError("a budget has passes of its own; leave out passes, or write 'plan{budget=BYTES}' among them")
+    wanted = Wanted.of(given.pop("budget", None), given.pop("plan", None))
+    if wanted.is_planned and "passes" in rest:
+        raise CompileError(
+            "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "
+            "'plan{file=NAME}' among them"
+        )
     if not (given or rest or policy) and isinstance(function, LowersItself):
-        return function.lower(*args, **kwargs), budget
+        return function.lower(*args, **kwargs), wanted
     options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
-    return lower_call(function, options, args, kwargs, policy=policy, **rest), budget
+    return lower_call(function, options, args, kwargs, policy=policy, **rest), wanted
 
 
 def _refuse_ambiguous(function: Function, given: dict[str, Any]) -> None:
@@ -160,10 +164,10 @@ def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
     """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`.
 
     Arguments and options are those of `lower`; a `budget` is what XLA may take, for which up to three plans are
-    compiled, and "50%" is of what it takes without one.
-    `rematc.jit(fun, ...).lower(*args, **kwargs).compile(platform)` is the same without a budget, where every keyword of
+    compiled, and "50%" is of what it takes without one. A `plan` is compiled as it is.
+    `rematc.jit(fun, ...).lower(*args, **kwargs).compile(platform)` is the same without a plan, where every keyword of
     `lower` is an argument of `fun`.
     """
     platform = kwargs.get("platform")
-    lowered, budget = _lower(fun, args, kwargs)
-    return lowered.compile(platform) if budget is None else compile_within(lowered, budget, platform)
+    lowered, wanted = _lower(fun, args, kwargs)
+    return wanted.compile(lowered, platform)

@@ -84,7 +84,12 @@ class Planner:
         return plan
 
     def lower(self, plan: Plan, budget: int) -> Lowered:
-        """The function with a plan, for a budget of so many bytes."""
+        """The function with a plan, for a budget of so many bytes.
+
+        Raises CompileError for a plan of another program.
+        """
+        if plan.program is not self._program:
+            plan.check_for(self._program)
         graph = apply(self._translation, plan.stages)
         passed = run_passes(graph, default_pipeline("optimization_barrier"))
         traced = self._lowered.traced
@@ -147,7 +152,7 @@ def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None
         compiled = planner.lower(plan, wanted).compile(platform)
         measured = compiled.memory().temp_bytes
         if measured <= wanted:
-            return _with_figures(compiled, measured, count)
+            return with_figures(compiled, count)
         attempts.append((measured, plan))
         ratio = measured / max(1, planner.expected(plan))
         target = _scaled(min(target, plan.peak), aim, measured)
@@ -159,8 +164,9 @@ def _scaled(amount: int, part: int, whole: int) -> int:
     return amount * part // whole if whole else amount
 
 
-def _with_figures(compiled: Compiled, measured: int, compilations: int) -> Compiled:
+def with_figures(compiled: Compiled, compilations: int) -> Compiled:
+    """What was compiled with a plan, its report with what XLA takes; so many plans were compiled."""
     report = compiled.lowered.budget
     assert report is not None, "the planner gave it"
-    report = dataclasses.replace(report, measured=measured, compilations=compilations)
+    report = dataclasses.replace(report, measured=compiled.memory().temp_bytes, compilations=compilations)
     return dataclasses.replace(compiled, lowered=dataclasses.replace(compiled.lowered, budget=report))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
+from rematc.ir.errors import CompileError
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import counted, format_bytes, format_seconds
 from rematc.passes.planning import plan_json
@@ -118,6 +121,18 @@ class Plan:
         program.check_stages(stages)
         return cls(fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int), stages, program)
 
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Plan:
+        """The plan of a file that holds what `to_json` gave. Raises CompileError where there is none."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CompileError(f"cannot read the plan {os.fspath(path)}: {error}") from None
+        try:
+            return cls.from_json(text)
+        except CompileError as error:
+            raise CompileError(f"cannot read the plan {os.fspath(path)}: {error.message}") from None
+
     def tables(self) -> list[Table]:
         """What `print` shows: figures, what is live at the peak, and what each stage computes again."""
         program = self.program
@@ -154,6 +169,13 @@ class Plan:
             rest = sum(self.program.values[value].size for value in self.held[most:])
             lines.append(f"  and {len(self.held) - most} others of {rest} bytes")
         return "\n".join(lines)
+
+    # -- applied -------------------------------------------------------------------------------------------------------
+
+    def check_for(self, program: PlannedProgram) -> None:
+        """Raise CompileError, which names what has changed, unless a program can run in this plan's stages."""
+        program.check_same(self.program)
+        program.check_stages(self.stages)
 
     # -- beside others -------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Before:  a flat program, differentiated: forward and backward in one, everything kept
 After:   the same, with what is computed again in `checkpoint` regions that the pass `barriers` pins
 
-A program that fits stays as it is.
+A program that fits stays as it is. A plan from a file is applied without solving again.
 """
 
 from __future__ import annotations
@@ -28,23 +28,32 @@ class PlanPass(Pass):
     """Plan a program and place its recomputation.
 
     Attributes:
-        budget: bytes of temporary memory; None for no plan.
+        budget: bytes of temporary memory; None for no plan, or that of the file.
         device: whose rates say how long kernels take: one of `rematc.passes.planning.device.DEVICES`.
+        file: of a plan (`rematc.Plan.to_json`) for this very program.
     """
 
     name: ClassVar[str] = "plan"
     budget: int | None = None
     device: str = CPU.name
+    file: str | None = None
 
     def __post_init__(self) -> None:
         device_named(self.device)
         if self.budget is not None and self.budget < 0:
             raise CompileError(f"a budget is a number of bytes, got {self.budget}")
+        if self.budget is not None and self.file is not None:
+            raise CompileError("a plan from a file has its budget; leave out budget, or file")
 
     def run(self, graph: Graph) -> Graph:
-        if self.budget is None:
+        if self.budget is None and self.file is None:
             return graph
         translation = translate(graph, device_named(self.device))
+        if self.file is not None:
+            plan = Plan.read(self.file)
+            plan.check_for(program_of(translation))
+            return apply(translation, plan.stages)
+        assert self.budget is not None
         found = plan_for_budget(translation.problem, self.budget)
         if not found.is_feasible:
             plan = Plan(self.budget, self.device, found.bound, found.stages, program_of(translation))

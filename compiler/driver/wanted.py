@@ -1,0 +1,63 @@
+"""What is wanted of a plan: to fit a budget, or to be the one that was made before."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from rematc.compiler.driver.budget import Budget, Planner, compile_within, lower_within, with_figures
+from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.ir.errors import CompileError
+from rematc.passes.planning.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A budget, or a plan; neither for a program that is not planned.
+
+    Attributes:
+        budget: the temporary memory that a program may take.
+        plan: how it is to run.
+
+    Raises CompileError for both.
+    """
+
+    budget: Budget | None = None
+    plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.plan is not None:
+            raise CompileError("a plan is for a budget already; leave out budget, or plan")
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether there is to be a plan."""
+        return self.budget is not None or self.plan is not None
+
+    @classmethod
+    def of(cls, budget: Budget | None, plan: Plan | str | os.PathLike[str] | None) -> Wanted:
+        """What users ask for; a plan may be the name of a file that holds its JSON.
+
+        Raises CompileError for what is no plan, and for both.
+        """
+        if isinstance(plan, (str, os.PathLike)):
+            plan = Plan.read(plan)
+        if plan is not None and not isinstance(plan, Plan):
+            raise CompileError(f"{plan!r} is no plan; pass a rematc.Plan, or the name of a file that holds its JSON")
+        return cls(budget, plan)
+
+    def lower(self, lowered: Lowered) -> Lowered:
+        """A function that was lowered without a plan with the one that is wanted, by the prediction alone.
+
+        Raises CompileError where no plan fits the budget, and for a plan of another program.
+        """
+        if self.plan is not None:
+            return Planner(lowered).lower(self.plan, self.plan.budget)
+        return lowered if self.budget is None else lower_within(lowered, self.budget)
+
+    def compile(self, lowered: Lowered, platform: str | None = None) -> Compiled:
+        """The same compiled, within the budget as XLA takes it; a plan that is given is compiled as it is."""
+        if self.budget is not None:
+            return compile_within(lowered, self.budget, platform)
+        compiled = self.lower(lowered).compile(platform)
+        return compiled if self.plan is None else with_figures(compiled, 1)
