@@ -3,3 +3,4 @@
 # Imported for what they register.
 from rematc.passes import barriers, cse, dce, differentiation, inline, narrow, recognize, simplify  # noqa: F401
 from rematc.passes.legalize import legalization  # noqa: F401
+from rematc.passes.planning import planning_pass  # noqa: F401
