@@ -10,12 +10,13 @@ import click
 
 from rematc.cli.arguments import parse_type
 from rematc.cli.comparison import split_policies
-from rematc.cli.options import Options
+from rematc.cli.options import PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.compiler.driver.budget import budget_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import default_pipeline
 from rematc.passes.manager import parse_pipeline
+from rematc.passes.planning.plan import Plan
 from rematc.passes.policies import parse_policy
 
 
@@ -31,8 +32,7 @@ def checked(options: Options) -> Options:
     _check_policy("--policy", options.policy)
     for policy in policies:
         _check_policy("--compare", policy)
-    if options.budget is not None:
-        _check_budget(options, options.budget)
+    _check_plan(options)
     if options.passes is not None:
         try:
             parse_pipeline(options.passes)
@@ -45,7 +45,14 @@ def checked(options: Options) -> Options:
         passes = default_pipeline(options.barrier)
     for text in options.args:
         parse_type(text)
-    return dataclasses.replace(options, compare=policies, passes=passes, output=_file_to_write(options))
+    return dataclasses.replace(
+        options, compare=policies, passes=passes, output=_file_to_write(options), plan=_absolute(options.plan)
+    )
+
+
+def _absolute(path: Path | None) -> Path | None:
+    """A path that means the same wherever the model goes by os.chdir."""
+    return None if path is None else path.absolute()
 
 
 def _file_to_write(options: Options) -> Path | None:
@@ -73,20 +80,36 @@ def _check_combination(options: Options) -> None:
         raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
 
 
-def _check_budget(options: Options, budget: str) -> None:
+def _check_plan(options: Options) -> None:
+    if options.budget is not None and options.plan is not None:
+        raise _usage("--plan is for a budget already; leave out --budget or --plan")
+    option = "--budget" if options.budget is not None else "--plan"
+    stage = f"--emit {options.emit}"
+    if not options.is_planned:
+        for name, is_set in ((stage, options.emit in ("plan", "plan-json")), ("--save-plan", bool(options.save_plan))):
+            if is_set:
+                raise _usage(f"{name} is about a plan, and there is none; add --budget or --plan")
+        return
     for name, is_set in (
         ("--compare", bool(options.compare)),
-        ("--emit", options.emit is not None),
+        (stage, options.emit is not None and options.emit not in PLANNED),
         ("--strict", options.strict),
         ("--passes", options.passes is not None),
         ("--barrier", options.barrier != "auto"),
     ):
         if is_set:
-            raise _usage(f"--budget plans and compiles by itself; leave out --budget or {name}")
+            raise _usage(f"{option} plans and compiles by itself; leave out {option} or {name}")
+    if options.save_plan is not None and options.emit is not None:
+        raise _usage("--emit prints the program and nothing else; leave out --save-plan, or write --emit plan-json -o")
+    if options.save_plan is not None and is_standard_output(options.save_plan):
+        raise _usage(f"--save-plan {options.save_plan} would mix the plan with the report; write --emit plan-json")
     try:
-        budget_bytes(budget, lambda: 0)
+        if options.budget is not None:
+            budget_bytes(options.budget, lambda: 0)
+        if options.plan is not None:
+            Plan.read(options.plan)
     except CompileError as error:
-        raise _bad_value("--budget", error.message) from None
+        raise _bad_value(option, error.message) from None
 
 
 def _check_policy(option: str, policy: str) -> None:

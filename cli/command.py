@@ -8,6 +8,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -16,7 +17,7 @@ from rematc.cli.alternatives import with_alternatives
 from rematc.cli.check import require_all_kept, require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
-from rematc.cli.emission import emitted_text
+from rematc.cli.emission import emitted_text, planned
 from rematc.cli.measurement import Run, run_step
 from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
@@ -40,9 +41,13 @@ def execute(options: Options) -> None:
     Raises click.UsageError where the command line is wrong by itself, CompileError, and whatever the model raises.
     """
     options = checked(options)
+    for file in (options.output, options.save_plan):
+        if file is not None:
+            check_writable(file, options.model)
     if options.output is not None:
-        check_writable(options.output, options.model)
         options = dataclasses.replace(options, output=options.output.absolute())  # wherever the model goes by os.chdir
+    if options.save_plan is not None:
+        options = dataclasses.replace(options, save_plan=options.save_plan.absolute())
     with users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         if options.compare:
@@ -58,12 +63,10 @@ def _emit(step: TrainingStep, stage: str) -> None:
     if step.options.output is None:
         print_text(text)
     else:
-        _write(step, text, stage)
+        _write(step, step.options.output, text, stage)
 
 
-def _write(step: TrainingStep, text: str, what: str) -> None:
-    output = step.options.output
-    assert output is not None, "called with -o only"
+def _write(step: TrainingStep, output: Path, text: str, what: str) -> None:
     size = write_file(output, text)
     if not step.options.quiet:
         print(f"remat-compile: wrote {what} to {relative(str(output))} ({format_bytes(size)})", file=sys.stderr)
@@ -74,15 +77,13 @@ def _write(step: TrainingStep, text: str, what: str) -> None:
 
 def _report(step: TrainingStep) -> None:
     options = step.options
-    lowered = step.lower(options.policy)
-    if options.budget is None:
-        compiled = step.compile(lowered, f" with policy {options.policy}")
-    else:
-        compiled = step.compile_within(lowered, options.budget)
+    compiled = step.executable()
     report = with_alternatives(step, compiled.report(_baseline(step)))
     run = _run(step, compiled) if options.run else None
     if options.output is not None:
-        _write(step, compiled.lowered.stablehlo(), "stablehlo")
+        _write(step, options.output, compiled.lowered.stablehlo(), "stablehlo")
+    if options.save_plan is not None:
+        _write(step, options.save_plan, planned(compiled.lowered).to_json(), "the plan")
     if options.json:
         _print_json(report_as_dict(report, run, _facts(step) | {"policy": options.policy}))
     else:
@@ -92,9 +93,9 @@ def _report(step: TrainingStep) -> None:
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:
-    """The step without a policy or a budget, for comparison; None where that is the same or nobody asks for it."""
+    """The step without a policy or a plan, for comparison; None where that is the same or nobody asks for it."""
     options = step.options
-    if (options.policy == "none" and options.budget is None) or (options.quiet and not options.strict):
+    if (options.policy == "none" and not options.is_planned) or (options.quiet and not options.strict):
         return None
     return step.compile(step.lower_baseline(), " without policy")
 
@@ -107,8 +108,10 @@ def _run(step: TrainingStep, compiled: Compiled) -> Run:
 def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
     console = _terminal()
     is_complete = step.options.verbose or console is None
-    budget = step.options.budget
+    budget, plan = step.options.budget, step.options.plan
     policy = step.options.policy if budget is None else f"{step.options.policy} within {budget}"
+    if plan is not None:
+        policy = f"{policy} with the plan {relative(str(plan))}"
     _show(report_tables(_subject(step), policy, report, run, is_complete=is_complete), console)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rematc.cli.step import TrainingStep
+from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.errors import InternalError
@@ -10,10 +11,11 @@ from rematc.ir.printer import print_graph
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.linearize import linearize
+from rematc.passes.planning.plan import Plan
 
 
 def emitted_text(step: TrainingStep, stage: str) -> str:
-    """The text of one of `rematc.cli.options.EMITTED`. Only HLO asks XLA."""
+    """The text of one of `rematc.cli.options.EMITTED`. Only HLO, and plans for a budget, ask XLA."""
     match stage:
         case "ir":
             return print_graph(step.trace())
@@ -24,12 +26,23 @@ def emitted_text(step: TrainingStep, stage: str) -> str:
         case "backward":
             return print_graph(_clean(step.differentiate().vjp.backward))
         case "stablehlo":
-            return step.lower(step.options.policy).stablehlo()
+            return step.program().stablehlo()
+        case "plan":
+            return str(planned(step.program()))
+        case "plan-json":
+            return planned(step.program()).to_json()
         case "hlo":
-            return step.compile(step.lower(step.options.policy)).hlo()
+            return step.executable().hlo()
         case "hlo-optimized":
-            return step.compile(step.lower(step.options.policy)).hlo_optimized()
+            return step.executable().hlo_optimized()
     raise InternalError(f"nothing emits '{stage}'")
+
+
+def planned(lowered: Lowered) -> Plan:
+    """The plan of a step that has one."""
+    plan = lowered.plan
+    assert plan is not None, "the command line was checked"
+    return plan
 
 
 def linear_graph(record: Differentiation) -> Graph:

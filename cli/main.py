@@ -86,6 +86,18 @@ class _Command(click.Command):
     metavar="BYTES",
     help="Recompute so that XLA takes no more temporary memory: 2GiB, 50%.",
 )
+@click.option(
+    "--plan",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Recompute as a plan says that was saved for this program.",
+)
+@click.option(
+    "--save-plan",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the plan for --budget to FILE, as JSON.",
+)
 @click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
 @click.option("--emit", type=click.Choice(EMITTED), help="Print this text to standard output, and nothing else.")
 @click.option(

@@ -8,7 +8,9 @@ from pathlib import Path
 #: What a model is written in.
 FRONTENDS = ("auto", "numpy", "jax")
 #: What `--emit` prints, in the order in which the compiler makes it.
-EMITTED = ("ir", "linear", "forward", "backward", "stablehlo", "hlo", "hlo-optimized")
+EMITTED = ("ir", "linear", "forward", "backward", "plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
+#: Those that are not of a derivative, but of what is made of it under a budget or a plan.
+PLANNED = ("plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
 PLATFORMS = ("cpu", "cuda", "tpu")
 #: How recomputation is kept where it is: `rematc.passes.barriers.STRATEGIES`, and what the platform needs.
 BARRIERS = ("auto", "optimization_barrier", "call", "conditional", "none")
@@ -27,7 +29,9 @@ class Options:
         argnums: positions to differentiate with respect to.
         has_aux: whether the function returns (value, auxiliary data).
         policy: the policy's text; "none" is no policy.
-        budget: the temporary memory that the step may take, as written; None for no plan.
+        budget: the temporary memory that the step may take, as written; None for none.
+        plan: the file of the plan to apply; None for none.
+        save_plan: the file to write the plan to.
         compare: policies to compare; () prints a report.
         emit: what to print instead of a report.
         output: the file to write.
@@ -53,6 +57,8 @@ class Options:
     has_aux: bool
     policy: str
     budget: str | None
+    plan: Path | None
+    save_plan: Path | None
     compare: tuple[str, ...]
     emit: str | None
     output: Path | None
@@ -67,6 +73,11 @@ class Options:
     quiet: bool
     verbose: bool
     traceback: bool
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the step has a plan."""
+        return self.budget is not None or self.plan is not None
 
     @property
     def is_run(self) -> bool:

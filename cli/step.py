@@ -15,8 +15,8 @@ from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
-from rematc.compiler.driver.budget import compile_within
 from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
 from rematc.compiler.reports.differentiation import Differentiation
@@ -121,10 +121,28 @@ class TrainingStep:
         with self.progress.phase(f"compiling{what}" + (f" for {where}" if where else "")):
             return interruptible(lambda: lowered.compile(where))
 
-    def compile_within(self, lowered: Lowered, budget: str) -> Compiled:
-        """What XLA makes of the step with a plan whose memory is within a budget."""
-        with self.progress.phase(f"planning and compiling for {budget}"):
-            return interruptible(lambda: compile_within(lowered, budget, self.options.platform))
+    def program(self) -> Lowered:
+        """The step as the options ask for it; a budget is what XLA takes."""
+        if self.options.budget is not None:
+            return self.executable().lowered
+        return self._wanted.lower(self.lower(self.options.policy))
+
+    def executable(self) -> Compiled:
+        """What XLA makes of the step as the options ask for it."""
+        options = self.options
+        lowered = self.lower(options.policy)
+        if options.budget is not None:
+            what = f"planning and compiling for {options.budget}"
+        elif options.plan is not None:
+            what = f"compiling with the plan {options.plan.name}"
+        else:
+            return self.compile(lowered, f" with policy {options.policy}")
+        with self.progress.phase(what):
+            return interruptible(lambda: self._wanted.compile(lowered, options.platform))
+
+    @property
+    def _wanted(self) -> Wanted:
+        return Wanted.of(self.options.budget, self.options.plan)
 
     @contextmanager
     def _tracing(self, what: str) -> Iterator[None]:

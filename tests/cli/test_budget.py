@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,59 @@ def test_what_a_budget_excludes(command: Command, write_model: WriteModel, other
     result = command(write_model(CHAIN), "--budget", "1GiB", *others)
     assert result.exit_code == 2
     assert f"leave out --budget or {others[0]}" in " ".join(result.stderr.split())
+
+
+def test_a_plan_is_saved_and_applied(command: Command, write_model: WriteModel, tmp_path: Path) -> None:
+    model, file = write_model(CHAIN), tmp_path / "plan.json"
+    saved = command(model, "--budget", "60%", "--save-plan", file)
+    assert saved.exit_code == 0, saved.output
+    assert "wrote the plan to plan.json" in " ".join(saved.stderr.split())
+    applied = command(model, "--plan", file, "-q")
+    assert "1 compilation" in applied.stdout
+    assert "computed again" in applied.stdout
+    text = command(model, "--budget", "60%", "--emit", "stablehlo", "-q").stdout
+    assert "optimization_barrier" in text
+    assert command(model, "--plan", file, "--emit", "stablehlo", "-q").stdout == text
+    assert command(model, "--plan", file, "--emit", "plan-json", "-q").stdout == file.read_text()
+    shown = command(model, "--plan", file, "--emit", "plan", "-q").stdout
+    assert shown == command(model, "--budget", "60%", "--emit", "plan", "-q").stdout
+    assert "live at the peak" in shown
+    assert command(model, "--plan", file, "--emit", "hlo-optimized", "-q").stdout.startswith("HloModule")
+
+
+def test_a_plan_of_another_program_is_an_error_of_the_model(
+    command: Command, write_model: WriteModel, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    command(write_model(CHAIN), "--budget", "60%", "--save-plan", file, "-q")
+    result = command(write_model(CHAIN.replace("tanh", "sin")), "--plan", file, "-q")
+    assert result.exit_code == 1
+    assert "kernel 1: tanh, f32[512,64]" in result.stderr
+    assert "; now sine, f32[512,64]" in result.stderr
+
+
+def test_what_is_no_plan(command: Command, write_model: WriteModel, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text("[]")
+    result = command(write_model(CHAIN), "--plan", file)
+    assert result.exit_code == 2
+    assert "is no plan of rematc's" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--emit", "plan"), "--emit plan is about a plan, and there is none"),
+        (("--save-plan", "x.json"), "--save-plan is about a plan, and there is none"),
+        (("--budget", "60%", "--save-plan", "-"), "would mix the plan with the report"),
+        (("--budget", "60%", "--save-plan", "x", "--emit", "plan"), "leave out --save-plan"),
+        (("--budget", "60%", "--plan", __file__), "leave out --budget or --plan"),
+    ],
+)
+def test_what_plans_exclude(command: Command, write_model: WriteModel, args: tuple[str, ...], message: str) -> None:
+    result = command(write_model(CHAIN), *args)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_what_is_no_budget(command: Command, write_model: WriteModel) -> None:
