@@ -20,7 +20,7 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put ours in its place
 from jax.extend.core import jaxpr_as_fun
 
-from rematc.compiler.frontends.jax.policies import AskedPolicy, asking
+from rematc.compiler.frontends.jax.policies import OwnRegion
 from rematc.compiler.functions.policies import check_names, policy_argument
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.beyond_arrays import (
@@ -35,11 +35,10 @@ from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
-from rematc.ir.splicing import splice
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.lowering.jax_export.exporting import apply_graph
@@ -51,7 +50,9 @@ from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.passes.linearize import linearize
+from rematc.passes.policies import nothing_saveable
 from rematc.passes.staging.stage import staged_by_all
+from rematc.passes.staging.whole import without_region
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,7 +99,7 @@ def checkpoint(
     if not callable(fun):
         raise CompileError(f"checkpoint takes a function, got a {type(fun).__name__}", user_location())
     statics = Options.of(fun, static_argnums, static_argnames).statics
-    decided = _Decided.of(policy)
+    decided = None if policy is None else policy_argument(policy)
     calls = Remembered[Hashable, "_Region | _RegionOfJax"](is_lasting=operator.attrgetter("is_lasting"))
     caches.remembers(calls)
 
@@ -112,26 +113,6 @@ def checkpoint(
         return cast(R, region.apply(arguments.arrays))
 
     return checkpointed
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """A policy in the two forms that it comes in.
-
-    Attributes:
-        ours: a policy on the IR; None for one of JAX's, or none at all.
-        jax: a policy on JAX's primitives.
-    """
-
-    ours: Policy | None
-    jax: Callable[..., Any] | None
-
-    @staticmethod
-    def of(policy: object) -> _Decided:
-        if policy is None:
-            return _Decided(None, None)
-        found = policy_argument(policy)
-        return _Decided(None, found.function) if isinstance(found, AskedPolicy) else _Decided(found, None)
 
 
 def _barriers(
@@ -182,7 +163,7 @@ class _Region:
     def of(
         fun: Callable[..., Any],
         arguments: JaxArguments,
-        policy: _Decided,
+        policy: Policy | None,
         prevent_cse: bool | tuple[bool, ...] | None,
         segments: bool,
     ) -> _Region | _RegionOfJax:
@@ -190,11 +171,13 @@ class _Region:
             reason = "it has arguments that are no arrays"
             return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason)
 
+        own = OwnRegion(policy, prevent_cse, segments)
+
         def wrap(flat: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*arrays: Any) -> Any:
                 # JAX's newer checkpoint does not keep prevent_cse.
                 with without_remat3():
-                    return jax_checkpoint(flat, policy=policy.jax, prevent_cse=_of_jax(prevent_cse))(*arrays)
+                    return jax_checkpoint(flat, policy=own, prevent_cse=_of_jax(prevent_cse))(*arrays)
 
             return wrapped
 
@@ -205,7 +188,7 @@ class _Region:
         reason = why_beyond_arrays(traced.jaxpr)
         if reason or (has_rules_over_devices(traced.jaxpr) and not segments):
             return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason, traced.is_lasting)
-        return _Region(traced, _with_derivative(traced, policy.ours, prevent_cse, segments))
+        return _Region(traced, _with_derivative(traced, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
         results = self.call(*varied([*arrays, *self.traced.captured], self.traced.axes))
@@ -228,7 +211,7 @@ class _RegionOfJax:
     def of(
         fun: Callable[..., Any],
         arguments: JaxArguments,
-        policy: _Decided,
+        policy: Policy | None,
         prevent_cse: bool | tuple[bool, ...] | None,
         segments: bool,
         reason: str,
@@ -244,16 +227,14 @@ class _RegionOfJax:
         def flat(*arrays: Any) -> Any:
             return rest.call(fun, arrays)
 
-        chosen = policy.jax if policy.ours is None else as_jax_policy(policy.ours)
+        chosen = None if policy is None else as_jax_policy(policy)
         return _RegionOfJax(jax_checkpoint(flat, policy=chosen, prevent_cse=_of_jax(prevent_cse)), is_lasting)
 
     def apply(self, arrays: Sequence[Any]) -> Any:
         return self.call(*arrays)
 
 
-def _with_derivative(
-    traced: TracedCall, policy: Policy | None, prevent_cse: bool | tuple[bool, ...] | None, segments: bool
-) -> Callable[..., Sequence[Any]]:
+def _with_derivative(traced: TracedCall, segments: bool) -> Callable[..., Sequence[Any]]:
     # By the number of derivatives for which the graph has the user's rules, and what it is for.
     imported: dict[tuple[int, Target], tuple[Graph, tuple[Any, ...], PlatformChoice | None]] = {}
 
@@ -266,16 +247,9 @@ def _with_derivative(
         order = max(_ORDER, derivative_order())
         key = (order, current_target())
         if key not in imported:
-            with asking(policy) as labelled:
-                found = traced.imported(order)
-            graph = found.graph
-            check_names(labelled, graph, traced.name)
-            if labelled is not None:
-                graph = _with_policy(graph, labelled)
-            if segments:
-                graph = _in_segments(graph)
-            if isinstance(prevent_cse, bool):
-                graph = _with_barriers(graph, prevent_cse)
+            found = traced.imported(order)
+            check_names(_region_of(found.graph)[1].policy, found.graph, traced.name)
+            graph = _in_segments(found.graph) if segments else found.graph
             imported[key] = (graph, found.constants, found.choice)
         return imported[key]
 
@@ -299,45 +273,25 @@ def _with_derivative(
     return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
 
 
-def _with_policy(graph: Graph, policy: Policy) -> Graph:
-    """The graph with this policy on its outermost checkpoint regions."""
-    return _regions(graph, lambda op: replace(op, policy=policy))
-
-
-def _with_barriers(graph: Graph, prevent_cse: bool) -> Graph:
-    return _regions(graph, lambda op: replace(op, prevent_cse=prevent_cse))
-
-
 def _of_jax(prevent_cse: bool | tuple[bool, ...] | None) -> bool | tuple[bool, ...]:
     """What JAX is told: its default is our None, to import."""
     return True if prevent_cse is None else prevent_cse
 
 
-def _regions(graph: Graph, change: Callable[[Checkpoint], Checkpoint]) -> Graph:
-    equations = [
-        Equation(change(eqn.op), eqn.operands, eqn.results, eqn.loc) if isinstance(eqn.op, Checkpoint) else eqn
-        for eqn in graph.equations
-    ]
-    return Graph(graph.name, graph.params, tuple(equations), graph.results)
+def _region_of(graph: Graph) -> tuple[int, Checkpoint]:
+    """The region that the import of a function in `jax.checkpoint` is, and where."""
+    ((index, op),) = [(index, eqn.op) for index, eqn in enumerate(graph.equations) if isinstance(eqn.op, Checkpoint)]
+    return index, op
 
 
 def _in_segments(graph: Graph) -> Graph:
-    """The graph with its checkpoint region, all of it, cut into segments under the region's policy."""
-    for eqn in graph.equations:
-        if isinstance(eqn.op, Checkpoint):
-            policy = eqn.op.policy or policy_argument("nothing")
-            return staged_by_all(_dissolved(graph), policy)
-    return graph
-
-
-def _dissolved(graph: Graph) -> Graph:
-    """The graph with the bodies of its checkpoint regions in their place."""
-    equations: list[Equation] = []
-    env: dict[Any, Any] = {}
-    for eqn in graph.equations:
-        operands = tuple([env.get(value, value) for value in eqn.operands])
-        if isinstance(eqn.op, Checkpoint):
-            env.update(zip(eqn.results, splice(eqn.op.body, operands, equations), strict=True))
-        else:
-            equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
-    return Graph(graph.name, graph.params, tuple(equations), tuple([env.get(v, v) for v in graph.results]))
+    """The graph with its checkpoint region, all of it, cut into segments under the region's policy and barriers."""
+    index, op = _region_of(graph)
+    cut = staged_by_all(without_region(graph, index), op.policy or nothing_saveable)
+    if not isinstance(op.prevent_cse, bool):
+        return cut
+    equations = [
+        replace(eqn, op=replace(eqn.op, prevent_cse=op.prevent_cse)) if isinstance(eqn.op, Checkpoint) else eqn
+        for eqn in cut.equations
+    ]
+    return Graph(cut.name, cut.params, tuple(equations), cut.results)

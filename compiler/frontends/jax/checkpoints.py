@@ -8,7 +8,7 @@ from typing import Any
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.jax.custom_derivatives import with_jvp
 from rematc.compiler.frontends.jax.fallback import linear_inputs, transposable
-from rematc.compiler.frontends.jax.policies import asked_in, policy_of
+from rematc.compiler.frontends.jax.policies import OwnRegion, asked_in, policy_of
 from rematc.compiler.frontends.jax.retracing import trace
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.ops.regions import Checkpoint
@@ -57,15 +57,20 @@ def _region(
     asked: Policy | None = policy_of(policy, block.shared.policies)
     with block.shared.asking(asked_in(asked)):
         region = block.region(jaxpr, function_name(jaxpr.jaxpr))
-    if not isinstance(prevent_cse, bool):
-        prevent_cse = (*(True,) * len(region.captured), *prevent_cse)
-    op = Checkpoint(region.graph, asked, _barriers(prevent_cse), is_differentiated)
+    barriers = _barriers(policy, prevent_cse)
+    if isinstance(barriers, tuple):
+        barriers = (*(True,) * len(region.captured), *barriers)
+    op = Checkpoint(region.graph, asked, barriers, is_differentiated)
     return block.b.emit(op, *region.captured, *block.operands(eqn))
 
 
-def _barriers(prevent_cse: bool | tuple[bool, ...]) -> bool | tuple[bool, ...] | None:
+def _barriers(policy: Any, prevent_cse: bool | Sequence[bool]) -> bool | tuple[bool, ...] | None:
     """JAX's default is that XLA must not merge the recomputation: where that needs a barrier is ours to know."""
-    return None if prevent_cse is True else prevent_cse
+    if isinstance(policy, OwnRegion) and policy.prevent_cse is True:
+        return True
+    if isinstance(prevent_cse, bool):
+        return None if prevent_cse else False
+    return tuple(prevent_cse)
 
 
 @imports("name")

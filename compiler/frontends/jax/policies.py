@@ -49,6 +49,25 @@ _STRENGTH = (Save, Offload, Recompute)
 _around: ContextVar[tuple[AskedPolicy, ...]] = ContextVar("asked_policies_around", default=())
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class OwnRegion:
+    """What `rematc.jax.checkpoint` gives `jax.checkpoint` for a policy: the import knows the region by it.
+
+    Attributes:
+        policy: what may be saved; None is nothing.
+        prevent_cse: as `rematc.jax.checkpoint` was given it, for each array.
+        is_cut: whether it is to be cut into segments.
+    """
+
+    policy: Policy | None
+    prevent_cse: bool | tuple[bool, ...] | None
+    is_cut: bool
+
+    def __call__(self, primitive: Any, *avals: Any, **params: Any) -> bool:
+        """Nothing is saved. JAX does not ask: the region has a derivative of its own."""
+        return False
+
+
 def policy_of(policy: JaxPolicy | None, around: Sequence[AskedPolicy] = ()) -> Policy | None:
     """Our policy for one of `jax.checkpoint`'s; None for JAX's default.
 
@@ -56,6 +75,8 @@ def policy_of(policy: JaxPolicy | None, around: Sequence[AskedPolicy] = ()) -> P
         policy: the callable that JAX calls with (primitive, *abstract values, **parameters).
         around: the policies that are asked around this one.
     """
+    if isinstance(policy, OwnRegion):
+        return None if policy.policy is None else labelled(policy.policy, around)
     if policy is None:
         return None
     if isinstance(policy, BuiltinPolicy):
