@@ -44,6 +44,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
+from rematc.passes.staging.whole import policy_on_whole
 
 Graphs = Callable[[int], Graph]
 
@@ -284,6 +285,7 @@ class _Graphs:
         check_whole_names(policy, graph, traced.name)
         wrt = (*self.differentiated, *(False,) * (len(graph.params) - len(self.differentiated)))
         is_value = [index == 0 for index in range(len(graph.results))]
+        graph, policy = policy_on_whole(graph, policy, is_value)
         primal = graph if policy is None else staged_for(graph, policy, wrt, is_value, self.target)
         pulled = vjp_of_graph(primal, wrt, is_value)
         b = Builder(graph.name)
