@@ -8,11 +8,14 @@ operand: for e = exp(x), s = sum(e) and z = e / s, dz = e dx / s - z sum(e dx) /
 in it. And the 1 + y of a gelu, y = tanh(x), is that of (1 - y)(1 + y), the derivative of tanh: XLA would merge the two,
 and hold the sum until the backward graph; (y - 1)(-1 - y) is the same to the bit, and has none.
 
+Gathers that read at a place of their own in each row, by indices that count the rows, are batched (`batched_gathers`).
+
 Differentiation puts the rule in the place of what is recognised; `inline_recognized` what it has not come to back.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +28,7 @@ from rematc.ir.ops.reduction import ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.transcendental import Exponential, Tanh
 from rematc.ir.values import Value
+from rematc.passes.batched_gathers import batched_gathers
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.rewriting import Scope
@@ -52,10 +56,12 @@ class _Recognizer:
         """The graph with what is recognised; the graph itself if nothing is."""
         definitions = {eqn.results[0]: eqn for eqn in graph.equations if len(eqn.results) == 1}
         of_gelus = _tanhs_of_gelus(graph)
+        batched = batched_gathers(graph.equations, definitions)
         equations = [self._equation(eqn, definitions, of_gelus) for eqn in graph.equations]
-        if all(new is old for new, old in zip(equations, graph.equations, strict=True)):
+        if not batched and all(new is old for new, old in zip(equations, graph.equations, strict=True)):
             return graph
-        return Graph(graph.name, graph.params, tuple(equations), graph.results)
+        rows = [batched.get(eqn.results, (new,)) for eqn, new in zip(graph.equations, equations, strict=True)]
+        return Graph(graph.name, graph.params, tuple(itertools.chain.from_iterable(rows)), graph.results)
 
     def _equation(self, eqn: Equation, definitions: Mapping[Value, Equation], of_gelus: set[Value]) -> Equation:
         match eqn.op:

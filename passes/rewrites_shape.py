@@ -98,8 +98,9 @@ def arithmetic_of_broadcasts(s: Scope, eqn: Equation) -> Rewritten:
 
 @rewrites(Negate)
 def negated_broadcast(s: Scope, eqn: Equation) -> Rewritten:
-    """A repeated array: repeat what is negated."""
-    spread = s.definition(eqn.operands[0], BroadcastInDim)
+    """A repeated array: repeat what is negated. A repeated number is a constant."""
+    (x,) = eqn.operands
+    spread = s.definition(x, BroadcastInDim) if s.splat(x) is None else None
     return None if spread is None else Application(spread[0], (s.emit(eqn.op, spread[1], eqn.loc),))
 
 

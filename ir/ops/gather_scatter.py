@@ -19,9 +19,9 @@ from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.batching import shifted
 from rematc.ir.ops.reduction import ReduceAnd
-from rematc.ir.ops.shape import check_dimensions, others
+from rematc.ir.ops.shape import Slice, check_dimensions, others
 from rematc.ir.ops.structural import Constant
-from rematc.ir.types import TensorType
+from rematc.ir.types import I64, TensorType
 from rematc.ir.values import Array, Value
 
 Indices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -252,3 +252,56 @@ def fitting(
         fits = b.emit1(ReduceAnd((dims.index_vector_dim,)), fits)
     shape = dims.windows_shape(indices.type.shape, sizes)
     return b.broadcast_in_dim(fits, shape, others(dims.offset_dims, len(shape)))
+
+
+def selected(
+    b: Emitter, dims: GatherDimensions, x: TensorType, sizes: Sequence[int], indices: Value, windows: Value
+) -> Value | None:
+    """The windows, which lie inside, added to zeros of type `x`: each element chosen by its place, in no array twice.
+
+    None where two windows may fall on one element, or one is a part of a dimension. Where it is done, compilers fuse
+    what they would otherwise write, zeros and all, as large as `x`: of the derivative of a cross-entropy, the logits.
+    """
+    batch = others(dims.offset_dims, windows.type.rank)
+    paired = dict(zip(dims.start_indices_batching_dims, dims.operand_batching_dims, strict=True))
+    walked = dict(zip(dims.offset_dims, dims.window_dims(x.rank), strict=True))
+    # For each dimension of the windows, and of the indices without vectors, the one of `x` that it is.
+    of_indices = [paired.get(d) for d in range(indices.type.rank) if d != dims.index_vector_dim]
+    of_windows = walked | {d: own for d, own in zip(batch, of_indices, strict=True) if own is not None}
+    if any(d not in of_windows and size != 1 for d, size in enumerate(windows.type.shape)):
+        return None
+    chosen = [d for d in dims.start_index_map if sizes[d] != x.shape[d]]
+    if any(sizes[d] != (1 if d in chosen else x.shape[d]) for d in range(x.rank) if d not in paired.values()):
+        return None
+    result = b.add(windows, b.zeros(windows.type))  # as sums do it: -0.0 becomes 0.0
+    result = _spread(b, result, [of_windows.get(d) for d in range(result.type.rank)], x)
+    for component, d in enumerate(dims.start_index_map):
+        if d in chosen:
+            start = _component(b, dims, indices, component)
+            limits: Any = ml_dtypes.iinfo
+            if limits(start.type.dtype.numpy).max < x.shape[d]:
+                start = b.convert(start, I64)  # which counts all places
+            spread = _spread(b, start, of_indices, x.with_dtype(start.type.dtype))
+            is_there = b.compare(b.iota(spread.type, d), spread, "EQ")
+            result = b.select(is_there, result, b.zeros(x))
+    return result
+
+
+def _component(b: Emitter, dims: GatherDimensions, indices: Value, component: int) -> Value:
+    """One component of all index vectors."""
+    vector, shape = dims.index_vector_dim, indices.type.shape
+    if vector == len(shape):
+        return indices
+    begins = [component if d == vector else 0 for d in range(len(shape))]
+    ends = [component + 1 if d == vector else size for d, size in enumerate(shape)]
+    one = b.emit1(Slice(tuple(begins), tuple(ends), (1,) * len(shape)), indices)
+    return b.reshape(one, shape[:vector] + shape[vector + 1 :])
+
+
+def _spread(b: Emitter, value: Value, places: Sequence[int | None], type: TensorType) -> Value:
+    """A value whose dimensions are these of `type`, or of size 1 and none of them, repeated along all others."""
+    sizes = value.type.shape
+    kept = {d: place for d, place in enumerate(places) if place is not None and sizes[d] == type.shape[place]}
+    dense = b.reshape(value, tuple([sizes[d] for d in kept]))
+    order = sorted(range(len(kept)), key=list(kept.values()).__getitem__)
+    return b.broadcast_in_dim(b.transpose(dense, order), type.shape, sorted(kept.values()))

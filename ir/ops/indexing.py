@@ -25,6 +25,7 @@ from rematc.ir.ops.gather_scatter import (
     fitting,
     landing,
     places,
+    selected,
     starts,
 )
 from rematc.ir.ops.shape import zeros_if_none
@@ -77,6 +78,9 @@ class Gather(Op):
         indices = known(indices, "gather is not linear in its indices")
         dims = self.dimension_numbers
         inside = clamped(b, dims, x.type.shape, self.slice_sizes, indices)
+        chosen = selected(b, dims, x.type, self.slice_sizes, inside, ct)
+        if chosen is not None:
+            return (chosen, None)
         # Clamping keeps scalars in order, but not vectors: (0, 5), (1, 0) becomes (0, 5), (0, 0).
         is_sorted = self.indices_are_sorted and len(dims.start_index_map) == 1
         adding = ScatterAdd(ScatterDimensions.of(dims), indices_are_sorted=is_sorted)
