@@ -20,6 +20,7 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put ours in its place
 from jax.extend.core import jaxpr_as_fun
 
+from rematc.compiler.frontends.jax.activity import is_inexact
 from rematc.compiler.frontends.jax.policies import OwnRegion
 from rematc.compiler.functions.policies import check_names, policy_argument
 from rematc.compiler.jax_api.arguments import JaxArguments
@@ -42,6 +43,7 @@ from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_internals.checkpoints import is_first_region
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.settings import without_remat3
 from rematc.lowering.program import PlatformChoice
@@ -68,7 +70,7 @@ def checkpoint(
     prevent_cse: object = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-    segments: bool = False,
+    segments: bool | None = None,
 ) -> Callable[P, R]:
     """`fun`, whose intermediate values are computed again when JAX differentiates it; a drop-in for `jax.checkpoint`.
 
@@ -87,7 +89,9 @@ def checkpoint(
             need not be hashable.
         static_argnames: the same by name.
         segments: whether to cut `fun` into segments, as `value_and_grad` does: for a function that is most of the
-            model. What crosses from one segment to another is saved then, whatever the policy.
+            model. What crosses from one segment to another is saved then, whatever the policy. None is for a loss that
+            JAX differentiates: where `fun` gives scalars, is called by the function that `jax.grad` or `jax.vjp` is
+            differentiating, and not from a loop or `jax.jit` inside of that, and no checkpoint was before it there.
 
     A function with effects, with references that it does not make itself, or with a `shard_map` inside is
     differentiated by `jax.checkpoint`, under the same policy.
@@ -106,9 +110,10 @@ def checkpoint(
     @functools.wraps(fun, updated=())
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
         arguments = JaxArguments.of(args, kwargs, statics)
+        cut = segments if segments is not None or is_first_region() else False
         region = calls.find(
-            arguments.key(),
-            lambda: _Region.of(fun, arguments, decided, _barriers(prevent_cse, args, kwargs, arguments), segments),
+            (cut, arguments.key()),
+            lambda: _Region.of(fun, arguments, decided, _barriers(prevent_cse, args, kwargs, arguments), cut),
         )
         return cast(R, region.apply(arguments.arrays))
 
@@ -165,13 +170,13 @@ class _Region:
         arguments: JaxArguments,
         policy: Policy | None,
         prevent_cse: bool | tuple[bool, ...] | None,
-        segments: bool,
+        segments: bool | None,
     ) -> _Region | _RegionOfJax:
         if has_other_arguments(arguments.arrays):
             reason = "it has arguments that are no arrays"
             return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason)
 
-        own = OwnRegion(policy, prevent_cse, segments)
+        own = OwnRegion(policy, prevent_cse, bool(segments))
 
         def wrap(flat: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*arrays: Any) -> Any:
@@ -188,6 +193,9 @@ class _Region:
         reason = why_beyond_arrays(traced.jaxpr)
         if reason or (has_rules_over_devices(traced.jaxpr) and not segments):
             return _RegionOfJax.of(fun, arguments, policy, prevent_cse, segments, reason, traced.is_lasting)
+        if segments is None:
+            is_pinned = all(prevent_cse) if isinstance(prevent_cse, tuple) else prevent_cse is not False
+            segments = is_pinned and _gives_scalars(traced.out_avals)
         return _Region(traced, _with_derivative(traced, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
@@ -213,7 +221,7 @@ class _RegionOfJax:
         arguments: JaxArguments,
         policy: Policy | None,
         prevent_cse: bool | tuple[bool, ...] | None,
-        segments: bool,
+        segments: bool | None,
         reason: str,
         is_lasting: bool = False,
     ) -> _RegionOfJax:
@@ -232,6 +240,12 @@ class _RegionOfJax:
 
     def apply(self, arrays: Sequence[Any]) -> Any:
         return self.call(*arrays)
+
+
+def _gives_scalars(avals: Sequence[Any]) -> bool:
+    """Whether all results that have derivatives are single numbers, as that of a loss is."""
+    inexact = [aval for aval in avals if is_inexact(aval)]
+    return bool(inexact) and all(aval.shape == () for aval in inexact)
 
 
 def _with_derivative(traced: TracedCall, segments: bool) -> Callable[..., Sequence[Any]]:

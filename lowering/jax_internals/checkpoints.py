@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 from jax._src.ad_checkpoint import _remat_lowering, remat_p
+from jax._src.core import trace_ctx
+from jax._src.interpreters.ad import LinearizeTrace
 from jax._src.interpreters.partial_eval import Offloadable
 from jax.experimental.scheduling_groups import xla_metadata_call
 from jax.extend.core import jaxpr_as_fun
@@ -49,6 +51,17 @@ def policy_of_recomputation() -> Any:
     if is_jaxlib_before(0, 12):
         mlir.register_lowering(remat_p, _lower_checkpoint, platform="cpu")
     return recompute_apart
+
+
+def is_first_region() -> bool:
+    """Whether JAX is differentiating the function that runs now, backwards, and has met no `jax.checkpoint` in it yet.
+
+    Not while it traces a part of that function, such as a loop's step or what `jax.jit` is on.
+    """
+    trace: Any = trace_ctx.trace
+    return isinstance(trace, LinearizeTrace) and not any(
+        eqn.primitive is remat_p for eqn in trace.tangent_trace.frame.get_eqns()
+    )
 
 
 def offloadable(src: str, dst: str) -> Any:

@@ -321,3 +321,52 @@ def test_places_that_several_updates_replace() -> None:
     np.testing.assert_allclose(jax.grad(rjax.checkpoint(replaced))(X), expected, rtol=1e-5)
     batched = jax.vmap(jax.grad(rjax.checkpoint(replaced)))(jnp.stack([X, 2 * X]))
     np.testing.assert_allclose(batched[0], expected, rtol=1e-5)
+
+
+def chain(ws: Any, x: Any) -> Any:
+    for w in ws:
+        hidden = x @ w
+        x = x + hidden / (1 + jnp.exp(-hidden)) * jnp.tanh(hidden)
+    return jnp.mean(x * x)
+
+
+CHAIN = [jnp.full((64, 64), 1e-2)] * 8, jnp.linspace(-1, 1, 512 * 64).reshape(512, 64)
+
+
+def temporary(step: Callable[..., Any], *args: Any) -> int:
+    found = rjax.jit(step).lower(*args).compile().memory_analysis()
+    assert found is not None
+    return int(found.temp_size_in_bytes)
+
+
+@pytest.mark.parametrize("policy", [None, "dots", "auto"])
+@pytest.mark.parametrize("differentiate", [jax.grad, lambda f: lambda ws, x: jax.vjp(f, ws, x)[1](1.0)[0]])
+def test_a_loss_that_jax_differentiates_is_cut(policy: str | None, differentiate: Any) -> None:
+    """Memory as with the policy on the whole; the gradient is JAX's."""
+    step = differentiate(rjax.checkpoint(chain, policy=policy))
+    expected = temporary(rjax.grad(chain, policy=policy or "nothing"), *CHAIN)
+    assert temporary(step, *CHAIN) <= 1.1 * expected < 0.8 * temporary(jax.grad(chain), *CHAIN)
+    for found, theirs in zip(step(*CHAIN), jax.grad(chain)(*CHAIN), strict=True):
+        np.testing.assert_allclose(found, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_a_part_of_what_jax_differentiates_is_not_cut() -> None:
+    """In a loop each step would save what crosses; of several losses each would."""
+    region = rjax.checkpoint(chain)
+
+    def looped(ws: Any, x: Any) -> Any:
+        return lax.scan(lambda c, _: (c + region(ws, x), None), 0.0, None, length=4)[0]
+
+    assert backward(region, *CHAIN).count("remat2[") > 1
+    assert backward(rjax.checkpoint(chain, segments=False), *CHAIN).count("remat2[") == 1
+    assert backward(rjax.checkpoint(chain, prevent_cse=False), *CHAIN).count("remat2[") == 1
+    assert backward(looped, *CHAIN).count("remat2[") == 1
+    assert backward(jax.jit(region), *CHAIN).count("remat2[") == 1
+    assert (
+        backward(lambda ws, x: jnp.sum(rjax.checkpoint(lambda ws, x: chain(ws, x) * x)(ws, x)), *CHAIN).count("remat2[")
+        == 1
+    )
+    first, both = (
+        backward(lambda ws, x, n=n: sum(region(ws, x * i) for i in range(n)), *CHAIN).count("remat2[") for n in (1, 3)
+    )
+    assert both == first + 2
