@@ -58,10 +58,11 @@ def is_first_region() -> bool:
 
     Not while it traces a part of that function, such as a loop's step or what `jax.jit` is on.
     """
-    trace: Any = trace_ctx.trace
-    return isinstance(trace, LinearizeTrace) and not any(
-        eqn.primitive is remat_p for eqn in trace.tangent_trace.frame.get_eqns()
-    )
+    trace = trace_ctx.trace
+    if not isinstance(trace, LinearizeTrace):
+        return False
+    tangents: Any = trace.tangent_trace
+    return not any(eqn.primitive is remat_p for eqn in tangents.frame.get_eqns())
 
 
 def offloadable(src: str, dst: str) -> Any:
