@@ -12,9 +12,9 @@ from rematc.cli.arguments import parse_type
 from rematc.cli.comparison import split_policies
 from rematc.cli.options import PLANNED, Options
 from rematc.cli.output import is_standard_output
-from rematc.compiler.driver.budget import budget_bytes
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import default_pipeline
+from rematc.lowering.planning import budget_bytes
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
 from rematc.passes.policies import parse_policy

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from rematc.compiler.driver.budget import Budget, Planner, compile_within, lower_within, with_figures
+from rematc.compiler.driver.budget import Planner, compile_within, lower_within, with_figures
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.ir.errors import CompileError
+from rematc.lowering.planning import Budget
 from rematc.passes.planning.plan import Plan
 
 

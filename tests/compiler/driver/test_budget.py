@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.compiler.driver.budget import budget_bytes
 from rematc.ir.errors import CompileError
+from rematc.lowering.planning import budget_bytes
 
 LAYERS, WIDTH, BATCH = 8, 64, 512
 

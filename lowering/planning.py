@@ -1,0 +1,116 @@
+"""Plans of a graph for a budget of temporary memory, by what it is predicted to take on a target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.units import format_bytes
+from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
+from rematc.lowering.target import Target
+from rematc.lowering.xla_cpu.prediction import predict
+from rematc.passes.planning.addressing import program_of
+from rematc.passes.planning.apply import apply
+from rematc.passes.planning.budget import plan_for_budget
+from rematc.passes.planning.device import device_of_platform
+from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.translation import translate
+
+#: Bytes, `2GiB`, or `50%` of what the program needs without recomputation.
+Budget = int | str
+#: How many plans are made by what is expected of them, until one is expected to fit.
+_GUESSES = 4
+
+_UNITS = {"b": 1} | {
+    f"{prefix}{unit}".lower(): base ** (power + 1)
+    for unit, base in (("iB", 1024), ("B", 1000))
+    for power, prefix in enumerate("KMGT")
+}
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[a-z]*)\s*", re.IGNORECASE)
+
+
+def budget_bytes(budget: Budget, whole: Callable[[], int]) -> int:
+    """A budget in bytes; `whole` is asked for what a percentage is of.
+
+    Raises CompileError for what is no budget.
+    """
+    match = None if isinstance(budget, int) else _AMOUNT.fullmatch(budget)
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+        return budget
+    if match is not None:
+        number, unit = float(match[1]), match[2].lower()
+        if unit == "%":
+            return int(whole() * number / 100)
+        if unit in _UNITS or not unit:
+            return int(number * _UNITS.get(unit, 1))
+    raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', or '50%'")
+
+
+class GraphPlanner:
+    """Plans of a graph, forward and backward in one, for a target.
+
+    Attributes:
+        before: the graph that is planned: flat, after the passes that come first.
+        peak: bytes that it takes without a plan, simulated.
+    """
+
+    def __init__(self, graph: Graph, target: Target, strategy: str = "optimization_barrier") -> None:
+        """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`)."""
+        self.before = run_passes(graph, BEFORE_PLAN)
+        self._target, self._strategy = target, strategy
+        self._device = device_of_platform(target.platform)
+        self._translation = translate(self.before.graph, self._device)
+        self._program = program_of(self._translation)
+        self.peak = simulate(self._translation.problem).peak
+
+    def plan(self, budget: int) -> Plan:
+        """The fastest plan for so many bytes, or the one with the smallest peak."""
+        found = plan_for_budget(self._translation.problem, budget)
+        return Plan(budget, self._device.name, found.bound, found.stages, self._program)
+
+    def applied(self, plan: Plan) -> Graph:
+        """The graph that runs as planned, its recomputation in regions.
+
+        Raises CompileError for a plan of another program.
+        """
+        if plan.program is not self._program:
+            plan.check_for(self._program)
+        return apply(self._translation, plan.stages)
+
+    def passed(self, plan: Plan) -> PassedGraph:
+        """The same after the default passes."""
+        return run_passes(self.applied(plan), default_pipeline(self._strategy))
+
+    def expected(self, plan: Plan) -> int:
+        """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
+        if self._target.platform != "cpu":
+            return plan.peak
+        return predict(self.passed(plan).graph, self._target).peak
+
+    def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
+        """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at."""
+        for _ in range(_GUESSES):
+            plan = self.plan(target)
+            expected = int(self.expected(plan) * ratio)
+            if expected <= aim or not plan.is_feasible:
+                return plan
+            target = scaled(min(target, plan.peak), aim, expected)
+        return plan
+
+    def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
+        """The error for a budget that no plan meets, of which this one came nearest."""
+        smallest = f"predicted {format_bytes(plan.peak)}"
+        if measured is not None:
+            smallest = f"{format_bytes(measured)}, {smallest}"
+        return CompileError(
+            f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "
+            f"{smallest}. At its peak it holds\n{plan.describe_held()}"
+        )
+
+
+def scaled(amount: int, part: int, whole: int) -> int:
+    """`amount` times `part` over `whole`; as it is where that is nothing."""
+    return amount * part // whole if whole else amount
