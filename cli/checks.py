@@ -33,6 +33,8 @@ def checked(options: Options) -> Options:
     for policy in policies:
         _check_policy("--compare", policy)
     _check_plan(options)
+    if options.pareto:
+        _check_pareto(options)
     if options.passes is not None:
         try:
             parse_pipeline(options.passes)
@@ -110,6 +112,22 @@ def _check_plan(options: Options) -> None:
             Plan.read(options.plan)
     except CompileError as error:
         raise _bad_value(option, error.message) from None
+
+
+def _check_pareto(options: Options) -> None:
+    for name, is_set in (
+        ("--policy", options.policy != "none"),
+        ("--budget", options.budget is not None),
+        ("--plan", options.plan is not None),
+        ("--compare", bool(options.compare)),
+        ("--emit", options.emit is not None),
+        ("--run", options.run),
+        ("--strict", options.strict),
+        ("--passes", options.passes is not None),
+        ("--barrier", options.barrier != "auto"),
+    ):
+        if is_set:
+            raise _usage(f"--pareto plans for budgets of its own, beside policies; leave out --pareto or {name}")
 
 
 def _check_policy(option: str, policy: str) -> None:

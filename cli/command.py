@@ -52,6 +52,8 @@ def execute(options: Options) -> None:
         step = load_step(options, Progress(options.quiet))
         if options.compare:
             _compare(step)
+        elif options.pareto:
+            _pareto(step)
         elif options.emit is not None:
             _emit(step, options.emit)
         else:
@@ -134,6 +136,19 @@ def _fail_for(comparison: Comparison) -> None:
     failed = [row for row in comparison.rows if row.error is not None]
     if failed:
         raise CompileError("\n".join(f"policy {row.policy} has no figures: {row.error}" for row in failed))
+
+
+# -- the curve -------------------------------------------------------------------------------------------------------
+
+
+def _pareto(step: TrainingStep) -> None:
+    curve = step.pareto()
+    if step.options.output is not None:
+        _write(step, step.options.output, curve.svg(_subject(step)), "the picture")
+    if step.options.json:
+        _print_json(_facts(step) | curve.as_dict())
+    else:
+        _show([curve.table(_subject(step))], _terminal())
 
 
 # -- printing --------------------------------------------------------------------------------------------------------

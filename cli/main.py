@@ -99,13 +99,14 @@ class _Command(click.Command):
     help="Write the plan for --budget to FILE, as JSON.",
 )
 @click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
+@click.option("--pareto", is_flag=True, help="Print memory and time of plans for many budgets, and of policies.")
 @click.option("--emit", type=click.Choice(EMITTED), help="Print this text to standard output, and nothing else.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write what --emit names to FILE, by default StableHLO.",
+    help="Write what --emit names to FILE, by default StableHLO; with --pareto its picture, as SVG.",
 )
 @click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
 @click.option("--platform", type=click.Choice(PLATFORMS), help="Where to compile; default: what jax takes.")

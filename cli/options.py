@@ -33,6 +33,7 @@ class Options:
         plan: the file of the plan to apply; None for none.
         save_plan: the file to write the plan to.
         compare: policies to compare; () prints a report.
+        pareto: whether to print what plans for many budgets take.
         emit: what to print instead of a report.
         output: the file to write.
         run: whether to run the training step.
@@ -60,6 +61,7 @@ class Options:
     plan: Path | None
     save_plan: Path | None
     compare: tuple[str, ...]
+    pareto: bool
     emit: str | None
     output: Path | None
     run: bool

@@ -16,10 +16,12 @@ from rematc.cli.progress import Progress, interruptible
 from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
 from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
 from rematc.compiler.reports.differentiation import Differentiation
+from rematc.compiler.reports.pareto import Pareto
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -139,6 +141,14 @@ class TrainingStep:
             return self.compile(lowered, f" with policy {options.policy}")
         with self.progress.phase(what):
             return interruptible(lambda: self._wanted.compile(lowered, options.platform))
+
+    def pareto(self) -> Pareto:
+        """Memory and time of the step: by plans for many budgets, and under policies."""
+        lowered = self.lower_baseline()
+        under = {policy: self.lower(policy) for policy in POLICIES}
+        with self.progress.phase(f"planning for {POINTS} budgets"):
+            found = interruptible(lambda: candidates(lowered, under))
+        return measured(found, lambda one, name: self.compile(one, f" {name}"))
 
     @property
     def _wanted(self) -> Wanted:

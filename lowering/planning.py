@@ -13,7 +13,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import plan_for_budget
+from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
 from rematc.passes.planning.device import device_of_platform
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.problem import simulate
@@ -68,8 +68,14 @@ class GraphPlanner:
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        found = plan_for_budget(self._translation.problem, budget)
-        return Plan(budget, self._device.name, found.bound, found.stages, self._program)
+        return self._plan(plan_for_budget(self._translation.problem, budget))
+
+    def curve(self, count: int) -> list[Plan]:
+        """Plans from the smallest peak to that without recomputation, so many or fewer."""
+        return [self._plan(found) for found in whole_curve(self._translation.problem, count)]
+
+    def _plan(self, found: Found) -> Plan:
+        return Plan(found.budget, self._device.name, found.bound, found.stages, self._program)
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions.

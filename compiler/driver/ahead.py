@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
+from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
+from rematc.compiler.reports.pareto import Pareto
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.options import KEYWORDS, NO_OPTIONS, Options
@@ -171,3 +173,39 @@ def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
     platform = kwargs.get("platform")
     lowered, wanted = _lower(fun, args, kwargs)
     return wanted.compile(lowered, platform)
+
+
+def pareto(
+    fun: Function | Graph,
+    /,
+    *args: object,
+    points: int = POINTS,
+    policies: Sequence[str] = POLICIES,
+    measure: bool = True,
+    **kwargs: Any,
+) -> Pareto:
+    """What `fun` at these arguments takes in memory and in time: as it stands, by plans, and under policies.
+
+    Args:
+        fun: as in `lower`.
+        args: example arguments, as in `lower`.
+        points: how many budgets are planned for, evenly from the smallest predicted peak to that without recomputation.
+        policies: names of policies for the derivatives in `fun` that have none of their own. One that changes nothing
+            is left out.
+        measure: whether each point is compiled, for the memory that XLA takes; else it is predicted. Time is predicted.
+        kwargs: as in `lower`, without `budget`, `plan`, `passes` and `policy`.
+
+    Raises CompileError as `lower` does, and for less than two points.
+    """
+    for name in ("budget", "plan", "passes", "policy"):
+        if name in kwargs:
+            raise CompileError(f"a curve is of plans and policies of its own; leave out {name}")
+
+    def lower_under(**policy: str) -> Lowered:
+        return _lower(fun, args, {**kwargs, **policy})[0]
+
+    lowered = lower_under()
+    under = {policy: lower_under(policy=policy) for policy in policies} if lowered.records else {}
+    platform = kwargs.get("platform")
+    found = candidates(lowered, under, points)
+    return measured(found, (lambda one, _: one.compile(platform)) if measure else None)

@@ -73,23 +73,33 @@ def curve(
     progress: Callable[[str], None] | None = None,
 ) -> list[Found]:
     """A plan for each of these budgets, in bytes; more budget never costs more time. As `plan_for_budget` otherwise."""
-    search = _Search(problem, None if seconds is None else monotonic() + seconds)
-    found: dict[int, Found] = {}
-    for budget in sorted(set(points)):
-        search.fit(budget)
-        found[budget] = search.found(budget)
-        if progress is not None:
-            run, stages = found[budget].run, found[budget].stages
-            progress(f"{budget} bytes: {run.peak} bytes in {run.time} ns, {len(stages.begins)} stages")
-    return [found[budget] for budget in points]
+    return _Search(problem, seconds).along(points, progress)
+
+
+def whole_curve(
+    problem: Problem,
+    count: int,
+    *,
+    seconds: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[Found]:
+    """Plans for so many budgets, evenly from the smallest peak that is found to that without recomputation.
+
+    Each plan is there once, so that there may be fewer. As `curve` otherwise.
+    """
+    search = _Search(problem, seconds)
+    search.fit(0)
+    smallest, whole = search.found(0).run.peak, Simulator(problem).run().peak
+    budgets = [smallest + (whole - smallest) * place // max(1, count - 1) for place in range(count)]
+    return list({found.stages: found for found in search.along(budgets, progress)}.values())
 
 
 class _Search:
-    """Plans of one problem for one budget after another."""
+    """Plans of one problem for one budget after another, in so many seconds."""
 
-    def __init__(self, problem: Problem, deadline: float | None) -> None:
+    def __init__(self, problem: Problem, seconds: float | None) -> None:
         self.problem = problem
-        self._deadline = deadline
+        self._deadline = None if seconds is None else monotonic() + seconds
         self._simulator = Simulator(problem)
         self._plans: list[tuple[Run, Stages]] = []
         self._bounds: dict[int, int] = {}
@@ -97,6 +107,17 @@ class _Search:
         self._amounts: list[int] = []
         self._chained: dict[int, tuple[Run, Stages]] = {}
         self._add(AS_IT_STANDS)
+
+    def along(self, points: Sequence[int], progress: Callable[[str], None] | None) -> list[Found]:
+        """The plans of `curve`."""
+        found: dict[int, Found] = {}
+        for budget in sorted(set(points)):
+            self.fit(budget)
+            found[budget] = self.found(budget)
+            if progress is not None:
+                run, stages = found[budget].run, found[budget].stages
+                progress(f"{budget} bytes: {run.peak} bytes in {run.time} ns, {len(stages.begins)} stages")
+        return [found[budget] for budget in points]
 
     def fit(self, budget: int) -> None:
         """Look for plans within a budget; where there is none, for those of the smallest peak."""

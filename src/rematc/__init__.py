@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from rematc.compiler.check_jax.functions import check_jax as check_jax
     from rematc.compiler.driver.ahead import compile as compile
     from rematc.compiler.driver.ahead import lower as lower
+    from rematc.compiler.driver.ahead import pareto as pareto
     from rematc.compiler.driver.ahead import trace as trace
     from rematc.compiler.driver.compiled import CompiledFunction as CompiledFunction
     from rematc.compiler.driver.compiled import load as load
@@ -99,6 +100,7 @@ _HOMES = {
     "compile": "rematc.compiler.driver.ahead",
     "load": "rematc.compiler.driver.compiled",
     "lower": "rematc.compiler.driver.ahead",
+    "pareto": "rematc.compiler.driver.ahead",
     "trace": "rematc.compiler.driver.ahead",
     "check_jax": "rematc.compiler.check_jax.functions",
     "jit": "rematc.compiler.api.jit",

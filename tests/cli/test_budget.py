@@ -105,3 +105,23 @@ def test_what_is_no_budget(command: Command, write_model: WriteModel) -> None:
     result = command(write_model(CHAIN), "--budget", "much")
     assert result.exit_code == 2
     assert "'much' is no budget" in result.stderr
+
+
+def test_the_curve_is_printed_and_drawn(command: Command, write_model: WriteModel, tmp_path: Path) -> None:
+    model = write_model(CHAIN)
+    result = command(model, "--pareto", "-o", tmp_path / "curve.svg")
+    assert result.exit_code == 0, result.output
+    for text in ("gradient of loss", "measured", "extra time", "nothing", "everything"):
+        assert text in result.stdout
+    assert "wrote the picture" in result.stderr
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+    document = json.loads(command(model, "--pareto", "-q", "--json").stdout)
+    everything = next(point for point in document["points"] if point["name"] == "everything")
+    assert everything["measured"] == json.loads(command(model, "-q", "--json").stdout)["xla"]["temp_bytes"]
+
+
+@pytest.mark.parametrize("others", [("--policy", "dots"), ("--budget", "60%"), ("--emit", "ir"), ("--run",)])
+def test_what_a_curve_excludes(command: Command, write_model: WriteModel, others: tuple[str, ...]) -> None:
+    result = command(write_model(CHAIN), "--pareto", *others)
+    assert result.exit_code == 2
+    assert f"leave out --pareto or {others[0]}" in " ".join(result.stderr.replace("│", " ").split())

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rematc.passes.planning.bound import bound
-from rematc.passes.planning.budget import curve, plan_for_budget
+from rematc.passes.planning.budget import curve, plan_for_budget, whole_curve
 from rematc.passes.planning.problem import Problem, simulate
 from tests.support.exhaustive import least_time
 from tests.support.problems import joints, problems
@@ -33,6 +33,19 @@ def test_more_budget_never_costs_more_time(problem: Problem) -> None:
     times = [found.run.time for found in founds if found.is_feasible]
     assert times == sorted(times, reverse=True)
     assert times[-1] == sum(problem.cost)
+
+
+@settings(deadline=None)
+@given(ANY, st.integers(2, 6))
+def test_the_whole_curve_ends_without_recomputation_and_has_each_plan_once(problem: Problem, count: int) -> None:
+    founds = whole_curve(problem, count)
+    assert 1 <= len(founds) <= count
+    assert len({found.stages for found in founds}) == len(founds)
+    assert all(found.is_feasible for found in founds)
+    times = [found.run.time for found in founds]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == sum(problem.cost)
+    assert founds[0].run.peak <= plan_for_budget(problem, 0).run.peak
 
 
 @settings(deadline=None)

@@ -1,0 +1,95 @@
+"""Memory against time: plans for many budgets, and policies."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import rematc
+from rematc.compiler.reports.pareto import Pareto, ParetoPoint, marked
+from rematc.compiler.reports.scatter import Mark, scatter
+from rematc.ir.errors import CompileError
+from tests.compiler.driver.test_budget import SHAPES, STEP, loss
+
+
+@pytest.fixture(scope="module")
+def curve() -> Pareto:
+    return rematc.pareto(STEP, *SHAPES, points=4)
+
+
+def test_the_curve_goes_from_the_smallest_peak_to_everything(curve: Pareto) -> None:
+    names = {point.name for point in curve.points}
+    assert {"nothing", "dots", "auto", "everything"} <= names
+    plans = [point for point in curve.points if point.plan is not None]
+    assert len(plans) == 3
+    assert [point.memory for point in curve.points] == sorted(point.memory for point in curve.points)
+    everything = next(point for point in curve.points if point.name == "everything")
+    assert (everything.extra_seconds, everything.extra_flops, everything.is_dominated) == (0, 0, False)
+    assert everything.measured == rematc.compile(STEP, *SHAPES).memory().temp_bytes
+    assert curve.points[0].memory < everything.memory
+    kept = [point for point in curve.points if not point.is_dominated]
+    assert [point.extra_seconds for point in kept] == sorted([point.extra_seconds for point in kept], reverse=True)
+
+
+def test_policies_are_measured_under_themselves(curve: Pareto) -> None:
+    nothing = next(point for point in curve.points if point.name == "nothing")
+    step = rematc.value_and_grad(rematc.from_jax(loss), policy="nothing")
+    assert nothing.measured == rematc.compile(step, *SHAPES).memory().temp_bytes
+    assert nothing.extra_flops > 0
+    assert nothing.extra_seconds > 0
+
+
+def test_a_plan_of_the_curve_can_be_applied(curve: Pareto) -> None:
+    point = next(point for point in curve.points if point.plan is not None)
+    assert rematc.compile(STEP, *SHAPES, plan=point.plan).memory().temp_bytes == point.measured
+
+
+def test_a_policy_that_the_function_has_already_leaves_none_beside_plans() -> None:
+    step = rematc.value_and_grad(rematc.from_jax(loss), policy="dots")
+    curve = rematc.pareto(step, *SHAPES, points=2, measure=False)
+    assert [point.name for point in curve.points if point.plan is None] == ["no plan"]
+    assert all(point.measured is None for point in curve.points)
+
+
+def test_a_function_without_derivatives_has_plans_alone() -> None:
+    curve = rematc.pareto(rematc.from_jax(loss), *SHAPES, points=2, measure=False)
+    assert [point.name for point in curve.points] == ["everything"]
+
+
+def test_what_is_no_curve() -> None:
+    with pytest.raises(CompileError, match="2 points or more, got 1"):
+        rematc.pareto(STEP, *SHAPES, points=1)
+    with pytest.raises(CompileError, match="leave out budget"):
+        rematc.pareto(STEP, *SHAPES, budget="50%")
+
+
+def test_dominated_points_are_marked() -> None:
+    def at(memory: int, seconds: float) -> ParetoPoint:
+        return ParetoPoint("", memory, seconds, 0)
+
+    points = marked([at(4, 1.0), at(2, 2.0), at(4, 2.0), at(3, 3.0), at(4, 1.0)])
+    found = [(point.memory, point.extra_seconds, point.is_dominated) for point in points]
+    assert found == [(2, 2.0, False), (3, 3.0, True), (4, 1.0, False), (4, 1.0, False), (4, 2.0, True)]
+
+
+def test_the_curve_is_data_a_table_and_a_picture(curve: Pareto) -> None:
+    document: dict[str, Any] = curve.as_dict()
+    assert [point["measured"] for point in document["points"]] == [point.measured for point in curve.points]
+    assert document["points"][0].keys() == {
+        *("name", "predicted", "extra_seconds", "extra_flops", "measured", "is_dominated", "plan")
+    }
+    assert "everything" in str(curve)
+    picture = ElementTree.fromstring(curve.svg("a <b> & c"))
+    texts = [element.text for element in picture.iter() if element.tag.endswith("text")]
+    assert {"a <b> & c", "nothing", "everything", "temporary memory, MiB"} <= set(texts)
+    assert len([element for element in picture.iter() if element.tag.endswith("circle")]) == len(curve.points)
+
+
+@pytest.mark.parametrize("marks", [[Mark(0, 0)], [Mark(3, -2), Mark(5e9, 1e-9)], [Mark(7, 0, "x", False)]])
+def test_any_points_have_a_picture_and_stand_inside(marks: list[Mark]) -> None:
+    picture = ElementTree.fromstring(scatter(marks, "x", "y"))
+    for circle in picture.iter("{http://www.w3.org/2000/svg}circle"):
+        assert 0 <= float(circle.attrib["cx"]) <= 640
+        assert 0 <= float(circle.attrib["cy"]) <= 400
