@@ -85,6 +85,8 @@ def _check_combination(options: Options) -> None:
 def _check_plan(options: Options) -> None:
     if options.budget is not None and options.plan is not None:
         raise _usage("--plan is for a budget already; leave out --budget or --plan")
+    if options.plan_seconds is not None and options.budget is None and not options.pareto:
+        raise _usage("--plan-seconds is about planning; add --budget or --pareto")
     option = "--budget" if options.budget is not None else "--plan"
     stage = f"--emit {options.emit}"
     if not options.is_planned:
@@ -107,7 +109,7 @@ def _check_plan(options: Options) -> None:
         raise _usage(f"--save-plan {options.save_plan} would mix the plan with the report; write --emit plan-json")
     try:
         if options.budget is not None:
-            budget_bytes(options.budget, lambda: 0)
+            budget_bytes(options.budget, lambda: 0, lambda: 0)
         if options.plan is not None:
             Plan.read(options.plan)
     except CompileError as error:

@@ -84,7 +84,13 @@ class _Command(click.Command):
 @click.option(
     "--budget",
     metavar="BYTES",
-    help="Recompute so that XLA takes no more temporary memory: 2GiB, 50%.",
+    help="Recompute so that XLA takes no more temporary memory: 2GiB, 50%, device.",
+)
+@click.option(
+    "--plan-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Improve no plan for --budget or --pareto any more after S seconds.",
 )
 @click.option(
     "--plan",

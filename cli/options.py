@@ -30,6 +30,7 @@ class Options:
         has_aux: whether the function returns (value, auxiliary data).
         policy: the policy's text; "none" is no policy.
         budget: the temporary memory that the step may take, as written; None for none.
+        plan_seconds: after how many no plan is improved any more.
         plan: the file of the plan to apply; None for none.
         save_plan: the file to write the plan to.
         compare: policies to compare; () prints a report.
@@ -58,6 +59,7 @@ class Options:
     has_aux: bool
     policy: str
     budget: str | None
+    plan_seconds: float | None
     plan: Path | None
     save_plan: Path | None
     compare: tuple[str, ...]

@@ -147,12 +147,12 @@ class TrainingStep:
         lowered = self.lower_baseline()
         under = {policy: self.lower(policy) for policy in POLICIES}
         with self.progress.phase(f"planning for {POINTS} budgets"):
-            found = interruptible(lambda: candidates(lowered, under))
+            found = interruptible(lambda: candidates(lowered, under, seconds=self.options.plan_seconds))
         return measured(found, lambda one, name: self.compile(one, f" {name}"))
 
     @property
     def _wanted(self) -> Wanted:
-        return Wanted.of(self.options.budget, self.options.plan)
+        return Wanted.of(self.options.budget, self.options.plan, self.options.plan_seconds)
 
     @contextmanager
     def _tracing(self, what: str) -> Iterator[None]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from time import monotonic
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
 from rematc.lowering.target import Target
+from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
@@ -19,11 +21,12 @@ from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.translation import translate
 
-#: Bytes, `2GiB`, or `50%` of what the program needs without recomputation.
+#: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
 Budget = int | str
 #: How many plans are made by what is expected of them, until one is expected to fit.
 _GUESSES = 4
 
+DEVICE = "device"
 _UNITS = {"b": 1} | {
     f"{prefix}{unit}".lower(): base ** (power + 1)
     for unit, base in (("iB", 1024), ("B", 1000))
@@ -32,11 +35,13 @@ _UNITS = {"b": 1} | {
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[a-z]*)\s*", re.IGNORECASE)
 
 
-def budget_bytes(budget: Budget, whole: Callable[[], int]) -> int:
-    """A budget in bytes; `whole` is asked for what a percentage is of.
+def budget_bytes(budget: Budget, whole: Callable[[], int], free: Callable[[], int]) -> int:
+    """A budget in bytes; `whole` is asked for what a percentage is of, and `free` for what the device has.
 
     Raises CompileError for what is no budget.
     """
+    if budget == DEVICE:
+        return free()
     match = None if isinstance(budget, int) else _AMOUNT.fullmatch(budget)
     if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
@@ -46,7 +51,7 @@ def budget_bytes(budget: Budget, whole: Callable[[], int]) -> int:
             return int(whole() * number / 100)
         if unit in _UNITS or not unit:
             return int(number * _UNITS.get(unit, 1))
-    raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', or '50%'")
+    raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', '50%', or 'device'")
 
 
 class GraphPlanner:
@@ -57,8 +62,18 @@ class GraphPlanner:
         peak: bytes that it takes without a plan, simulated.
     """
 
-    def __init__(self, graph: Graph, target: Target, strategy: str = "optimization_barrier") -> None:
-        """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`)."""
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        strategy: str = "optimization_barrier",
+        seconds: float | None = None,
+    ) -> None:
+        """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`).
+
+        After so many `seconds` of planning, in all, no plan is improved any more.
+        """
+        self._seconds = seconds
         self.before = run_passes(graph, BEFORE_PLAN)
         self._target, self._strategy = target, strategy
         self._device = device_of_platform(target.platform)
@@ -68,14 +83,29 @@ class GraphPlanner:
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        return self._plan(plan_for_budget(self._translation.problem, budget))
+        problem = self._translation.problem
+        return self._plans(lambda seconds: [plan_for_budget(problem, budget, seconds=seconds)])[0]
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
-        return [self._plan(found) for found in whole_curve(self._translation.problem, count)]
+        problem = self._translation.problem
+        return self._plans(lambda seconds: whole_curve(problem, count, seconds=seconds))
 
-    def _plan(self, found: Found) -> Plan:
-        return Plan(found.budget, self._device.name, found.bound, found.stages, self._program)
+    def _plans(self, find: Callable[[float | None], list[Found]]) -> list[Plan]:
+        """The plans that are found in the seconds that are left, of which they are taken."""
+        start = monotonic()
+        found = find(self._seconds)
+        if self._seconds is not None:
+            self._seconds = max(0.0, self._seconds - (monotonic() - start))
+        return [Plan(each.budget, self._device.name, each.bound, each.stages, self._program) for each in found]
+
+    def free(self) -> int:
+        """Bytes that are free for temporary memory on the device, once the results have theirs.
+
+        Raises CompileError where the device does not say.
+        """
+        results = sum(value.type.bytes for value in self.before.graph.results)
+        return max(0, free_bytes(self._target.platform) - results)
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions.

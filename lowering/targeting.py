@@ -111,6 +111,19 @@ def device_of_platform(platform: str) -> Any:
         ) from None
 
 
+def free_bytes(platform: str) -> int:
+    """Bytes of memory that the first device of a platform has free.
+
+    Raises CompileError where there is no such device, or it does not say.
+    """
+    stats = device_of_platform(platform).memory_stats() or {}
+    if "bytes_limit" not in stats:
+        raise CompileError(
+            f"a device of the platform '{platform}' does not say what memory it has; write bytes: '2GiB'"
+        )
+    return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+
+
 @functools.lru_cache(maxsize=64)
 def _of_device(device: Any, devices: int) -> Target:
     # XLA:CPU names a `pinned_host` memory too, and ignores what is placed there: nothing would be offloaded. A GPU that

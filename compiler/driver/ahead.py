@@ -97,7 +97,7 @@ def options_of(fun: object) -> Options:
 
 
 #: The keywords of `lower` and `compile` that are theirs, and not the function's.
-_OPTIONS = (*KEYWORDS, "policy", "platform", "passes", "after_each", "budget", "plan")
+_OPTIONS = (*KEYWORDS, "policy", "platform", "passes", "after_each", "budget", "plan", "plan_seconds")
 
 
 def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
@@ -113,8 +113,9 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
             `donate_argnums`, `donate_argnames`, `compiler_options` as in `jit`; `platform`, where it is to run, by
             default where jax does; `passes`, a pipeline instead of the default one, as text; `after_each`, called with
             a pass's text and its graph after each pass; `budget`, the temporary memory that it may need, as predicted:
-            bytes, "2GiB", or "50%" of what it needs without recomputation; `plan`, a `rematc.Plan` that was made for
-            this program, or the name of its file, instead of a budget.
+            bytes, "2GiB", "50%" of what it needs without recomputation, or "device", what the device has free once
+            arguments and results are there; `plan_seconds`, after which no plan is improved any more; `plan`, a
+            `rematc.Plan` that was made for this program, or the name of its file, instead of a budget.
 
     Raises:
         CompileError: at the user's line, for what cannot be traced, differentiated or lowered, for a budget that no
@@ -131,7 +132,7 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
     _refuse_ambiguous(function, given)
     rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
     policy = whole_policy(given.pop("policy", None))
-    wanted = Wanted.of(given.pop("budget", None), given.pop("plan", None))
+    wanted = Wanted.of(given.pop("budget", None), given.pop("plan", None), given.pop("plan_seconds", None))
     if wanted.is_planned and "passes" in rest:
         raise CompileError(
             "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "
@@ -182,6 +183,7 @@ def pareto(
     points: int = POINTS,
     policies: Sequence[str] = POLICIES,
     measure: bool = True,
+    plan_seconds: float | None = None,
     **kwargs: Any,
 ) -> Pareto:
     """What `fun` at these arguments takes in memory and in time: as it stands, by plans, and under policies.
@@ -193,6 +195,7 @@ def pareto(
         policies: names of policies for the derivatives in `fun` that have none of their own. One that changes nothing
             is left out.
         measure: whether each point is compiled, for the memory that XLA takes; else it is predicted. Time is predicted.
+        plan_seconds: after how many no plan is improved any more.
         kwargs: as in `lower`, without `budget`, `plan`, `passes` and `policy`.
 
     Raises CompileError as `lower` does, and for less than two points.
@@ -207,5 +210,5 @@ def pareto(
     lowered = lower_under()
     under = {policy: lower_under(policy=policy) for policy in policies} if lowered.records else {}
     platform = kwargs.get("platform")
-    found = candidates(lowered, under, points)
+    found = candidates(lowered, under, points, plan_seconds)
     return measured(found, (lambda one, _: one.compile(platform)) if measure else None)

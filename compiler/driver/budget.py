@@ -18,9 +18,13 @@ _MARGIN = 50
 class Planner(GraphPlanner):
     """Plans of a function that was lowered without one."""
 
-    def __init__(self, lowered: Lowered) -> None:
-        super().__init__(lowered.traced.graph, lowered.target)
+    def __init__(self, lowered: Lowered, seconds: float | None = None) -> None:
+        super().__init__(lowered.traced.graph, lowered.target, seconds=seconds)
         self._lowered = lowered
+
+    def free(self) -> int:
+        """As of any graph; arguments that are on no device yet are going to take some of it."""
+        return max(0, super().free() - self._lowered.bytes_to_place())
 
     def lower(self, plan: Plan, budget: int) -> Lowered:
         """The function with a plan, for a budget of so many bytes.
@@ -34,28 +38,33 @@ class Planner(GraphPlanner):
         return dataclasses.replace(lowered, graph=passed.graph, program=program, timings=timings, budget=report)
 
 
-def lower_within(lowered: Lowered, budget: Budget) -> Lowered:
+def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:
     """A function that was lowered, with a plan whose predicted memory is within a budget.
+
+    After so many seconds of planning no plan is improved any more.
 
     Raises CompileError where none was found.
     """
-    planner = Planner(lowered)
-    wanted = budget_bytes(budget, lambda: planner.peak)
+    planner = Planner(lowered, seconds)
+    wanted = budget_bytes(budget, lambda: planner.peak, planner.free)
     plan = planner.plan(wanted)
     if not plan.is_feasible:
         raise planner.unreachable(wanted, plan, None)
     return planner.lower(plan, wanted)
 
 
-def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None) -> Compiled:
+def compile_within(
+    lowered: Lowered, budget: Budget, platform: str | None = None, seconds: float | None = None
+) -> Compiled:
     """Compile a function that was lowered so that the memory that XLA takes is within a budget.
 
     At most `COMPILATIONS` plans are compiled, each for less than the one before it. A percentage is of what XLA takes
-    for the function without a plan, which is compiled once more for that.
+    for the function without a plan, which is compiled once more for that. After so many seconds of planning no plan is
+    improved any more.
 
     Raises CompileError where none of them fits.
     """
-    planner = Planner(lowered)
+    planner = Planner(lowered, seconds)
     actual = planner.peak
 
     def whole() -> int:
@@ -63,7 +72,7 @@ def compile_within(lowered: Lowered, budget: Budget, platform: str | None = None
         actual = lowered.compile(platform).memory().temp_bytes
         return actual
 
-    wanted = budget_bytes(budget, whole)
+    wanted = budget_bytes(budget, whole, planner.free)
     target = scaled(wanted, planner.peak, actual)
     attempts: list[tuple[int, Plan]] = []
     ratio = 1.0

@@ -105,6 +105,12 @@ class Lowered:
         """What it was lowered for by value, under its name: static arguments and flags."""
         return dict(self._call.fixed())
 
+    def bytes_to_place(self) -> int:
+        """Bytes of the arguments that are no arrays on a device yet."""
+        arrays = self._call.arrays
+        types = self.program.param_types[: len(arrays)]
+        return sum(type.bytes for type, array in zip(types, arrays, strict=True) if not isinstance(array, jax.Array))
+
     def predicted_peak(self) -> int:
         """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
         return self._prediction.peak

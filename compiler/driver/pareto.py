@@ -46,13 +46,16 @@ class Amounts:
     flops: int
 
 
-def candidates(lowered: Lowered, policies: Mapping[str, Lowered], points: int = POINTS) -> list[Candidate]:
+def candidates(
+    lowered: Lowered, policies: Mapping[str, Lowered], points: int = POINTS, seconds: float | None = None
+) -> list[Candidate]:
     """Plans of a function from the smallest peak to that without recomputation, and it under policies.
 
     Args:
         lowered: the function without a policy.
         policies: the function under each policy; one that changes nothing is no point.
         points: how many budgets are planned for.
+        seconds: after how many no plan is improved any more.
 
     Raises CompileError for less than two points.
     """
@@ -60,7 +63,7 @@ def candidates(lowered: Lowered, policies: Mapping[str, Lowered], points: int = 
         raise CompileError(f"a curve has 2 points or more, got {points}")
     device = device_of_platform(lowered.target.platform)
     base = _amounts(lowered, device)
-    planner = Planner(lowered)
+    planner = Planner(lowered, seconds)
     kept = "no plan" if has_recomputation(lowered.graph) else "everything"
     found = []
     for plan in planner.curve(points):

@@ -19,16 +19,22 @@ class Wanted:
     Attributes:
         budget: the temporary memory that a program may take.
         plan: how it is to run.
+        seconds: after how many of planning for the budget no plan is improved any more.
 
-    Raises CompileError for both.
+    Raises CompileError for both, and for seconds without a budget.
     """
 
     budget: Budget | None = None
     plan: Plan | None = None
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.plan is not None:
             raise CompileError("a plan is for a budget already; leave out budget, or plan")
+        if self.seconds is not None and self.budget is None:
+            raise CompileError("seconds of planning are spent on a budget; add budget, or leave out plan_seconds")
+        if self.seconds is not None and not self.seconds > 0:
+            raise CompileError(f"plan_seconds is a number above 0, got {self.seconds}")
 
     @property
     def is_planned(self) -> bool:
@@ -36,7 +42,9 @@ class Wanted:
         return self.budget is not None or self.plan is not None
 
     @classmethod
-    def of(cls, budget: Budget | None, plan: Plan | str | os.PathLike[str] | None) -> Wanted:
+    def of(
+        cls, budget: Budget | None, plan: Plan | str | os.PathLike[str] | None, seconds: float | None = None
+    ) -> Wanted:
         """What users ask for; a plan may be the name of a file that holds its JSON.
 
         Raises CompileError for what is no plan, and for both.
@@ -45,7 +53,7 @@ class Wanted:
             plan = Plan.read(plan)
         if plan is not None and not isinstance(plan, Plan):
             raise CompileError(f"{plan!r} is no plan; pass a rematc.Plan, or the name of a file that holds its JSON")
-        return cls(budget, plan)
+        return cls(budget, plan, seconds)
 
     def lower(self, lowered: Lowered) -> Lowered:
         """A function that was lowered without a plan with the one that is wanted, by the prediction alone.
@@ -54,11 +62,11 @@ class Wanted:
         """
         if self.plan is not None:
             return Planner(lowered).lower(self.plan, self.plan.budget)
-        return lowered if self.budget is None else lower_within(lowered, self.budget)
+        return lowered if self.budget is None else lower_within(lowered, self.budget, self.seconds)
 
     def compile(self, lowered: Lowered, platform: str | None = None) -> Compiled:
         """The same compiled, within the budget as XLA takes it; a plan that is given is compiled as it is."""
         if self.budget is not None:
-            return compile_within(lowered, self.budget, platform)
+            return compile_within(lowered, self.budget, platform, self.seconds)
         compiled = self.lower(lowered).compile(platform)
         return compiled if self.plan is None else with_figures(compiled, 1)

@@ -90,6 +90,8 @@ def test_what_is_no_plan(command: Command, write_model: WriteModel, tmp_path: Pa
     [
         (("--emit", "plan"), "--emit plan is about a plan, and there is none"),
         (("--save-plan", "x.json"), "--save-plan is about a plan, and there is none"),
+        (("--plan-seconds", "1"), "--plan-seconds is about planning; add --budget or --pareto"),
+        (("--budget", "60%", "--plan-seconds", "0"), "0.0 is not in the range x>0"),
         (("--budget", "60%", "--save-plan", "-"), "would mix the plan with the report"),
         (("--budget", "60%", "--save-plan", "x", "--emit", "plan"), "leave out --save-plan"),
         (("--budget", "60%", "--plan", __file__), "leave out --budget or --plan"),
@@ -99,6 +101,18 @@ def test_what_plans_exclude(command: Command, write_model: WriteModel, args: tup
     result = command(write_model(CHAIN), *args)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_planning_ends_after_so_many_seconds(command: Command, write_model: WriteModel) -> None:
+    result = command(write_model(CHAIN), "--budget", "60%", "--plan-seconds", "0.001", "-q")
+    assert result.exit_code == 0, result.output
+    assert "computed again" in result.stdout
+
+
+def test_the_cpu_does_not_say_what_it_has_free(command: Command, write_model: WriteModel) -> None:
+    result = command(write_model(CHAIN), "--budget", "device", "-q")
+    assert result.exit_code == 1
+    assert "does not say what memory it has; write bytes" in result.stderr
 
 
 def test_what_is_no_budget(command: Command, write_model: WriteModel) -> None:

@@ -95,13 +95,64 @@ def test_a_budget_has_passes_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("500MB", 500_000_000), ("7 b", 7), ("64", 64), (64, 64), ("25%", 250)],
+    [
+        ("2GiB", 2 << 30),
+        ("1.5 MiB", 3 << 19),
+        ("500MB", 500_000_000),
+        ("7 b", 7),
+        ("64", 64),
+        (64, 64),
+        ("25%", 250),
+        ("device", 77),
+    ],
 )
 def test_budgets_as_they_are_written(text: int | str, count: int) -> None:
-    assert budget_bytes(text, lambda: 1000) == count
+    assert budget_bytes(text, lambda: 1000, lambda: 77) == count
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "4 potatoes", "-1GiB", -1, True])
 def test_what_is_no_budget(text: int | str) -> None:
-    with pytest.raises(CompileError, match="is no budget; write bytes as a number, '2GiB', '500MB', or '50%'"):
-        budget_bytes(text, lambda: 1000)
+    with pytest.raises(
+        CompileError, match="is no budget; write bytes as a number, '2GiB', '500MB', '50%', or 'device'"
+    ):
+        budget_bytes(text, lambda: 1000, lambda: 77)
+
+
+class _Device:
+    """A device that says what it has."""
+
+    def __init__(self, stats: dict[str, int] | None) -> None:
+        self._stats = stats
+
+    def memory_stats(self) -> dict[str, int] | None:
+        return self._stats
+
+
+def test_a_budget_is_what_the_device_has_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, batch = SHAPES
+    device = _Device({"bytes_limit": 2_000_000, "bytes_in_use": 500_000})
+    monkeypatch.setattr("rematc.lowering.targeting.device_of_platform", lambda _: device)
+    results = 4 + sum(weight.nbytes for weight in weights)
+    placed = rematc.lower(STEP, [jnp.asarray(weight) for weight in weights], batch, budget="device").budget
+    assert placed is not None
+    assert placed.budget == 1_500_000 - results - batch.nbytes
+    absent = rematc.lower(STEP, *SHAPES, budget="device").budget
+    assert absent is not None
+    assert absent.budget == placed.budget - sum(weight.nbytes for weight in weights)
+
+
+def test_the_cpu_does_not_say_what_it_has_free() -> None:
+    with pytest.raises(CompileError, match="platform 'cpu' does not say what memory it has; write bytes"):
+        rematc.lower(STEP, *SHAPES, budget="device")
+
+
+def test_seconds_of_planning_are_spent_on_a_budget() -> None:
+    report = rematc.lower(STEP, *SHAPES, budget="60%", plan_seconds=1e-9).budget
+    assert report is not None
+    assert report.plan.is_feasible
+    for seconds in (0, -1.0, float("nan")):
+        with pytest.raises(CompileError, match="plan_seconds is a number above 0"):
+            rematc.lower(STEP, *SHAPES, budget="60%", plan_seconds=seconds)
+    with pytest.raises(CompileError, match="add budget, or leave out plan_seconds"):
+        rematc.lower(STEP, *SHAPES, plan_seconds=1)
+    assert rematc.pareto(STEP, *SHAPES, points=2, measure=False, plan_seconds=1e-9).points
