@@ -13,58 +13,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.core import Equation
-from rematc.ir.locations import Location, relative
+from rematc.ir.locations import relative
 from rematc.ir.printer import print_equations
-from rematc.passes.aliases import Aliases, find_aliases
+from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue, digest_of
 from rematc.passes.planning.translation import Translation
 
 
 def program_of(translation: Translation) -> PlannedProgram:
     """A program as plans hold it."""
-    graph, problem = translation.graph, translation.problem
-    names = {param: f"%p{place}:{param.type}" for place, param in enumerate(graph.params)}
-    names |= {value: f"%m{place}" for place, value in enumerate(translation.values)}
-    aliases = find_aliases(graph.equations)
-    kernels = []
-    for node, cluster in enumerate(translation.clusters):
-        own = cluster[-1]
-        where = place_of(own.loc)
-        writes = tuple([_stored(translation, value) for value in problem.writes[node]])
-        kernels.append(
-            Kernel(
-                own.op.name,
-                digest_of([print_equations(cluster, names), *["result" for value in writes if value.is_result]]),
-                _labels(own, aliases),
-                where,
-                _fused(cluster[:-1], aliases, where),
-                int(problem.cost[node]),
-                translation.flops([node]),
-                int(problem.workspace[node]),
-                bool(problem.is_repeatable[node]),
-                tuple(problem.reads[node]),
-                writes,
-            )
+    addresses = _Addresses(translation)
+    return PlannedProgram(tuple([addresses.kernel(node) for node in range(len(translation.clusters))]))
+
+
+class _Addresses:
+    """What is known of a program's values and files while its kernels are described."""
+
+    def __init__(self, translation: Translation) -> None:
+        graph = translation.graph
+        self._translation = translation
+        self._aliases = find_aliases(graph.equations)
+        self._names = {param: f"%p{place}:{param.type}" for place, param in enumerate(graph.params)}
+        self._names |= {value: f"%m{place}" for place, value in enumerate(translation.values)}
+        self._files: dict[str, str] = {}
+
+    def kernel(self, node: int) -> Kernel:
+        """A kernel, and what it writes."""
+        translation, problem = self._translation, self._translation.problem
+        *feeders, own = translation.clusters[node]
+        where = self._place(own)
+        writes = tuple([self._stored(value) for value in problem.writes[node]])
+        text = print_equations(translation.clusters[node], self._names)
+        return Kernel(
+            own.op.name,
+            digest_of([text, *["result" for value in writes if value.is_result]]),
+            self._labels(own),
+            where,
+            self._fused(feeders, where),
+            int(problem.cost[node]),
+            translation.flops([node]),
+            int(problem.workspace[node]),
+            bool(problem.is_repeatable[node]),
+            tuple(problem.reads[node]),
+            writes,
         )
-    return PlannedProgram(tuple(kernels))
 
+    def _stored(self, value: int) -> StoredValue:
+        translation, problem = self._translation, self._translation.problem
+        size, replaces = int(problem.size[value]), int(problem.replaces[value])
+        return StoredValue(str(translation.values[value].type), size, replaces, bool(problem.is_result[value]))
 
-def place_of(loc: Location | None) -> str:
-    """File and line of a location; "" for none."""
-    return "" if loc is None else f"{relative(loc.file)}:{loc.line}"
+    def _labels(self, eqn: Equation) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(label for value in eqn.results for label in self._aliases.labels(value)))
 
+    def _fused(self, feeders: Sequence[Equation], where: str) -> tuple[str, ...]:
+        """Names and lines of fused equations, but for the line of what they are fused into."""
+        found = {label for eqn in feeders for label in self._labels(eqn)}
+        return tuple(sorted(found | {self._place(eqn) for eqn in feeders} - {where, ""}))
 
-def _stored(translation: Translation, value: int) -> StoredValue:
-    problem = translation.problem
-    size, replaces = int(problem.size[value]), int(problem.replaces[value])
-    return StoredValue(str(translation.values[value].type), size, replaces, bool(problem.is_result[value]))
-
-
-def _labels(eqn: Equation, aliases: Aliases) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(label for value in eqn.results for label in aliases.labels(value)))
-
-
-def _fused(cluster: Sequence[Equation], aliases: Aliases, where: str) -> tuple[str, ...]:
-    """Names and lines of fused equations, but for the line of what they are fused into."""
-    found = {label for eqn in cluster for label in _labels(eqn, aliases)}
-    return tuple(sorted(found | {place_of(eqn.loc) for eqn in cluster} - {where, ""}))
+    def _place(self, eqn: Equation) -> str:
+        """File and line; "" where they are not known."""
+        if eqn.loc is None:
+            return ""
+        file = self._files.get(eqn.loc.file)
+        if file is None:
+            file = self._files[eqn.loc.file] = relative(eqn.loc.file)
+        return f"{file}:{eqn.loc.line}"

@@ -110,7 +110,7 @@ class _Explanation:
             return [*lines, "it is read at once: there is nothing to save"]
         count = self._run(gap, place) - 1
         also = f" with {counted(count, 'kernel')} that it needs" if count else ""
-        return [*lines, f"computed again before {self._program.label(gap)}{also} instead: {self._change()}"]
+        return [*lines, f"computed again instead, before {self._program.label(gap)}{also}: {self._change()}"]
 
     def _at_peak(self) -> str:
         if not len(self._timeline.keys):

@@ -17,6 +17,9 @@ from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Run, Stages, simulate
 from rematc.passes.planning.timeline import Timeline
 
+#: How many of the kernels whose values are live at the peak the text has.
+SHOWN = 20
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -147,9 +150,11 @@ class Plan:
         )
         at = f", when {program.label(int(self.run.steps[self.run.at]))} runs" if program.kernels else ""
         held = tuple(dict.fromkeys(program.producers[value] for value in self.held))
+        rest = sum(program.kernels[place].size for place in held[SHOWN:])
+        note = f"and {len(held) - SHOWN} others of {format_bytes(rest)}" if len(held) > SHOWN else ""
         tables = [
             Table("plan", ("", "", ""), (False, True, False), rows),
-            kernel_table(f"live at the peak{at}", program, held),
+            kernel_table(f"live at the peak{at}", program, held[:SHOWN], note),
         ]
         for begin, again in zip(self.stages.begins, self.stages.again, strict=True):
             tables.append(kernel_table(f"computed again before {program.label(begin)}", program, again))

@@ -17,6 +17,7 @@ from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.budget import curve, plan_for_budget
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import AS_IT_STANDS, Stages, simulate
 from rematc.passes.planning.translation import translate
 from tests.passes.planning.test_planning_pass import CHAIN, UNIT, flat
@@ -202,6 +203,15 @@ def test_long_lists_of_values_are_cut() -> None:
     assert lines[1].startswith("  and ")
 
 
+def test_of_what_is_live_the_largest_kernels_are_shown() -> None:
+    kernel = planned(parse(CHAIN), 1).program.kernels[0]
+    program = PlannedProgram((*[kernel] * 30, dataclasses.replace(kernel, reads=tuple(range(30)))))
+    text = str(Plan(1, CPU.name, 1, AS_IT_STANDS, program))
+    assert "dot_general.18 " in text
+    assert "dot_general.25 " not in text
+    assert text.endswith("and 11 others of 704.0 KiB")
+
+
 def test_differences_are_named() -> None:
     one = chain_plan()
     other = dataclasses.replace(one, stages=Stages((7,), ((1, 2),)))
@@ -220,7 +230,7 @@ def test_explanations_are_simulations() -> None:
     assert f"kept instead: {saved / 1e3:.2f} us less" in again
     before = kept.explain("tanh.1")
     assert "kept: read by dot_general.2, multiply.7" in before
-    assert f"with 1 kernel that it needs instead: {saved / 1e3:.2f} us more" in before
+    assert f"with 1 kernel that it needs: {saved / 1e3:.2f} us more" in before
     assert "a result of the program" in plan.explain("multiply.7")
     assert "read at once" in plan.explain("dot_general.4")
     with pytest.raises(CompileError, match=r"the plan has no value 'tanhh'; did you mean 'tanh'"):
