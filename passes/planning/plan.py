@@ -87,6 +87,14 @@ class Plan:
         return tuple(sorted(live, key=lambda value: (-program.values[value].size, value)))
 
     @property
+    def saved_names(self) -> tuple[str, ...]:
+        """The names of `checkpoint_name` whose values are all kept, for `save_only_these_names`."""
+        again = {place for row in self.stages.again for place in row}
+        kernels = self.program.kernels
+        repeated = {name for place in again for name in kernels[place].names}
+        return tuple(dict.fromkeys(name for kernel in kernels for name in kernel.names if name not in repeated))
+
+    @property
     def is_feasible(self) -> bool:
         """Whether it is predicted to be within its budget."""
         return self.peak <= self.budget

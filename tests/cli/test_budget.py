@@ -63,6 +63,8 @@ def test_a_plan_is_saved_and_applied(command: Command, write_model: WriteModel, 
     shown = command(model, "--plan", file, "--emit", "plan", "-q").stdout
     assert shown == command(model, "--budget", "60%", "--emit", "plan", "-q").stdout
     assert "live at the peak" in shown
+    moved = write_model("# A line more.\n" + CHAIN.replace("weight", "matrix"))
+    assert command(moved, "--plan", file, "--emit", "plan", "-q").stdout == shown
     assert command(model, "--plan", file, "--emit", "hlo-optimized", "-q").stdout.startswith("HloModule")
 
 

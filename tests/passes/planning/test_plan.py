@@ -212,6 +212,17 @@ def test_of_what_is_live_the_largest_kernels_are_shown() -> None:
     assert text.endswith("and 11 others of 704.0 KiB")
 
 
+def test_names_whose_values_are_all_kept_make_a_policy() -> None:
+    plan = chain_plan()
+    names = {0: ("a",), 1: ("both", "one"), 2: ("c",), 3: ("both",)}
+    kernels = [
+        dataclasses.replace(kernel, names=names.get(place, ())) for place, kernel in enumerate(plan.program.kernels)
+    ]
+    plan = dataclasses.replace(plan, program=PlannedProgram(tuple(kernels)))
+    assert plan.saved_names == ("c",)
+    assert dataclasses.replace(plan, stages=AS_IT_STANDS).saved_names == ("a", "both", "one", "c")
+
+
 def test_differences_are_named() -> None:
     one = chain_plan()
     other = dataclasses.replace(one, stages=Stages((7,), ((1, 2),)))
