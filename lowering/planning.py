@@ -107,14 +107,13 @@ class GraphPlanner:
         results = sum(value.type.bytes for value in self.before.graph.results)
         return max(0, free_bytes(self._target.platform) - results)
 
-    def applied(self, plan: Plan) -> Graph:
-        """The graph that runs as planned, its recomputation in regions.
+    def own(self, plan: Plan) -> Plan:
+        """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
+        return plan.of(self._program)
 
-        Raises CompileError for a plan of another program.
-        """
-        if plan.program is not self._program:
-            plan.check_for(self._program)
-        return apply(self._translation, plan.stages)
+    def applied(self, plan: Plan) -> Graph:
+        """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
+        return apply(self._translation, self.own(plan).stages)
 
     def passed(self, plan: Plan) -> PassedGraph:
         """The same after the default passes."""

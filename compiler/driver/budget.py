@@ -27,10 +27,7 @@ class Planner(GraphPlanner):
         return max(0, super().free() - self._lowered.bytes_to_place())
 
     def lower(self, plan: Plan, budget: int) -> Lowered:
-        """The function with a plan, for a budget of so many bytes.
-
-        Raises CompileError for a plan of another program.
-        """
+        """The function with a plan of its own, for a budget of so many bytes."""
         passed, lowered = self.passed(plan), self._lowered
         program = make_program(passed.graph, lowered.traced.constants, lowered.target, lowered.traced.choice)
         timings = (*lowered.timings, *self.before.records, *passed.records)

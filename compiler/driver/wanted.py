@@ -61,7 +61,8 @@ class Wanted:
         Raises CompileError where no plan fits the budget, and for a plan of another program.
         """
         if self.plan is not None:
-            return Planner(lowered).lower(self.plan, self.plan.budget)
+            planner = Planner(lowered)
+            return planner.lower(planner.own(self.plan), self.plan.budget)
         return lowered if self.budget is None else lower_within(lowered, self.budget, self.seconds)
 
     def compile(self, lowered: Lowered, platform: str | None = None) -> Compiled:

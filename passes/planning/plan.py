@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rematc.ir.errors import CompileError
@@ -185,10 +185,20 @@ class Plan:
 
     # -- applied -------------------------------------------------------------------------------------------------------
 
-    def check_for(self, program: PlannedProgram) -> None:
-        """Raise CompileError, which names what has changed, unless a program can run in this plan's stages."""
+    def of(self, program: PlannedProgram) -> Plan:
+        """The plan with the names and lines of a program that computes what the plan's own does.
+
+        Raises CompileError, which names what has changed, where it does not, or cannot run in these stages.
+        """
+        if program is self.program:
+            return self
         program.check_same(self.program)
         program.check_stages(self.stages)
+        kernels = [
+            replace(own, names=now.names, where=now.where, fused=now.fused)
+            for own, now in zip(self.program.kernels, program.kernels, strict=True)
+        ]
+        return replace(self, program=PlannedProgram(tuple(kernels)))
 
     # -- beside others -------------------------------------------------------------------------------------------------
 

@@ -50,8 +50,7 @@ class PlanPass(Pass):
             return graph
         translation = translate(graph, device_named(self.device))
         if self.file is not None:
-            plan = Plan.read(self.file)
-            plan.check_for(program_of(translation))
+            plan = Plan.read(self.file).of(program_of(translation))
             return apply(translation, plan.stages)
         assert self.budget is not None
         found = plan_for_budget(translation.problem, self.budget)
