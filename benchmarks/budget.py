@@ -1,6 +1,6 @@
 """Budgets of temporary memory: what XLA takes for the plan of each, and what that costs.
 
-    python benchmarks/budget.py [--only chain,transformer,gpt2] [--points 9] [--json FILE]
+    python benchmarks/budget.py [--only chain,transformer,gpt2] [--points 9] [--predicted] [--json FILE]
 
 Models: the chain of 12 layers and the transformer of 6 layers of benchmarks/architectures, and the GPT-2 of 4 layers
 with its vocabulary of benchmarks/language.py; `value_and_grad`, no policy; compiled from shapes and never run. Budgets
@@ -12,6 +12,10 @@ lie evenly from the smallest predicted peak that is found, as XLA takes it, to 9
     gap         how far the predicted time is from the optimum at most, in the model
     compiled    how many plans were
     s           of planning and compiling them
+
+With `--predicted` plans are those that `rematc.jax` makes, where XLA is not asked: the models of benchmarks/memory.py,
+budgets in percent of what each is expected to take without a plan, what is expected and what XLA takes then, in MiB,
+the one over the other, and whether that is within the budget.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,8 @@ import rematc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 
-from benchmarks.architectures import chain, transformer, unwrapped
+from benchmarks.architectures import MODELS as ARCHITECTURES
+from benchmarks.architectures import ON_REQUEST, chain, transformer, unwrapped
 from benchmarks.architectures.library import JAX
 from benchmarks.whole import WHOLE
 from rematc.compiler.driver.budget import Planner, compile_within
@@ -38,6 +43,8 @@ from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import executed_products
 
 MIB = 2**20
+#: Budgets where plans are made by the prediction, in percent of what it says without one.
+PARTS = (30, 45, 60, 75, 90)
 
 
 def _of_chain() -> tuple[Any, Any]:
@@ -102,19 +109,48 @@ def _row(name: str, lowered: Any, budget: int, products: int) -> dict[str, Any]:
     return {"model": name, **report.as_dict(), "products": again, "wall": seconds}
 
 
+def measure_predicted(name: str, parts: Sequence[int]) -> list[dict[str, Any]]:
+    """A row for each budget, in percent of what a model is expected to take without a plan."""
+    model = ARCHITECTURES[name]
+    loss, arguments = model.build(JAX, unwrapped, unwrapped), model.arguments()
+    shapes = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+    lowered = rematc.lower(rematc.value_and_grad(rematc.from_jax(loss)), *shapes)
+    planner = Planner(lowered)
+    rows = []
+    for part in parts:
+        wanted = planner.wanted(f"{part}%")
+        try:
+            plan = planner.predicted_within(wanted)
+        except rematc.CompileError as error:
+            print(f"| {name} | {part} | {str(error).splitlines()[0]} | | | |", flush=True)
+            continue
+        expected = planner.expected(plan)
+        measured = planner.lower(plan, wanted).compile().memory().temp_bytes
+        figures = f"{wanted / MIB:.1f} | {expected / MIB:.1f} | {measured / MIB:.1f} | {measured / expected:.2f}"
+        print(f"| {name} | {part} | {figures} | {'yes' if measured <= wanted else 'no'} |", flush=True)
+        rows.append({"model": name, "budget": wanted, "expected": expected, "measured": measured})
+    return rows
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
+    parser.add_argument("--only", help="models, separated by commas")
     parser.add_argument("--points", type=int, default=9, help="how many budgets")
+    parser.add_argument("--predicted", action="store_true", help="plan by the prediction alone")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     options = parser.parse_args()
     print(f"jax {jax.__version__}, on {jax.devices()[0].device_kind}\n")
-    print("| model | budget MiB | predicted | measured | products | FLOPs | time | gap | compiled | s |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    default = [name for name in ARCHITECTURES if name not in ON_REQUEST] if options.predicted else list(MODELS)
+    if options.predicted:
+        print("| model | % | budget MiB | expected | measured | measured / expected | within |")
+        print("|---|--:|--:|--:|--:|--:|---|", flush=True)
+    else:
+        print("| model | budget MiB | predicted | measured | products | FLOPs | time | gap | compiled | s |")
+        print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     rows = []
-    for name in options.only.split(","):
-        rows += measure(name, options.points)
+    for name in options.only.split(",") if options.only else default:
+        rows += measure_predicted(name, PARTS) if options.predicted else measure(name, options.points)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from time import monotonic
@@ -25,6 +26,9 @@ from rematc.passes.planning.translation import translate
 Budget = int | str
 #: How many plans are made by what is expected of them, until one is expected to fit.
 _GUESSES = 4
+#: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
+#: error that nine of ten predictions are within (`benchmarks/prediction.py`, and `benchmarks/budget.py --predicted`).
+ROOM = 15
 
 DEVICE = "device"
 _UNITS = {"b": 1} | {
@@ -35,14 +39,14 @@ _UNITS = {"b": 1} | {
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[a-z]*)\s*", re.IGNORECASE)
 
 
-def budget_bytes(budget: Budget, whole: Callable[[], int], free: Callable[[], int]) -> int:
+def budget_bytes(budget: object, whole: Callable[[], int], free: Callable[[], int]) -> int:
     """A budget in bytes; `whole` is asked for what a percentage is of, and `free` for what the device has.
 
     Raises CompileError for what is no budget.
     """
     if budget == DEVICE:
         return free()
-    match = None if isinstance(budget, int) else _AMOUNT.fullmatch(budget)
+    match = _AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
     if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
     if match is not None:
@@ -80,6 +84,11 @@ class GraphPlanner:
         self._translation = translate(self.before.graph, self._device)
         self._program = program_of(self._translation)
         self.peak = simulate(self._translation.problem).peak
+
+    @functools.cached_property
+    def whole(self) -> int:
+        """Bytes that XLA is expected to take for the graph without a plan."""
+        return self.expected(self.plan(self.peak))
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -135,11 +144,28 @@ class GraphPlanner:
             target = scaled(min(target, plan.peak), aim, expected)
         return plan
 
+    def wanted(self, budget: Budget) -> int:
+        """A budget in bytes, where XLA is not asked: a percentage is of what it is expected to take without a plan."""
+        return budget_bytes(budget, lambda: self.whole, self.free)
+
+    def predicted_within(self, wanted: int) -> Plan:
+        """The plan for so many bytes where XLA is not asked: the fastest that is expected to fit with `ROOM` to spare.
+
+        Raises CompileError where no plan is expected to fit, even without room.
+        """
+        aim = wanted * 100 // (100 + ROOM)
+        plan = self.expected_within(scaled(aim, self.peak, self.whole), aim, 1.0)
+        if plan.is_feasible and self.expected(plan) > wanted:
+            plan = self.plan(0)
+        # Of what is not feasible there is the smallest.
+        if self.expected(plan) > wanted:
+            raise self.unreachable(wanted, plan, None)
+        return plan
+
     def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
         """The error for a budget that no plan meets, of which this one came nearest."""
-        smallest = f"predicted {format_bytes(plan.peak)}"
-        if measured is not None:
-            smallest = f"{format_bytes(measured)}, {smallest}"
+        predicted = format_bytes(self.expected(plan) if measured is None else plan.peak)
+        smallest = f"predicted {predicted}" if measured is None else f"{format_bytes(measured)}, predicted {predicted}"
         return CompileError(
             f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "
             f"{smallest}. At its peak it holds\n{plan.describe_held()}"

@@ -7,12 +7,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
+from rematc.compiler.reports.budget import BudgetReport
 from rematc.compiler.reports.pareto import Pareto
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.derivative_order import differentiated
@@ -24,6 +26,7 @@ from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import Policy
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import make_program, run_passes
+from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.targeting import current_target, target_of, targeting
 from rematc.passes.manager import Watch, watching
@@ -67,7 +70,9 @@ def lower_call(
     passed = run_passes(traced.graph, passes, after_each)
     program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
-    return Lowered(traced, passed.graph, program, target, (*watch.records, *passed.records), options, call, example)
+    planned = next((record for record in traced.records if isinstance(record, BudgetReport)), None)
+    timings = (*watch.records, *passed.records)
+    return Lowered(traced, passed.graph, program, target, timings, options, call, example, planned)
 
 
 def _dispatcher(fun: Function, options: Options) -> Dispatcher:
@@ -88,6 +93,14 @@ class LowersItself(Protocol):
 
     def lower(self, *args: object, **kwargs: object) -> Lowered:
         """As `rematc.lower` of the function, with its own options."""
+
+
+@runtime_checkable
+class HasBudget(Protocol):
+    """What `value_and_grad` and `grad` return with a budget. As a whole program it is planned by what XLA takes."""
+
+    budget: Budget | None
+    without_budget: Any
 
 
 def options_of(fun: object) -> Options:
@@ -122,7 +135,8 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
             plan was found for, and for a plan of another program.
     """
     lowered, wanted = _lower(fun, args, kwargs)
-    return wanted.lower(lowered)
+    with at_users_line():
+        return wanted.lower(lowered)
 
 
 def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[Lowered, Wanted]:
@@ -132,7 +146,13 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
     _refuse_ambiguous(function, given)
     rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
     policy = whole_policy(given.pop("policy", None))
-    wanted = Wanted.of(given.pop("budget", None), given.pop("plan", None), given.pop("plan_seconds", None))
+    budget, plan = given.pop("budget", None), given.pop("plan", None)
+    if isinstance(function, HasBudget) and function.budget is not None:
+        if budget is not None or plan is not None:
+            name = function_name(function.without_budget)
+            raise CompileError(f"'{name}' has a budget of its own; leave out one of them", user_location())
+        function, budget = function.without_budget, function.budget
+    wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
     if wanted.is_planned and "passes" in rest:
         raise CompileError(
             "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "
@@ -173,7 +193,8 @@ def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
     """
     platform = kwargs.get("platform")
     lowered, wanted = _lower(fun, args, kwargs)
-    return wanted.compile(lowered, platform)
+    with at_users_line():
+        return wanted.compile(lowered, platform)
 
 
 def pareto(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
 
 from rematc.compiler.driver.lowered import Compiled, Lowered
-from rematc.compiler.reports.budget import BudgetReport
+from rematc.compiler.reports.budget import BudgetReport, log_plan
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.planning import Budget, GraphPlanner, budget_bytes, scaled
 from rematc.passes.planning.plan import Plan
@@ -35,19 +40,53 @@ class Planner(GraphPlanner):
         return dataclasses.replace(lowered, graph=passed.graph, program=program, timings=timings, budget=report)
 
 
+def budget_argument(budget: object, policy: object) -> Budget | None:
+    """The budget that users give a derivative. Raises CompileError, at their line, for what is none, or both."""
+    if budget is None:
+        return None
+    if policy is not None:
+        raise CompileError(
+            "a derivative has a policy or a budget: a budget decides itself what is computed again. Leave out one of "
+            "them; a policy on a part of the function is checkpoint(part, policy=...)",
+            user_location(),
+        )
+    with at_users_line():
+        budget_bytes(budget, lambda: 0, lambda: 0)
+    return cast(Budget, budget)
+
+
+def plan_part(planner: GraphPlanner, budget: Budget, function: str) -> BudgetReport:
+    """A plan for a derivative that may be a part of a program: by the prediction alone, with room for its error.
+
+    It is logged to `rematc.plans` at level INFO. Raises CompileError, at the user's line, where none fits.
+    """
+    with at_users_line():
+        wanted = planner.wanted(budget)
+        report = BudgetReport(planner.predicted_within(wanted), wanted, function=function)
+    log_plan(report)
+    return report
+
+
+@contextmanager
+def at_users_line() -> Iterator[None]:
+    """Errors without a place have the user's line that is running."""
+    try:
+        yield
+    except CompileError as error:
+        error.loc = error.loc or user_location()
+        raise
+
+
 def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:
-    """A function that was lowered, with a plan whose predicted memory is within a budget.
+    """A function that was lowered, with a plan that is predicted to be within a budget.
 
     After so many seconds of planning no plan is improved any more.
 
     Raises CompileError where none was found.
     """
     planner = Planner(lowered, seconds)
-    wanted = budget_bytes(budget, lambda: planner.peak, planner.free)
-    plan = planner.plan(wanted)
-    if not plan.is_feasible:
-        raise planner.unreachable(wanted, plan, None)
-    return planner.lower(plan, wanted)
+    wanted = planner.wanted(budget)
+    return planner.lower(planner.predicted_within(wanted), wanted)
 
 
 def compile_within(

@@ -69,7 +69,7 @@ class Lowered:
         target: what it is for.
         timings: what each pass did and how long it took.
         options: how it is to be compiled.
-        budget: its plan, where it was lowered for a budget of memory.
+        budget: its plan, where it was lowered for a budget of memory, or that of a derivative in it.
     """
 
     traced: TracedFunction
@@ -88,8 +88,8 @@ class Lowered:
 
     @property
     def plan(self) -> Plan | None:
-        """What of it is kept and what is computed again, where it was planned for a budget."""
-        return None if self.budget is None else self.budget.plan
+        """What of it is kept and what is computed again, where all of it was planned for a budget."""
+        return None if self.budget is None or self.budget.function else self.budget.plan
 
     @property
     def records(self) -> tuple[object, ...]:
@@ -177,8 +177,8 @@ class Lowered:
             tuple(sorted(self.options.statics.names)),
         )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
-        # Calls of the function have no budget.
-        is_as_called = not (compiler_options or self.budget) and target == target_of(self._call.arrays)
+        # Calls of the function have no budget that all of it is planned for.
+        is_as_called = not (compiler_options or self.plan) and target == target_of(self._call.arrays)
         executable = self._compiled_for_calls(artifact, shardings) if is_as_called else None
         if executable is None:
             executable = compile_program(program, target, compiler_options=options, donated=leaves, shardings=shardings)

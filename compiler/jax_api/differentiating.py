@@ -16,6 +16,7 @@ import jax
 import jax.tree_util
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
+from rematc.compiler.driver.budget import budget_argument, plan_part
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
 from rematc.compiler.jax_api.arguments import JaxArguments
@@ -37,6 +38,7 @@ from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
+from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import function_name
@@ -59,6 +61,7 @@ def value_and_grad(
     holomorphic: bool = False,
     *,
     policy: object = None,
+    budget: Budget | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -80,6 +83,9 @@ def value_and_grad(
         has_aux: whether `fun` returns auxiliary data beside the scalar.
         holomorphic: whether `fun` is a holomorphic function of complex arguments.
         policy: what of the whole of `fun` may be saved, as in `rematc.value_and_grad`; None recomputes nothing.
+        budget: instead of a policy, the temporary memory that value and gradient may take, as in
+            `rematc.value_and_grad`: planned by the prediction, with room for its error. JAX's derivatives of the
+            gradient are not planned. `rematc.plans` logs what is predicted.
         static_argnums: positions of arguments that are Python values, which `fun` may branch on.
         static_argnames: the same by name. Flags, strings and other leaves that are no arrays are static anyway.
         donate_argnums: positions of arguments whose memory the results may take over, as in `jax.jit`; where the call
@@ -101,9 +107,10 @@ def value_and_grad(
         has_aux,
         holomorphic,
         whole_policy(policy),
+        budget_argument(budget, policy),
         Options.of(fun, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options),
     )
-    statics, has_default = wanted.options.statics, policy is None
+    statics, has_default = wanted.options.statics, policy is None and budget is None
     calls = Remembered[Hashable, _Gradient](is_lasting=operator.attrgetter("is_lasting"))
     caches.remembers(calls)
     read = NumbersRead()
@@ -136,6 +143,7 @@ def grad(
     holomorphic: bool = False,
     *,
     policy: object = None,
+    budget: Budget | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -152,6 +160,7 @@ def grad(
         has_aux,
         holomorphic,
         policy=policy,
+        budget=budget,
         static_argnums=static_argnums,
         static_argnames=static_argnames,
         donate_argnums=donate_argnums,
@@ -175,6 +184,7 @@ class _Wanted:
     has_aux: bool
     holomorphic: bool
     policy: Policy | None
+    budget: Budget | None
     options: Options
 
 
@@ -211,7 +221,9 @@ class _Gradient:
         made = _Graphs(traced, differentiated, wanted, target)
         graph = made.value_and_gradients(0)
         leaves = arguments.among(wanted.options.donated)
-        run = _lasting_call(made.value_and_gradients, graph, target, leaves, dict(wanted.options.compiler_options))
+        passed = functools.partial(_passed, graph, wanted.budget)
+        options = dict(wanted.options.compiler_options)
+        run = _lasting_call(made.value_and_gradients, passed, graph.name, target, leaves, options)
         return _Gradient(traced, wanted, differentiated, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -301,11 +313,19 @@ class _Graphs:
 
 
 def _lasting_call(
-    graphs: Graphs, graph: Graph, target: Target, donated: Sequence[int], options: CompilerOptions
+    graphs: Graphs,
+    passed: Callable[[Target], Graph],
+    name: str,
+    target: Target,
+    donated: Sequence[int],
+    options: CompilerOptions,
 ) -> Callable[..., Sequence[Any]]:
-    """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced."""
-    inside = _function(graphs, target, lambda: _passed(graphs(0), target))
-    inside.__name__ = inside.__qualname__ = graph.name
+    """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced.
+
+    `passed` gives the graph after the passes for a target.
+    """
+    inside = _function(graphs, target, functools.partial(passed, target))
+    inside.__name__ = inside.__qualname__ = name
     nested = jax.jit(inside)
     outermost: list[Callable[..., Any]] = []
 
@@ -315,10 +335,10 @@ def _lasting_call(
             return found
         if not outermost:
             own = replace(target, has_options=True)
-            passed = _passed(graphs(0), own)
-            alone = _function(graphs, own, lambda: passed)
-            alone.__name__ = alone.__qualname__ = graph.name
-            is_depth_first = runs_depth_first(passed, own)
+            graph = passed(own)
+            alone = _function(graphs, own, lambda: graph)
+            alone.__name__ = alone.__qualname__ = name
+            is_depth_first = runs_depth_first(graph, own)
             made = compiled(alone, own, is_depth_first=is_depth_first, donate_argnums=donated, compiler_options=options)
             outermost.append(made)
         results: Sequence[Any] = outermost[0](*operands)
@@ -342,7 +362,7 @@ def _function(graphs: Graphs, target: Target, passed: Callable[[], Graph]) -> Ca
         parts = linearize(graph, present)
         count = len(graph.results)
         with targeting(target):
-            results = apply_graph(_passed(parts.forward, target), primals)
+            results = apply_graph(_passed(parts.forward, None, target), primals)
             return results[:count], tangents_of(parts, results[count:], tangents)
 
     differentiable = differentiable_call(function, forward)
@@ -353,8 +373,13 @@ def _function(graphs: Graphs, target: Target, passed: Callable[[], Graph]) -> Ca
     return run
 
 
-def _passed(graph: Graph, target: Target) -> Graph:
-    return run_passes(graph, jax_pipeline(target.barrier_strategy)).graph
+def _passed(graph: Graph, budget: Budget | None, target: Target) -> Graph:
+    """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit."""
+    strategy = target.barrier_strategy
+    if budget is not None:
+        planner = GraphPlanner(graph, target, strategy)
+        graph = planner.applied(plan_part(planner, budget, graph.name).plan)
+    return run_passes(graph, jax_pipeline(strategy)).graph
 
 
 # -- vjp --------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from rematc.ir.tables import Table
@@ -18,12 +19,14 @@ class BudgetReport:
         budget: bytes of temporary memory that were asked for.
         measured: bytes that XLA says it takes; None where it was not compiled.
         compilations: how many plans were compiled.
+        function: the differentiated function that is planned, where it is a part of the program; None for all of that.
     """
 
     plan: Plan
     budget: int
     measured: int | None = None
     compilations: int = 0
+    function: str | None = None
 
     @property
     def extra_seconds(self) -> float:
@@ -53,9 +56,15 @@ class BudgetReport:
         """The figures, one a line."""
         plan = self.plan
         rows = [("budget", format_bytes(self.budget), "")]
+        stages = counted(len(plan.stages.begins), "stage")
         if plan.budget != self.budget:
-            rows.append(("planned for", format_bytes(plan.budget), "XLA takes more than was predicted"))
-        rows.append(("predicted", format_bytes(plan.peak), counted(len(plan.stages.begins), "stage")))
+            reason = "leaves room for the prediction's error"
+            if self.measured is not None:
+                reason = "XLA takes more than was predicted"
+            rows.append(("planned for", format_bytes(plan.budget), reason))
+        rows.append(
+            ("predicted", format_bytes(plan.peak), stages if self.measured is not None else f"{stages}; not measured")
+        )
         if self.measured is not None:
             rows.append(("measured", format_bytes(self.measured), counted(self.compilations, "compilation")))
         part = _part(plan.time - plan.time_without, plan.time_without)
@@ -65,8 +74,21 @@ class BudgetReport:
             ("extra time, predicted", format_seconds(self.extra_seconds), f"{part} ({plan.device})"),
             ("no plan is below", least, f"at most {plan.gap:.1%} from the optimum"),
         ]
-        return Table("plan", ("", "", ""), (False, True, False), tuple(rows))
+        title = "plan" if self.function is None else f"plan of {self.function}"
+        return Table(title, ("", "", ""), (False, True, False), tuple(rows))
 
 
 def _part(amount: float, base: float) -> str:
     return f"{amount / base:.1%} more" if base else ""
+
+
+def log_plan(report: BudgetReport) -> None:
+    """Log a plan, if somebody listens to `rematc.plans` at level INFO."""
+    logger = logging.getLogger("rematc.plans")
+    if logger.isEnabledFor(logging.INFO):
+        logger.info(
+            "\n".join(
+                " ".join(cell for cell in row if cell)
+                for row in (("plan of", report.function or ""), *report.table().rows)
+            )
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.compiler.api.jit import run_graph
+from rematc.compiler.driver.budget import plan_part
 from rematc.compiler.functions.calls import TracedFunction, apply_graph
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.reports.differentiation import Differentiation
@@ -17,6 +18,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
 from rematc.lowering.choosing import staged_for
+from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.targeting import current_target
 from rematc.passes import linearize as linearization
@@ -58,3 +60,14 @@ def noted_vjp(
     require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))
     log_residuals(function_name(function), pulled.residuals, pulled.forward)
     return pulled
+
+
+def planned_vjp(function: Function, vjp: linearization.Vjp, budget: Budget) -> Graph:
+    """A vjp as one graph (`value_and_cotangents`) that is planned for a budget, noted on the open trace for reports.
+
+    Raises CompileError, at the user's line, where no plan is predicted to fit.
+    """
+    planner = GraphPlanner(linearization.value_and_cotangents(vjp), current_target())
+    report = plan_part(planner, budget, function_name(function))
+    require_trace().records.append(report)
+    return planner.applied(report.plan)

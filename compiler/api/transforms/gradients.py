@@ -9,16 +9,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import SupportsIndex, cast
+from typing import Any, SupportsIndex, cast
 
 import jax.tree_util
 import numpy as np
 
 from rematc.compiler.api.jit import Jitted, transformed
-from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, require_float, run
+from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, planned_vjp, require_float, run
+from rematc.compiler.driver.budget import budget_argument
 from rematc.compiler.driver.lowered import Lowered
 from rematc.compiler.frontends.jax.policies import asking
-from rematc.compiler.functions.calls import apply_graph, trace_call
+from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import default_policy, whole_policy
 from rematc.compiler.tracing import derivative_order as order
@@ -29,7 +30,9 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.collecting import collection_paused
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
+from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
+from rematc.passes.linearize import Vjp
 
 
 class ValueAndGrad:
@@ -37,8 +40,11 @@ class ValueAndGrad:
 
     Attributes:
         function: the function differentiated.
+        has_aux: whether the function returns auxiliary data beside the value.
         policy: the policy on the whole function, if any.
+        budget: the temporary memory that value and gradient may take, if it is planned.
         options: how it is compiled outside of all traces.
+        without_budget: the same, not planned.
     """
 
     def __init__(
@@ -48,14 +54,19 @@ class ValueAndGrad:
         has_aux: bool,
         holomorphic: bool,
         policy: object,
+        budget: object,
         options: Options,
     ) -> None:
         self.function = function
+        self.budget = budget_argument(budget, policy)
         self.policy = whole_policy(policy)
         self.options = options
-        self._has_default = policy is None
+        self.without_budget: ValueAndGrad | None = None
+        if budget is not None:
+            self.without_budget = ValueAndGrad(function, argnums, has_aux, holomorphic, "none", None, options)
+        self._has_default = policy is None and budget is None
         self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
-        self._has_aux = has_aux
+        self.has_aux = has_aux
         self._holomorphic = holomorphic
         functools.update_wrapper(self, function, updated=())
 
@@ -85,7 +96,7 @@ class ValueAndGrad:
         with order.differentiated(), asking(wanted) as policy:
             traced = trace_call(self.function, call)
         graph, name = traced.graph, function_name(self.function)
-        check_scalar_result(name, traced.out_tree, graph.result_types, self._has_aux, self._holomorphic)
+        check_scalar_result(name, traced.out_tree, graph.result_types, self.has_aux, self._holomorphic)
         count = len(call.arrays)
         wrt = [index < count for index in range(len(graph.params))]
         of = [index == 0 for index in range(len(graph.results))]
@@ -93,16 +104,28 @@ class ValueAndGrad:
         trace.records.extend(traced.records)
         vjp = noted_vjp(self.function, graph, policy, wrt, of)
 
-        forward = run(vjp.forward, call.arrays, traced)
-        results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
-        trace.enter_line()
-        cts = [np.ones((), graph.results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
-        given = iter(apply_graph(vjp.backward, (*residuals, *cts), (False,) * len(vjp.backward.results)))
+        found = self._applied(vjp, call.arrays, traced)
+        results, given = found[: len(graph.results)], iter(found[len(graph.results) :])
         gradients = [
             next(given) if is_set else np.zeros(type.shape, type.dtype.numpy)
             for is_set, type in zip(vjp.has_ct, call.types, strict=True)
         ]
         return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
+
+    def _applied(self, vjp: Vjp, arrays: Sequence[object], traced: TracedFunction) -> Sequence[object]:
+        """The function's results, and its cotangents for one of 1, recorded in the open trace."""
+        results = traced.graph.results
+        cts = [np.ones((), results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
+        # A derivative of what is planned would be planned by nobody, and not have the user's rules.
+        if self.budget is not None and order.derivative_order() == 0:
+            planned = planned_vjp(self.function, vjp, self.budget)
+            operands = (*arrays, *traced.captures, *traced.constants, *cts)
+            return apply_graph(planned, operands, (False,) * len(planned.results))
+        forward = run(vjp.forward, arrays, traced)
+        residuals = forward[len(results) :]
+        require_trace().enter_line()
+        backward = apply_graph(vjp.backward, (*residuals, *cts), (False,) * len(vjp.backward.results))
+        return [*forward[: len(results)], *backward]
 
 
 def check_not_static(function: Function, positions: Sequence[int], options: Options) -> None:
@@ -175,6 +198,7 @@ def value_and_grad(
     holomorphic: bool = False,
     *,
     policy: object = None,
+    budget: Budget | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -192,6 +216,9 @@ def value_and_grad(
             by y, as in JAX: its conjugate is the direction of steepest ascent.
         policy: a rematerialization policy on the whole of `fun`, as in `checkpoint`; None is that of the `jit` around,
             or no checkpoint, and "none" is no checkpoint.
+        budget: instead of a policy, the temporary memory that value and gradient may take: bytes, "2GiB", or "50%" of
+            what is predicted for them without one. What is recomputed is planned for it by the prediction alone, with
+            room for its error; `rematc.compile` plans by what XLA takes. See `docs/planning.md`.
         static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
         static_argnames: the same by name.
         donate_argnums: positions of arguments whose memory the results may take over, as in `jit`.
@@ -204,7 +231,7 @@ def value_and_grad(
     """
     function = as_function(fun)
     options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
-    return ValueAndGrad(function, argnums, has_aux, holomorphic, policy, options)
+    return ValueAndGrad(function, argnums, has_aux, holomorphic, policy, budget, options)
 
 
 def grad(
@@ -214,6 +241,7 @@ def grad(
     holomorphic: bool = False,
     *,
     policy: object = None,
+    budget: Budget | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -226,10 +254,15 @@ def grad(
     """
     function = as_function(fun)
     options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
-    both = ValueAndGrad(function, argnums, has_aux, holomorphic, policy, options)
+    return _gradient(ValueAndGrad(function, argnums, has_aux, holomorphic, policy, budget, options))
 
+
+def _gradient(both: ValueAndGrad) -> Callable[..., object]:
     def record(*args: object, **kwargs: object) -> object:
         value, gradient = both(*args, **kwargs)
-        return (gradient, value[1]) if has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
+        return (gradient, value[1]) if both.has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
 
-    return transformed(function, record, options)
+    found: Any = transformed(both.function, record, both.options)
+    if both.without_budget is not None:
+        found.budget, found.without_budget = both.budget, _gradient(both.without_budget)
+    return cast(Callable[..., object], found)
