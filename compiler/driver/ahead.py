@@ -148,10 +148,11 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
     policy = whole_policy(given.pop("policy", None))
     budget, plan = given.pop("budget", None), given.pop("plan", None)
     if isinstance(function, HasBudget) and function.budget is not None:
-        if budget is not None or plan is not None:
+        if budget is not None:
             name = function_name(function.without_budget)
             raise CompileError(f"'{name}' has a budget of its own; leave out one of them", user_location())
-        function, budget = function.without_budget, function.budget
+        # A plan that was made for the budget stands in its place.
+        function, budget = function.without_budget, function.budget if plan is None else None
     wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
     if wanted.is_planned and "passes" in rest:
         raise CompileError(
@@ -231,5 +232,6 @@ def pareto(
     lowered = lower_under()
     under = {policy: lower_under(policy=policy) for policy in policies} if lowered.records else {}
     platform = kwargs.get("platform")
-    found = candidates(lowered, under, points, plan_seconds)
-    return measured(found, (lambda one, _: one.compile(platform)) if measure else None)
+    with at_users_line():
+        found = candidates(lowered, under, points, plan_seconds)
+        return measured(found, (lambda one, _: one.compile(platform)) if measure else None)

@@ -55,6 +55,13 @@ def test_a_plan_is_applied_from_a_file(tmp_path: Path) -> None:
     assert piped.stablehlo() == first.stablehlo()
 
 
+def test_a_plan_stands_in_the_place_of_the_budget_that_it_was_made_for() -> None:
+    step = rematc.value_and_grad(rematc.from_jax(loss), budget="60%")
+    plan = rematc.compile(step, *SHAPES).plan
+    assert plan is not None
+    assert rematc.lower(step, *SHAPES, plan=plan).plan == plan
+
+
 def test_a_program_without_a_budget_has_no_plan() -> None:
     lowered = rematc.lower(STEP, *SHAPES)
     assert lowered.plan is None
