@@ -1,10 +1,11 @@
 """Budgets of temporary memory: what XLA takes for the plan of each, and what that costs.
 
-    python benchmarks/budget.py [--only chain,transformer,gpt2] [--points 9] [--predicted] [--json FILE]
+    python benchmarks/budget.py [--only chain,transformer,gpt2,gpt2-scan-4] [--points 9] [--predicted] [--json FILE]
 
 Models: the chain of 12 layers and the transformer of 6 layers of benchmarks/architectures, and the GPT-2 of 4 layers
-with its vocabulary of benchmarks/language.py; `value_and_grad`, no policy; compiled from shapes and never run. Budgets
-lie evenly from the smallest predicted peak that is found, as XLA takes it, to 90 % of what XLA takes without a plan.
+with its vocabulary of benchmarks/language.py, unrolled and in a scan; `value_and_grad`, no policy; compiled from shapes
+and never run. Budgets lie evenly from the smallest predicted peak that is found, as XLA takes it, to 90 % of what XLA
+takes without a plan.
 
     MiB         of temporary memory: the budget, the prediction of the plan, and what XLA takes (memory_analysis)
     products    matrix products executed, over those without a plan
@@ -59,10 +60,15 @@ def _of_gpt2() -> tuple[Any, Any]:
     return WHOLE["gpt2"].build(unwrapped), WHOLE["gpt2"].shapes()
 
 
+def _of_gpt2_in_a_loop() -> tuple[Any, Any]:
+    return WHOLE["gpt2-scan-4"].build(unwrapped), WHOLE["gpt2-scan-4"].shapes()
+
+
 MODELS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "chain": _of_chain,
     "transformer": _of_transformer,
     "gpt2": _of_gpt2,
+    "gpt2-scan-4": _of_gpt2_in_a_loop,
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from time import monotonic
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -14,13 +13,9 @@ from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline,
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
-from rematc.passes.planning.addressing import program_of
-from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
 from rematc.passes.planning.device import device_of_platform
 from rematc.passes.planning.plan import Plan
-from rematc.passes.planning.problem import simulate
-from rematc.passes.planning.translation import translate
+from rematc.passes.planning.planner import Planner
 
 #: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
 Budget = int | str
@@ -77,13 +72,10 @@ class GraphPlanner:
 
         After so many `seconds` of planning, in all, no plan is improved any more.
         """
-        self._seconds = seconds
         self.before = run_passes(graph, BEFORE_PLAN)
         self._target, self._strategy = target, strategy
-        self._device = device_of_platform(target.platform)
-        self._translation = translate(self.before.graph, self._device)
-        self._program = program_of(self._translation)
-        self.peak = simulate(self._translation.problem).peak
+        self._planner = Planner(self.before.graph, device_of_platform(target.platform), seconds)
+        self.peak = self._planner.peak
 
     @functools.cached_property
     def whole(self) -> int:
@@ -92,21 +84,11 @@ class GraphPlanner:
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        problem = self._translation.problem
-        return self._plans(lambda seconds: [plan_for_budget(problem, budget, seconds=seconds)])[0]
+        return self._planner.plan(budget)
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
-        problem = self._translation.problem
-        return self._plans(lambda seconds: whole_curve(problem, count, seconds=seconds))
-
-    def _plans(self, find: Callable[[float | None], list[Found]]) -> list[Plan]:
-        """The plans that are found in the seconds that are left, of which they are taken."""
-        start = monotonic()
-        found = find(self._seconds)
-        if self._seconds is not None:
-            self._seconds = max(0.0, self._seconds - (monotonic() - start))
-        return [Plan(each.budget, self._device.name, each.bound, each.stages, self._program) for each in found]
+        return self._planner.curve(count)
 
     def free(self) -> int:
         """Bytes that are free for temporary memory on the device, once the results have theirs.
@@ -118,11 +100,11 @@ class GraphPlanner:
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
-        return plan.of(self._program)
+        return self._planner.own(plan)
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
-        return apply(self._translation, self.own(plan).stages)
+        return self._planner.applied(plan)
 
     def passed(self, plan: Plan) -> PassedGraph:
         """The same after the default passes."""

@@ -67,7 +67,7 @@ def candidates(
     kept = "no plan" if has_recomputation(lowered.graph) else "everything"
     found = []
     for plan in planner.curve(points):
-        is_kept = not plan.stages.begins
+        is_kept = not plan.recomputes
         made = lowered if is_kept else planner.lower(plan, plan.budget)
         extra_time, extra_flops = plan.time - plan.time_without, plan.extra_flops
         amounts = Amounts(plan.peak, base.time + extra_time, base.flops + extra_flops)

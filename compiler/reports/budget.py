@@ -47,6 +47,7 @@ class BudgetReport:
             "extra_seconds": self.extra_seconds,
             "least_extra_seconds": (plan.bound - plan.time_without) / 1e9,
             "stages": len(plan.stages.begins),
+            "loops": len(plan.loops),
             "device": plan.device,
             "compilations": self.compilations,
             "gap": plan.gap,
@@ -56,22 +57,24 @@ class BudgetReport:
         """The figures, one a line."""
         plan = self.plan
         rows = [("budget", format_bytes(self.budget), "")]
-        stages = counted(len(plan.stages.begins), "stage")
+        again = counted(len(plan.stages.begins), "stage")
+        if plan.loops:
+            again += f", {counted(len(plan.loops), 'loop')}"
         if plan.budget != self.budget:
             reason = "leaves room for the prediction's error"
             if self.measured is not None:
                 reason = "XLA takes more than was predicted"
             rows.append(("planned for", format_bytes(plan.budget), reason))
         rows.append(
-            ("predicted", format_bytes(plan.peak), stages if self.measured is not None else f"{stages}; not measured")
+            ("predicted", format_bytes(plan.peak), again if self.measured is not None else f"{again}; not measured")
         )
         if self.measured is not None:
             rows.append(("measured", format_bytes(self.measured), counted(self.compilations, "compilation")))
         part = _part(plan.time - plan.time_without, plan.time_without)
-        least = format_seconds((plan.bound - plan.time_without) / 1e9)
+        least = _signed((plan.bound - plan.time_without) / 1e9)
         rows += [
             ("computed again", format_flops(plan.extra_flops), _part(plan.extra_flops, plan.flops)),
-            ("extra time, predicted", format_seconds(self.extra_seconds), f"{part} ({plan.device})"),
+            ("extra time, predicted", _signed(self.extra_seconds), f"{part} ({plan.device})"),
             ("no plan is below", least, f"at most {plan.gap:.1%} from the optimum"),
         ]
         title = "plan" if self.function is None else f"plan of {self.function}"
@@ -79,7 +82,11 @@ class BudgetReport:
 
 
 def _part(amount: float, base: float) -> str:
-    return f"{amount / base:.1%} more" if base else ""
+    return f"{abs(amount) / base:.1%} {'less' if amount < 0 else 'more'}" if base else ""
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else ''}{format_seconds(abs(seconds))}"
 
 
 def log_plan(report: BudgetReport) -> None:

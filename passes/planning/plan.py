@@ -13,12 +13,23 @@ from rematc.ir.units import counted, format_bytes, format_seconds
 from rematc.passes.planning import plan_json
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
+from rematc.passes.planning.loops import LoopChoice
+from rematc.passes.planning.planned_loops import PlannedLoop
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Run, Stages, simulate
 from rematc.passes.planning.timeline import Timeline
 
 #: How many of the kernels whose values are live at the peak the text has.
 SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AsItStands:
+    """What a program takes without recomputation: bytes at the peak, nanoseconds, floating-point operations."""
+
+    peak: int
+    time: int
+    flops: int
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,10 @@ class Plan:
         device: whose rates the times are of.
         bound: nanoseconds below which no plan for the budget is.
         stages: where kernels run again, and which.
-        program: the kernels of the program that it was made for.
+        program: the kernels of the program that it was made for, with what its loops compute again.
+        loops: what its loops compute again, and do not stack.
+        as_it_stands: what the program takes without recomputation; None where its loops compute nothing again, so that
+            it is the plan's program without stages.
     """
 
     budget: int
@@ -38,6 +52,8 @@ class Plan:
     bound: int
     stages: Stages
     program: PlannedProgram
+    loops: tuple[PlannedLoop, ...] = ()
+    as_it_stands: AsItStands | None = None
 
     def __repr__(self) -> str:
         return f"Plan(budget={self.budget}, peak={self.peak}, stages={len(self.stages.begins)}, {self.program.digest})"
@@ -55,9 +71,16 @@ class Plan:
         return self.run.peak
 
     @functools.cached_property
+    def _without(self) -> AsItStands:
+        if self.as_it_stands is not None:
+            return self.as_it_stands
+        run = simulate(self.program.problem)
+        return AsItStands(run.peak, run.time, sum(kernel.flops for kernel in self.program.kernels))
+
+    @property
     def peak_without(self) -> int:
         """Those of the program without recomputation."""
-        return simulate(self.program.problem).peak
+        return self._without.peak
 
     @property
     def time(self) -> int:
@@ -67,17 +90,29 @@ class Plan:
     @property
     def time_without(self) -> int:
         """Those of the program without recomputation."""
-        return sum(kernel.time for kernel in self.program.kernels)
+        return self._without.time
 
     @property
     def flops(self) -> int:
         """Floating-point operations without recomputation."""
-        return sum(kernel.flops for kernel in self.program.kernels)
+        return self._without.flops
 
     @property
     def extra_flops(self) -> int:
         """Those of what runs again."""
-        return sum(self.program.kernels[place].flops for again in self.stages.again for place in again)
+        kernels = self.program.kernels
+        again = sum(kernels[place].flops for again in self.stages.again for place in again)
+        return again + sum(kernel.flops for kernel in kernels) - self.flops
+
+    @property
+    def choices(self) -> tuple[LoopChoice, ...]:
+        """What its loops compute again, by their places."""
+        return tuple(loop.choice for loop in self.loops)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether anything runs again."""
+        return bool(self.stages.begins or self.loops)
 
     @functools.cached_property
     def held(self) -> tuple[int, ...]:
@@ -92,6 +127,7 @@ class Plan:
         again = {place for row in self.stages.again for place in row}
         kernels = self.program.kernels
         repeated = {name for place in again for name in kernels[place].names}
+        repeated |= {name for loop in self.loops for stack in loop.stacks for name in stack.names}
         return tuple(dict.fromkeys(name for kernel in kernels for name in kernel.names if name not in repeated))
 
     @property
@@ -119,10 +155,11 @@ class Plan:
                 "peak_without": self.peak_without,
                 "ns": self.time,
                 "ns_without": self.time_without,
+                "flops_without": self.flops,
                 "extra_flops": self.extra_flops,
             },
         }
-        return plan_json.write(head, self.stages, self.program)
+        return plan_json.write(head, self.stages, self.loops, self.program)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -130,7 +167,12 @@ class Plan:
         fields = plan_json.parse(text)
         program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
         program.check_stages(stages)
-        return cls(fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int), stages, program)
+        loops, whole = plan_json.loops_of(fields), None
+        if loops:
+            predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
+            whole = AsItStands(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
+        budget, device, bound = fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int)
+        return cls(budget, device, bound, stages, program, loops, whole)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Plan:
@@ -145,7 +187,7 @@ class Plan:
             raise CompileError(f"cannot read the plan {os.fspath(path)}: {error.message}") from None
 
     def tables(self) -> list[Table]:
-        """What `print` shows: figures, what is live at the peak, and what each stage computes again."""
+        """What `print` shows: figures, what is live at the peak, and what each stage and each loop computes again."""
         program = self.program
         without = f"{format_bytes(self.peak_without)} without recomputation"
         time = f"{format_seconds(self.time_without / 1e9)} without recomputation"
@@ -166,7 +208,7 @@ class Plan:
         ]
         for begin, again in zip(self.stages.begins, self.stages.again, strict=True):
             tables.append(kernel_table(f"computed again before {program.label(begin)}", program, again))
-        return tables
+        return tables + [loop.table() for loop in self.loops]
 
     def __str__(self) -> str:
         return plain_text(self.tables()).rstrip()
@@ -205,8 +247,12 @@ class Plan:
     def diff(self, other: Plan) -> PlanDiff:
         """What this plan and another one of the same program do differently.
 
-        Raises CompileError where they are of different programs.
+        Raises CompileError where they are of different programs, or do different things in loops.
         """
+        if self.choices != other.choices:
+            raise CompileError(
+                "the plans compute different values again in loops, so that their kernels are not the same; print both"
+            )
         self.program.check_same(other.program)
         stages, budgets, runs = (self.stages, other.stages), (self.budget, other.budget), (self.run, other.run)
         return PlanDiff(self.program, stages, budgets, runs)
@@ -219,4 +265,5 @@ class Plan:
 
         Raises CompileError where there is no such value.
         """
-        return explain(self.program, self.stages, self.budget, value)
+        texts = [text for loop in self.loops for text in loop.explain(value)]
+        return "\n\n".join(texts) if texts else explain(self.program, self.stages, self.budget, value)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TypeVar
 
 from rematc.ir.errors import CompileError
+from rematc.passes.planning.loops import LoopChoice
+from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
 from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue
 from rematc.passes.planning.problem import Stages
 
@@ -62,11 +65,13 @@ def parse(text: str) -> Fields:
     return fields
 
 
-def write(head: dict[str, object], stages: Stages, program: PlannedProgram) -> str:
-    """A document, each stage and each kernel on a line of its own."""
+def write(head: dict[str, object], stages: Stages, loops: Sequence[PlannedLoop], program: PlannedProgram) -> str:
+    """A document, each stage, loop and kernel on a line of its own."""
     lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
     rows = [{"begin": begin, "again": again} for begin, again in zip(stages.begins, stages.again, strict=True)]
     lines += ['  "stages": [', ",\n".join(f"    {json.dumps(row)}" for row in rows), "  ],"]
+    if loops:
+        lines += ['  "loops": [', ",\n".join(f"    {json.dumps(_of_loop(loop))}" for loop in loops), "  ],"]
     kernels = [_without_defaults(_as_dict(kernel)) for kernel in program.kernels]
     lines += ['  "kernels": [', ",\n".join(f"    {json.dumps(kernel)}" for kernel in kernels), "  ]"]
     return "\n".join(["{", *filter(None, lines), "}"]) + "\n"
@@ -90,6 +95,46 @@ def _as_dict(kernel: Kernel) -> dict[str, object]:
             for value in kernel.writes
         ],
     }
+
+
+def _of_loop(loop: PlannedLoop) -> dict[str, object]:
+    choice = loop.choice
+    return {
+        "path": choice.path,
+        "forward": choice.forward,
+        "backward": choice.backward,
+        "dropped": choice.dropped,
+        "length": loop.length,
+        "where": loop.where,
+        "stacks": [
+            {"op": one.op, "names": one.names, "type": one.type, "bytes": one.size, "where": one.where}
+            for one in loop.stacks
+        ],
+    }
+
+
+def loops_of(fields: Fields) -> tuple[PlannedLoop, ...]:
+    """The loops of a document that compute again what they do not stack."""
+    return tuple([_loop(Fields(row, "a loop")) for row in fields.get_all("loops", dict)])
+
+
+def _loop(fields: Fields) -> PlannedLoop:
+    path, dropped = fields.get_all("path", int), fields.get_all("dropped", int)
+    choice = LoopChoice(path, fields.get("forward", int), fields.get("backward", int), dropped)
+    places = (*path, choice.forward, choice.backward, *dropped)
+    if not dropped or min(places) < 0:
+        raise _no_plan("one of its loops drops nothing, or has a place below 0")
+    stacks = [
+        DroppedStack(
+            row.get("op", str),
+            row.get_all("names", str),
+            row.get("type", str),
+            row.get("bytes", int),
+            row.get("where", str),
+        )
+        for row in [Fields(one, "a stack") for one in fields.get_all("stacks", dict)]
+    ]
+    return PlannedLoop(choice, fields.get("length", int), fields.get("where", str, ""), tuple(stacks))
 
 
 def _without_defaults(fields: dict[str, object]) -> dict[str, object]:

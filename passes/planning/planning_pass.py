@@ -14,12 +14,9 @@ from typing import ClassVar
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.passes.manager import Pass, register_pass
-from rematc.passes.planning.addressing import program_of
-from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import plan_for_budget
 from rematc.passes.planning.device import CPU, device_named
 from rematc.passes.planning.plan import Plan
-from rematc.passes.planning.translation import translate
+from rematc.passes.planning.planner import Planner
 
 
 @register_pass
@@ -48,16 +45,14 @@ class PlanPass(Pass):
     def run(self, graph: Graph) -> Graph:
         if self.budget is None and self.file is None:
             return graph
-        translation = translate(graph, device_named(self.device))
+        planner = Planner(graph, device_named(self.device))
         if self.file is not None:
-            plan = Plan.read(self.file).of(program_of(translation))
-            return apply(translation, plan.stages)
+            return planner.applied(Plan.read(self.file))
         assert self.budget is not None
-        found = plan_for_budget(translation.problem, self.budget)
-        if not found.is_feasible:
-            plan = Plan(self.budget, self.device, found.bound, found.stages, program_of(translation))
+        plan = planner.plan(self.budget)
+        if not plan.is_feasible:
             raise CompileError(
                 f"no plan was found that needs {self.budget} bytes of temporary memory or less; the smallest takes "
                 f"{plan.peak}, and holds\n{plan.describe_held()}"
             )
-        return apply(translation, found.stages)
+        return planner.applied(plan)

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.planning.device import Device
-from rematc.passes.planning.problem import Problem, Simulator, problem_of
+from rematc.passes.planning.problem import Problem, Run, Simulator, problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def translate(graph: Graph, device: Device) -> Translation:
     return _translate(graph, device, {})
 
 
-def _translate(graph: Graph, device: Device, peaks: dict[int, int]) -> Translation:
+def _translate(graph: Graph, device: Device, runs: dict[int, Run]) -> Translation:
     found = kernels(graph.equations, graph.results)
     stored = set(found.stored)
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
@@ -78,10 +80,10 @@ def _translate(graph: Graph, device: Device, peaks: dict[int, int]) -> Translati
     results = {value for value in read_last if value in place}
     reads = [[place[value] for value in read if value in place] for _, read in fed]
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
-    inside = _Inside(device, peaks)
+    inside = _Inside(device, runs)
     in_place = _in_place(own, reads, place, list(place))
     problem = problem_of(
-        cost=[_time(device, each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
+        cost=[inside.time(each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
         reads=reads,
         size=[0 if value in results or value.type.on_host else value.type.bytes for value in place],
         producer=writer,
@@ -149,14 +151,25 @@ class _Inside:
     """What the regions of equations take while they run, by the region: one may stand in many places."""
 
     device: Device
-    peaks: dict[int, int]
+    runs: dict[int, Run]
 
     def peak(self, eqn: Equation) -> int:
-        return max([self._of(region) for region in eqn.op.regions()], default=0)
+        """Bytes; of a loop those of one step."""
+        return max([self._of(region).peak for region in eqn.op.regions()], default=0)
 
-    def _of(self, region: Graph) -> int:
-        found = self.peaks.get(id(region))
+    def time(self, cluster: Sequence[Equation], read: Sequence[Value]) -> int:
+        """Nanoseconds of a kernel; of a loop of unknown length those of one step, of branches those of the dearest."""
+        op = cluster[-1].op
+        times = [self._of(region).time for region in op.regions()]
+        if not times:
+            return _time(self.device, cluster, read)
+        if isinstance(op, Scan):
+            return op.length * sum(times)
+        return max(times) if isinstance(op, Case) else sum(times)
+
+    def _of(self, region: Graph) -> Run:
+        found = self.runs.get(id(region))
         if found is None:
-            inside = _translate(region, self.device, self.peaks)
-            found = self.peaks[id(region)] = Simulator(inside.problem).run().peak
+            inside = _translate(region, self.device, self.runs)
+            found = self.runs[id(region)] = Simulator(inside.problem).run()
         return found

@@ -1,0 +1,105 @@
+"""How much loops compute again, from nothing to all that they can: least time for most memory first.
+
+A loop's stacks are dropped one after another, each time the one that takes least time a byte, with what of the step it
+needs that is computed again already. A carry that must be stacked for it counts as taken from what it frees. Inner
+loops come after those around them: what is stacked in a step is there while it runs, and no longer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from rematc.ir.core import Graph
+from rematc.ir.ops.scan.base import stack_of
+from rematc.passes.planning.device import Device
+from rematc.passes.planning.loops import LoopChoice, LoopPair, loop_pairs, without_stacks
+from rematc.passes.planning.translation import translate
+
+#: How many levels there are at most at each depth, evenly by the bytes that they free.
+LEVELS = 12
+
+
+def loop_levels(graph: Graph, device: Device) -> list[tuple[LoopChoice, ...]]:
+    """Choices for the loops of a graph, from none to all, by what they take on a device."""
+    levels: list[tuple[LoopChoice, ...]] = [()]
+    done: set[tuple[int, ...]] = set()
+    while True:
+        outer = without_stacks(graph, levels[-1])
+        pairs = [pair for pair in loop_pairs(outer) if pair.path not in done]
+        if not pairs:
+            return levels
+        depth = min(len(pair.path) for pair in pairs)
+        here = [pair for pair in pairs if len(pair.path) == depth]
+        done.update(pair.path for pair in here)
+        before = levels[-1]
+        levels += [(*before, *choices) for choices in _levels_of([_Drops(pair, device) for pair in here])]
+
+
+def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:
+    """Choices for these pairs, each with more dropped than the one before it."""
+    dropped: list[frozenset[int]] = [frozenset() for _ in pairs]
+    found: list[tuple[int, tuple[LoopChoice, ...]]] = []
+    while True:
+        possible = [
+            (each.price(dropped[index], stack), index, stack)
+            for index, each in enumerate(pairs)
+            for stack in each.pair.droppable
+            if stack not in dropped[index]
+        ]
+        if not possible:
+            break
+        _, index, stack = min(possible)
+        dropped[index] |= {stack}
+        freed = sum(each.freed(gone) for each, gone in zip(pairs, dropped, strict=True))
+        choices = [each.pair.choice(gone) for each, gone in zip(pairs, dropped, strict=True) if gone]
+        found.append((freed, tuple(choices)))
+    most = max([freed for freed, _ in found], default=0)
+    if most <= 0:
+        return []
+    wanted = [most * (step + 1) // LEVELS for step in range(LEVELS)]
+    return list(dict.fromkeys(next(choices for freed, choices in found if freed >= least) for least in wanted))
+
+
+class _Drops:
+    """What dropping stacks of a pair takes and frees."""
+
+    def __init__(self, pair: LoopPair, device: Device) -> None:
+        self.pair = pair
+        body = pair.loop.body
+        translation = translate(body, device)
+        self._cost = {
+            translation.own(node).results[0]: int(cost)
+            for node, cost in enumerate(translation.problem.cost)
+            if translation.own(node).results
+        }
+        self._values = body.results[pair.loop.carry :]
+        self._carries = pair.loop.parts(body.params).carry
+        self._known: dict[frozenset[int], tuple[int, int]] = {}
+
+    def price(self, dropped: frozenset[int], stack: int) -> float:
+        """Nanoseconds for each byte that is freed by dropping one stack more; carries are not counted."""
+        time, _ = self._taken(dropped | {stack})
+        return (time - self._taken(dropped)[0]) / max(1, self._bytes(stack))
+
+    def freed(self, dropped: frozenset[int]) -> int:
+        """Bytes of the stacks that are dropped, less those of the carries that are stacked instead."""
+        return sum(map(self._bytes, dropped)) - self._taken(dropped)[1]
+
+    def _bytes(self, stack: int) -> int:
+        return stack_of(self._values[stack].type, self.pair.loop.length).bytes
+
+    def _taken(self, dropped: frozenset[int]) -> tuple[int, int]:
+        """Nanoseconds of all steps, and bytes of the carries that are stacked."""
+        if dropped not in self._known:
+            loop = self.pair.loop
+            kept = {value for stack, value in enumerate(self._values) if stack not in dropped}
+            equations, read = self.pair.recomputed(dropped)
+            time = sum(self._cost.get(value, 0) for eqn in equations for value in itertools.islice(eqn.results, 1))
+            stacked = sum(
+                stack_of(value.type, loop.length).bytes
+                for value in self._carries
+                if value in read and value not in kept
+            )
+            self._known[dropped] = time * loop.length * self.pair.steps, stacked
+        return self._known[dropped]

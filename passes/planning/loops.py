@@ -1,0 +1,263 @@
+"""Recomputation in loops: what a forward loop stacks for the backward one, this one computes again, step by step.
+
+Before:  %1, %2 = scan %x, %ws {body: %h = tanh (dot %c, %w)   return %h, %c, %h}
+         ...
+         %8 = scan %7, %1, %ws, %2 {is_reversed, body: reads %c, %w and %h}
+After:   %1 = scan %x, %ws {body: %h = tanh (dot %c, %w)   return %h, %c}
+         ...
+         %8 = scan %7, %1, %ws {is_reversed, body: %h = tanh (dot %c, %w), and reads %c, %w and %h}
+
+A stack of residuals is a value of the loop's step with a time axis. The backward loop has it in the same slot, and with
+the carry of that slot, which is stacked in its place, all that the step was made of. XLA merges nothing of two loops:
+no barrier is needed. Neither loop is known to be a derivative: a pair is any two of so many steps, of which one alone
+reads what the other one stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.scan.base import stack_of
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class LoopChoice:
+    """What the backward loop of a pair computes again.
+
+    Attributes:
+        path: the loops in whose bodies the pair stands, from the outside, each by the place of its equation.
+        forward: the place of the loop that stacks.
+        backward: that of the loop that reads.
+        dropped: of what the forward loop stacks, counted from its first stack, what it does not any more.
+    """
+
+    path: tuple[int, ...]
+    forward: int
+    backward: int
+    dropped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPair:
+    """Two loops, one of which reads what the other one stacks.
+
+    Attributes:
+        path, forward, backward: as in `LoopChoice`.
+        steps: how often the body that they stand in runs.
+        droppable: the stacks that the other loop alone reads, and can compute again.
+        read: all stacks that it reads in slices.
+        loop: the loop that stacks.
+    """
+
+    path: tuple[int, ...]
+    forward: int
+    backward: int
+    steps: int
+    droppable: tuple[int, ...]
+    read: tuple[int, ...]
+    loop: Scan
+
+    def recomputed(self, dropped: Collection[int]) -> tuple[list[Equation], set[Value]]:
+        """What a step of the backward loop computes again without these stacks, and what it reads for that."""
+        return recomputed(self.loop, dropped, self.read)
+
+    def choice(self, dropped: Collection[int]) -> LoopChoice:
+        """That these stacks are computed again."""
+        return LoopChoice(self.path, self.forward, self.backward, tuple(sorted(dropped)))
+
+
+def without_stacks(graph: Graph, choices: Sequence[LoopChoice]) -> Graph:
+    """The graph in which the backward loops compute again what is chosen, one choice after the other.
+
+    Raises CompileError where there are no such loops.
+    """
+    for choice in choices:
+        graph = _inside(graph, choice.path, choice)
+    return graph
+
+
+def loop_pairs(graph: Graph, path: tuple[int, ...] = (), steps: int = 1) -> Iterator[LoopPair]:
+    """The pairs of loops in a graph and in the bodies of its loops, those further outside first."""
+    readers: dict[Value, set[int]] = {}
+    for index, eqn in enumerate(graph.equations):
+        for value in eqn.operands:
+            readers.setdefault(value, set()).add(index)
+    for index, eqn in enumerate(graph.equations):
+        if isinstance(eqn.op, Scan):
+            yield from _pairs_of(graph, index, eqn.op, readers, path, steps)
+    for index, eqn in enumerate(graph.equations):
+        if isinstance(eqn.op, Scan):
+            yield from loop_pairs(eqn.op.body, (*path, index), steps * eqn.op.length)
+
+
+def recomputed(loop: Scan, dropped: Collection[int], read: Collection[int]) -> tuple[list[Equation], set[Value]]:
+    """The equations of a step from its parameters, and the stacks that are read and not dropped, to those dropped.
+
+    And what they read of these; a dropped stack of a parameter is read.
+    """
+    values = loop.body.results[loop.carry :]
+    known = {values[stack] for stack in read if stack not in dropped}
+    targets = {values[stack] for stack in dropped}
+    needed = targets - known
+    equations = []
+    for eqn in reversed(loop.body.equations):
+        if not needed.isdisjoint(eqn.results):
+            equations.append(eqn)
+            needed.update([value for value in eqn.operands if value not in known])
+    made = {value for eqn in equations for value in eqn.results}
+    taken = targets.union(*[eqn.operands for eqn in equations])
+    return equations[::-1], {value for value in taken if value in known or value not in made}
+
+
+def is_repeatable(eqn: Equation) -> bool:
+    """Whether an equation may run again, with all that is in its regions."""
+    op = eqn.op
+    if op.effect or op.is_opaque or op.axes or not op.is_repeatable:
+        return False
+    return all(is_repeatable(inner) for region in op.regions() for inner in region.equations)
+
+
+def _pairs_of(
+    graph: Graph, index: int, op: Scan, readers: dict[Value, set[int]], path: tuple[int, ...], steps: int
+) -> Iterator[LoopPair]:
+    by_reader: dict[int, list[int]] = {}
+    kept = set(graph.results)
+    for stack, value in enumerate(graph.equations[index].results[op.carry :]):
+        found = readers.get(value, set())
+        if len(found) == 1 and value not in kept:
+            by_reader.setdefault(next(iter(found)), []).append(stack)
+    if op.snapshots or op.is_unrolled:
+        return
+    for reader, stacks in by_reader.items():
+        other = graph.equations[reader].op
+        if not isinstance(other, Scan) or other.length != op.length or other.is_unrolled or other.snapshots:
+            continue
+        consts, carry, xs = other.parts(graph.equations[reader].operands)
+        results = graph.equations[index].results[op.carry :]
+        read = tuple([stack for stack, value in enumerate(results) if value in xs])
+        droppable = _droppable(op, [stack for stack in stacks if results[stack] not in (*consts, *carry)], read)
+        if droppable:
+            yield LoopPair(path, index, reader, steps, droppable, read, op)
+
+
+def _droppable(op: Scan, stacks: Sequence[int], read: Sequence[int]) -> tuple[int, ...]:
+    """Those that follow from the parameters of a step by what may run again; a carry as it comes in does not."""
+    carries, values = op.parts(op.body.params).carry, op.body.results[op.carry :]
+    possible = [stack for stack in stacks if values[stack] not in carries]
+    while not all(map(is_repeatable, recomputed(op, possible, read)[0])):
+        possible = [
+            stack
+            for stack in possible
+            if all(map(is_repeatable, recomputed(op, [stack], set(read) - (set(possible) - {stack}))[0]))
+        ]
+    return tuple(possible)
+
+
+def _inside(graph: Graph, path: Sequence[int], choice: LoopChoice) -> Graph:
+    equations = list(graph.equations)
+    if path:
+        eqn = equations[path[0]] if path[0] < len(equations) else None
+        if eqn is None or not isinstance(eqn.op, Scan):
+            raise _of_another_program()
+        body = _inside(eqn.op.body, path[1:], choice)
+        equations[path[0]] = replace(eqn, op=replace(eqn.op, body=body))
+    else:
+        forward, backward = _rewritten(graph, choice)
+        equations[choice.forward], equations[choice.backward] = forward, backward
+    return Graph(graph.name, graph.params, tuple(equations), graph.results)
+
+
+def _of_another_program() -> CompileError:
+    return CompileError("the plan is of another program: a loop that it speaks of is not there")
+
+
+def _rewritten(graph: Graph, choice: LoopChoice) -> tuple[Equation, Equation]:
+    """Both loops of a pair, without the stacks that are dropped."""
+    pairs = [pair for pair in loop_pairs(graph) if not pair.path]
+    if not any(
+        (pair.forward, pair.backward) == (choice.forward, choice.backward) and {*choice.dropped} <= {*pair.droppable}
+        for pair in pairs
+    ):
+        raise _of_another_program()
+    forward, backward = graph.equations[choice.forward], graph.equations[choice.backward]
+    assert isinstance(forward.op, Scan) and isinstance(backward.op, Scan), "a pair of loops"
+    step = _Step(forward, forward.op, backward, backward.op, frozenset(choice.dropped))
+    return step.forward_loop(), step.backward_loop()
+
+
+class _Step:
+    """One step of a pair of loops."""
+
+    def __init__(self, forward: Equation, op: Scan, backward: Equation, other: Scan, dropped: frozenset[int]) -> None:
+        self._forward, self._op, self._backward, self._other = forward, op, backward, other
+        self._dropped = dropped
+        stacks, values = forward.results[op.carry :], op.body.results[op.carry :]
+        params = dict(zip(other.parts(backward.operands).xs, other.parts(other.body.params).xs, strict=True))
+        #: For values of the forward step the parameter of the backward one that is the same.
+        self._there: dict[Value, Value] = {}
+        self._instead: dict[Value, Value] = {}
+        for index, (stack, value) in enumerate(zip(stacks, values, strict=True)):
+            if stack in params and index not in dropped:
+                self._there.setdefault(value, params[stack])
+            elif stack in params:
+                self._instead[params[stack]] = value
+        for operand, param in zip(op.parts(forward.operands).xs, op.parts(op.body.params).xs, strict=True):
+            if operand in params:
+                self._there.setdefault(param, params[operand])
+        there = [index for index, stack in enumerate(stacks) if stack in params]
+        self._equations, read = recomputed(op, dropped, there)
+        self._read = [param for param in op.body.params if param in read and param not in self._there]
+        carries = op.parts(op.body.params).carry
+        self._new = {
+            param: Value(stack_of(param.type, op.length), param.name) for param in self._read if param in carries
+        }
+
+    def forward_loop(self) -> Equation:
+        """The loop that stacks less, and what carries are needed."""
+        op, eqn = self._op, self._forward
+        kept = [index for index in range(len(eqn.results) - op.carry) if index not in self._dropped]
+        results = op.body.results
+        body = Graph(
+            op.body.name,
+            op.body.params,
+            op.body.equations,
+            (*results[: op.carry], *[results[op.carry + index] for index in kept], *self._new),
+        )
+        given = (*eqn.results[: op.carry], *[eqn.results[op.carry + index] for index in kept], *self._new.values())
+        return Equation(replace(op, body=body), eqn.operands, given, eqn.loc)
+
+    def backward_loop(self) -> Equation:
+        """The loop that computes again what it does not read."""
+        op, other = self._op, self._other
+        of_params = dict(zip(op.body.params, self._forward.operands, strict=True))
+        consts, carry, xs = other.parts(other.body.params)
+        own_consts, own_carry, own_xs = other.parts(self._backward.operands)
+        copies = {value: Value(value.type, value.name) for value in self._read}
+        more_consts = [param for param in self._read if param in op.parts(op.body.params).consts]
+        more_xs = [param for param in self._read if param not in more_consts]
+        env = dict(self._there) | copies
+        equations = []
+        for eqn in self._equations:
+            operands = tuple([env[value] for value in eqn.operands])
+            results = tuple([Value(value.type, value.name) for value in eqn.results])
+            env |= {old: new for old, new in zip(eqn.results, results, strict=True) if old not in self._there}
+            equations.append(Equation(eqn.op, operands, results, eqn.loc))
+        instead = {param: env[value] for param, value in self._instead.items()}
+        equations += [
+            replace(eqn, operands=tuple([instead.get(value, value) for value in eqn.operands]))
+            for eqn in other.body.equations
+        ]
+        left = [(param, operand) for param, operand in zip(xs, own_xs, strict=True) if param not in instead]
+        params = (*consts, *[copies[param] for param in more_consts], *carry)
+        params += (*[param for param, _ in left], *[copies[param] for param in more_xs])
+        operands = (*own_consts, *[of_params[param] for param in more_consts], *own_carry)
+        operands += (*[operand for _, operand in left], *[self._new.get(param, of_params[param]) for param in more_xs])
+        given = tuple([instead.get(value, value) for value in other.body.results])
+        body = Graph(other.body.name, params, tuple(equations), given)
+        loop = replace(other, body=body, consts=other.consts + len(more_consts))
+        return Equation(loop, operands, self._backward.results, self._backward.loc)

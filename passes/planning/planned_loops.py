@@ -1,0 +1,112 @@
+"""Loops as plans hold them: of which stacks the backward loop computes the slices again, without the equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.locations import relative
+from rematc.ir.ops.scan.base import stack_of
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.tables import Table
+from rematc.ir.units import format_bytes
+from rematc.ir.values import Value
+from rematc.passes.aliases import find_aliases
+from rematc.passes.planning.loops import LoopChoice, without_stacks
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedStack:
+    """A value of each step that is not stacked.
+
+    Attributes:
+        op: what computes it.
+        names: those that `checkpoint_name` gave it.
+        type: of one step's, as text.
+        size: bytes that all steps' would take.
+        where: file and line in the user's code; "" where they are not known.
+    """
+
+    op: str
+    names: tuple[str, ...]
+    type: str
+    size: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoop:
+    """A backward loop that computes again what the forward one does not stack.
+
+    Attributes:
+        choice: which.
+        length: how many steps the loops have.
+        where: file and line of the forward loop; "" where they are not known.
+        stacks: what is computed again in each step.
+    """
+
+    choice: LoopChoice
+    length: int
+    where: str
+    stacks: tuple[DroppedStack, ...]
+
+    def table(self) -> Table:
+        """What each step computes again, largest first."""
+        where = f" at {self.where}" if self.where else ""
+        rows = [
+            (" ".join(one.names) or one.op, one.type, format_bytes(one.size), one.where)
+            for one in sorted(self.stacks, key=lambda one: -one.size)
+        ]
+        head = ("value", "type", f"{self.length} steps", "where")
+        return Table(f"computed again in each step of the loop{where}", head, (False, False, True, False), tuple(rows))
+
+    def explain(self, value: str) -> list[str]:
+        """Why the values of a name, an op or a line are computed again; nothing where the loop has none of these."""
+        texts = []
+        for one in self.stacks:
+            if value in (*one.names, one.op, one.where) or one.where.endswith(f"/{value}"):
+                what = " ".join(one.names) or one.op
+                where = f" at {one.where}" if one.where else ""
+                texts.append(
+                    f"{what}, {one.type},{where} is computed again in each of {self.length} steps of the backward "
+                    f"loop: kept, all steps' would take {format_bytes(one.size)}"
+                )
+        return texts
+
+
+def planned_loops(graph: Graph, choices: Sequence[LoopChoice]) -> tuple[PlannedLoop, ...]:
+    """Choices for the loops of a graph, one after the other, as a plan holds them.
+
+    Raises CompileError where there are no such loops.
+    """
+    found = []
+    for index, choice in enumerate(choices):
+        inner = without_stacks(graph, choices[:index])
+        for place in choice.path:
+            op = inner.equations[place].op
+            assert isinstance(op, Scan), "without_stacks has been there"
+            inner = op.body
+        found.append(_planned(inner.equations[choice.forward], choice))
+    without_stacks(graph, choices)
+    return tuple(found)
+
+
+def _planned(eqn: Equation, choice: LoopChoice) -> PlannedLoop:
+    op = eqn.op
+    assert isinstance(op, Scan), "a choice is about loops"
+    values = op.body.results[op.carry :]
+    made = {value: inner for inner in op.body.equations for value in inner.results}
+    aliases = find_aliases(op.body.equations)
+
+    def stack(value: Value) -> DroppedStack:
+        by = made.get(value)
+        size = stack_of(value.type, op.length).bytes
+        what, where = ("argument", "") if by is None else (by.op.name, _place_of(by))
+        return DroppedStack(what, tuple(dict.fromkeys(aliases.labels(value))), str(value.type), size, where)
+
+    return PlannedLoop(choice, op.length, _place_of(eqn), tuple([stack(values[index]) for index in choice.dropped]))
+
+
+def _place_of(eqn: Equation) -> str:
+    return "" if eqn.loc is None else f"{relative(eqn.loc.file)}:{eqn.loc.line}"

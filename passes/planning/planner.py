@@ -1,0 +1,121 @@
+"""Plans of one graph: how much its loops compute again, and in which stages the program around them runs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from rematc.ir.core import Graph
+from rematc.passes.planning.addressing import program_of
+from rematc.passes.planning.apply import apply
+from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
+from rematc.passes.planning.device import Device
+from rematc.passes.planning.loop_levels import loop_levels
+from rematc.passes.planning.loops import LoopChoice, without_stacks
+from rematc.passes.planning.plan import AsItStands, Plan
+from rematc.passes.planning.planned_loops import planned_loops
+from rematc.passes.planning.planned_program import PlannedProgram
+from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.translation import Translation, translate
+
+
+@dataclass(frozen=True)
+class _Way:
+    """The graph with what its loops compute again."""
+
+    choices: tuple[LoopChoice, ...]
+    graph: Graph
+    translation: Translation
+
+    @functools.cached_property
+    def program(self) -> PlannedProgram:
+        return program_of(self.translation)
+
+    @functools.cached_property
+    def time(self) -> int:
+        """Nanoseconds in which nothing outside of loops runs again."""
+        return int(self.translation.problem.cost.sum())
+
+
+class Planner:
+    """Plans of a flat graph, forward and backward in one, on a device.
+
+    Attributes:
+        peak: bytes that the graph takes without a plan, simulated.
+    """
+
+    def __init__(self, graph: Graph, device: Device, seconds: float | None = None) -> None:
+        """After so many `seconds` of planning, in all, no plan is improved any more."""
+        self._graph, self._device, self._seconds = graph, device, seconds
+        self._levels = loop_levels(graph, device)
+        self._ways: dict[tuple[LoopChoice, ...], _Way] = {}
+        first = self._way(())
+        run = simulate(first.translation.problem)
+        flops = first.translation.flops(range(len(first.translation.problem.cost)))
+        self._as_it_stands = AsItStands(run.peak, run.time, flops)
+        self.peak = run.peak
+
+    def plan(self, budget: int) -> Plan:
+        """The fastest plan for so many bytes, or the one with the smallest peak."""
+        deadline = None if self._seconds is None else monotonic() + self._seconds
+        best: Plan | None = None
+        for choices in self._levels:
+            way = self._way(choices)
+            if best is not None and best.is_feasible and best.time <= way.time:
+                continue
+            left = None if deadline is None else max(0.0, deadline - monotonic())
+            found = self._as_plan(way, plan_for_budget(way.translation.problem, budget, seconds=left))
+            if best is None or _merit(found) < _merit(best):
+                best = found
+        if deadline is not None:
+            self._seconds = max(0.0, deadline - monotonic())
+        assert best is not None, "there is a level without recomputation"
+        return best
+
+    def curve(self, count: int) -> list[Plan]:
+        """Plans from the smallest peak to that without recomputation, so many or fewer."""
+        if len(self._levels) == 1:
+            start, problem = monotonic(), self._way(()).translation.problem
+            found = whole_curve(problem, count, seconds=self._seconds)
+            if self._seconds is not None:
+                self._seconds = max(0.0, self._seconds - (monotonic() - start))
+            return [self._as_plan(self._way(()), each) for each in found]
+        least = self.plan(0).peak
+        budgets = [least + (self.peak - least) * point // max(1, count - 1) for point in range(count)]
+        plans = [self.plan(budget) for budget in dict.fromkeys(budgets)]
+        # What was found for less is there for more.
+        for index in range(1, len(plans)):
+            if plans[index - 1].time < plans[index].time:
+                plans[index] = replace(plans[index - 1], budget=plans[index].budget)
+        return plans
+
+    @functools.cached_property
+    def _fastest(self) -> int:
+        return min(self._way(choices).time for choices in self._levels)
+
+    def own(self, plan: Plan) -> Plan:
+        """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
+        return plan.of(self._way(plan.choices).program)
+
+    def applied(self, plan: Plan) -> Graph:
+        """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
+        return apply(self._way(plan.choices).translation, self.own(plan).stages)
+
+    def _way(self, choices: tuple[LoopChoice, ...]) -> _Way:
+        if choices not in self._ways:
+            graph = without_stacks(self._graph, choices)
+            self._ways[choices] = _Way(choices, graph, translate(graph, self._device))
+        return self._ways[choices]
+
+    def _as_plan(self, way: _Way, found: Found) -> Plan:
+        # Of loops no bound is known but that all must run once, in one of these ways.
+        bound = found.bound if len(self._levels) == 1 else self._fastest
+        loops = planned_loops(self._graph, way.choices)
+        whole = self._as_it_stands if loops else None
+        return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole)
+
+
+def _merit(plan: Plan) -> tuple[int, int, int]:
+    """Less is better: within the budget by time, then by memory; else by memory."""
+    return (0, plan.time, plan.peak) if plan.is_feasible else (1, plan.peak, plan.time)

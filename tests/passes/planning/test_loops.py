@@ -1,0 +1,221 @@
+"""Backward loops compute again what forward loops do not stack: bit for bit the same, in less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rematc
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.interpreter import evaluate
+from rematc.ir.verifier import verify
+from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
+from rematc.passes.planning.device import CPU
+from rematc.passes.planning.loop_levels import loop_levels
+from rematc.passes.planning.loops import LoopChoice, loop_pairs, without_stacks
+from rematc.passes.planning.planner import Planner
+from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.translation import translate
+
+STEPS, ROWS, WIDTH = 6, 16, 8
+RANDOM = np.random.default_rng(0)
+W = RANDOM.normal(size=(STEPS, WIDTH, WIDTH)).astype(np.float32) / 3
+X = RANDOM.normal(size=(ROWS, WIDTH)).astype(np.float32)
+
+
+scan: Callable[..., Any] = rematc.scan
+
+
+def layers(w: Any, x: Any) -> Any:
+    def step(c: Any, w: Any) -> Any:
+        return c + np.tanh(np.tanh(c @ w) @ w), None
+
+    return np.sum(scan(step, x, w)[0] ** 2)
+
+
+def of_constants(w: Any, x: Any) -> Any:
+    def step(c: Any, _: Any) -> Any:
+        return np.sin(c @ w[0]) * x, None
+
+    return np.sum(scan(step, x, None, STEPS)[0] ** 2)
+
+
+def backwards(w: Any, x: Any) -> Any:
+    def step(c: Any, w: Any) -> Any:
+        return np.sin(np.tanh(c @ w)), None
+
+    return np.sum(scan(step, x, w, reverse=True)[0] ** 2)
+
+
+def of_two_carries(w: Any, x: Any) -> Any:
+    def step(c: Any, w: Any) -> Any:
+        a, b = c
+        return (np.tanh(b @ w), np.sin(a) * b), np.sum(np.cos(a) * b)
+
+    (a, b), ys = scan(step, (x, x * x), w)
+    return np.sum(a * b) + np.sum(np.exp(-ys * ys))
+
+
+def stacked_for_others(w: Any, x: Any) -> Any:
+    """What is stacked is a result of the loop as well, which the loss reads."""
+
+    def step(c: Any, w: Any) -> Any:
+        h = np.tanh(c @ w)
+        return np.sin(h), h
+
+    c, hs = scan(step, x, w)
+    return np.sum(c) + np.sum(hs**3)
+
+
+def nested(w: Any, x: Any) -> Any:
+    def step(c: Any, w: Any) -> Any:
+        inner, _ = scan(lambda d, _: (d + np.tanh(np.tanh(d @ w) @ w), None), c, None, 5)
+        return c + inner, None
+
+    return np.sum(scan(step, x, w)[0] ** 2)
+
+
+def twice(w: Any, x: Any) -> Any:
+    return layers(w, np.sin(x)) * layers(w[::-1], x)
+
+
+LOSSES = [layers, of_constants, backwards, of_two_carries, stacked_for_others, nested, twice]
+
+
+def flat(function: Callable[..., Any]) -> Graph:
+    """The differentiated program that is planned."""
+    return run_passes(rematc.trace(rematc.value_and_grad(function, (0, 1)), W, X), BEFORE_PLAN).graph
+
+
+def same_bits(graph: Graph, other: Graph) -> bool:
+    pairs = zip(evaluate(graph, [W, X]), evaluate(other, [W, X]), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_at_each_level_values_and_gradients_are_the_same_to_the_bit(loss: Callable[..., Any]) -> None:
+    graph = flat(loss)
+    levels = loop_levels(graph, CPU)
+    assert len(levels) > 1
+    for choices in levels[1:]:
+        instead = without_stacks(graph, choices)
+        verify(instead)
+        assert same_bits(graph, instead), choices
+
+
+@pytest.mark.parametrize("loss", [layers, backwards, nested, twice])
+def test_the_last_level_stacks_the_carries_alone(loss: Callable[..., Any]) -> None:
+    graph = flat(loss)
+    peaks = [
+        simulate(translate(without_stacks(graph, choices), CPU).problem).peak for choices in loop_levels(graph, CPU)
+    ]
+    assert peaks[-1] < 0.6 * peaks[0]
+    last = without_stacks(graph, loop_levels(graph, CPU)[-1])
+    stacks = [value for eqn in last.equations if eqn.op.name == "scan" for value in eqn.results if value.type.rank == 3]
+    carries = [value for value in stacks if value.type.shape == (STEPS, ROWS, WIDTH)]
+    assert len(carries) == (2 if loss is twice else 1), "one for each forward loop; else gradients of the weights"
+
+
+def test_inner_loops_come_after_those_around_them() -> None:
+    graph = flat(nested)
+    paths = [max(len(choice.path) for choice in choices) for choices in loop_levels(graph, CPU)[1:]]
+    assert paths == sorted(paths)
+    assert set(paths) == {0, 1}
+
+
+def test_what_another_reader_takes_stays_stacked() -> None:
+    (pair,) = loop_pairs(flat(stacked_for_others))
+    assert len(pair.droppable) < len(pair.read) or len(pair.read) < len(pair.loop.body.results) - 1
+
+
+def test_work_with_an_effect_is_not_repeated() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        def step(c: Any, w: Any) -> Any:
+            h = np.tanh(c @ w)
+            rematc.debug.callback(lambda _: None, h)
+            return np.sin(h) * h, None
+
+        return np.sum(scan(step, x, w)[0])
+
+    graph = flat(loss)
+    assert sum(eqn.op.name == "debug_callback" for eqn in _all(graph)) == 1
+    for choices in loop_levels(graph, CPU):
+        after = run_passes(without_stacks(graph, choices), "dce").graph
+        assert sum(eqn.op.name == "debug_callback" for eqn in _all(after)) == 1
+
+
+def _all(graph: Graph) -> list[Any]:
+    found = []
+    for eqn in graph.equations:
+        found.append(eqn)
+        for region in eqn.op.regions():
+            found += _all(region)
+    return found
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        LoopChoice((), 0, 1, (0,)),
+        LoopChoice((), 0, 6, (9,)),
+        LoopChoice((), 99, 100, (0,)),
+        LoopChoice((3,), 0, 1, (0,)),
+        LoopChoice((99,), 0, 1, (0,)),
+    ],
+)
+def test_a_choice_for_loops_that_are_not_there_is_refused(choice: LoopChoice) -> None:
+    with pytest.raises(CompileError, match="a loop that it speaks of is not there"):
+        without_stacks(flat(layers), [choice])
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_more_budget_never_costs_more_time(loss: Callable[..., Any]) -> None:
+    planner = Planner(flat(loss), CPU)
+    plans = planner.curve(7)
+    assert all(plan.is_feasible for plan in plans)
+    assert [plan.time for plan in plans] == sorted([plan.time for plan in plans], reverse=True)
+    assert plans[-1].time <= plans[-1].time_without, "what is computed again may be less than what is stacked"
+    assert all(plan.bound <= plan.time for plan in plans)
+    assert all(same_bits(flat(loss), run_passes(planner.applied(plan), "barriers").graph) for plan in plans[:2])
+
+
+def step() -> Any:
+    return rematc.value_and_grad(layers)
+
+
+BIG = np.zeros((24, 64, 64), np.float32), np.zeros((512, 64), np.float32)
+
+
+def test_a_loop_of_layers_fits_what_a_policy_needs() -> None:
+    every = rematc.compile(step(), *BIG).memory().temp_bytes
+    least = rematc.compile(rematc.value_and_grad(layers, policy="nothing"), *BIG).memory().temp_bytes
+    compiled = rematc.compile(step(), *BIG, budget=max(int(0.5 * every), least))
+    assert compiled.lowered.budget is not None and compiled.plan is not None
+    assert compiled.memory().temp_bytes <= max(int(0.5 * every), least)
+    assert len(compiled.plan.loops) == 1
+
+
+def test_a_plan_with_loops_is_saved_applied_and_explained() -> None:
+    lowered = rematc.lower(step(), *BIG, budget="60%")
+    plan = lowered.plan
+    assert plan is not None and plan.loops
+    read = rematc.Plan.from_json(plan.to_json())
+    assert read == plan
+    assert rematc.lower(step(), *BIG, plan=read).stablehlo() == lowered.stablehlo()
+    assert "computed again in each step of the loop at" in str(plan)
+    assert f"{plan.loops[0].length} steps of the backward loop" in plan.explain(plan.loops[0].stacks[0].where)
+    assert plan.extra_flops > 0 and plan.peak < plan.peak_without
+    assert plan.diff(plan).is_empty
+    other = rematc.lower(step(), *BIG, budget="100%").plan
+    assert other is not None
+    with pytest.raises(CompileError, match="again in loops"):
+        plan.diff(other)
+    with pytest.raises(CompileError, match="another program"):
+        rematc.lower(rematc.value_and_grad(nested), *BIG, plan=read)
