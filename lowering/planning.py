@@ -137,12 +137,23 @@ class GraphPlanner:
         """
         aim = wanted * 100 // (100 + ROOM)
         plan = self.expected_within(scaled(aim, self.peak, self.whole), aim, 1.0)
-        if plan.is_feasible and self.expected(plan) > wanted:
-            plan = self.plan(0)
-        # Of what is not feasible there is the smallest.
+        if plan.is_feasible and self.expected(plan) > aim:
+            plan = self._expected_between(self.plan(0), plan, aim)
+        # What is not feasible is the smallest.
         if self.expected(plan) > wanted:
             raise self.unreachable(wanted, plan, None)
         return plan
+
+    def _expected_between(self, smallest: Plan, largest: Plan, aim: int) -> Plan:
+        """A plan that is expected to take no more than is aimed at, or the smallest, where the largest takes more."""
+        found, low, high = smallest, smallest.peak, largest.peak
+        for _ in range(_GUESSES):
+            middle = self.plan((low + high) // 2)
+            if self.expected(middle) <= aim:
+                found, low = middle, middle.peak
+            else:
+                high = middle.peak
+        return found
 
     def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
         """The error for a budget that no plan meets, of which this one came nearest."""
