@@ -129,7 +129,7 @@ def _pairs_of(
     kept = set(graph.results)
     for stack, value in enumerate(graph.equations[index].results[op.carry :]):
         found = readers.get(value, set())
-        if len(found) == 1 and value not in kept:
+        if len(found) == 1 and value not in kept and not value.type.on_host:
             by_reader.setdefault(next(iter(found)), []).append(stack)
     if op.snapshots or op.is_unrolled:
         return
@@ -197,18 +197,20 @@ class _Step:
         self._forward, self._op, self._backward, self._other = forward, op, backward, other
         self._dropped = dropped
         stacks, values = forward.results[op.carry :], op.body.results[op.carry :]
-        params = dict(zip(other.parts(backward.operands).xs, other.parts(other.body.params).xs, strict=True))
+        params: dict[Value, list[Value]] = {}
+        for operand, param in zip(other.parts(backward.operands).xs, other.parts(other.body.params).xs, strict=True):
+            params.setdefault(operand, []).append(param)
         #: For values of the forward step the parameter of the backward one that is the same.
         self._there: dict[Value, Value] = {}
         self._instead: dict[Value, Value] = {}
         for index, (stack, value) in enumerate(zip(stacks, values, strict=True)):
-            if stack in params and index not in dropped:
-                self._there.setdefault(value, params[stack])
+            if index in dropped:
+                self._instead |= dict.fromkeys(params[stack], value)
             elif stack in params:
-                self._instead[params[stack]] = value
+                self._there.setdefault(value, params[stack][0])
         for operand, param in zip(op.parts(forward.operands).xs, op.parts(op.body.params).xs, strict=True):
             if operand in params:
-                self._there.setdefault(param, params[operand])
+                self._there.setdefault(param, params[operand][0])
         there = [index for index, stack in enumerate(stacks) if stack in params]
         self._equations, read = recomputed(op, dropped, there)
         self._read = [param for param in op.body.params if param in read and param not in self._there]
