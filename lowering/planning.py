@@ -80,7 +80,7 @@ class GraphPlanner:
     @functools.cached_property
     def whole(self) -> int:
         """Bytes that XLA is expected to take for the graph without a plan."""
-        return self.expected(self.plan(self.peak))
+        return self._expected(self.before.graph, self.peak)
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -112,9 +112,12 @@ class GraphPlanner:
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
+        return self._expected(self.applied(plan), plan.peak)
+
+    def _expected(self, graph: Graph, simulated: int) -> int:
         if self._target.platform != "cpu":
-            return plan.peak
-        return predict(self.passed(plan).graph, self._target).peak
+            return simulated
+        return predict(run_passes(graph, default_pipeline(self._strategy)).graph, self._target).peak
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at."""

@@ -12,6 +12,7 @@ import pytest
 
 import rematc
 import rematc.jax
+from rematc.compiler.driver.budget import Planner
 
 WEIGHTS = [np.full((64, 64), 1e-2, np.float32)] * 8
 X = np.linspace(-1, 1, 512 * 64, dtype=np.float32).reshape(512, 64)
@@ -89,6 +90,19 @@ def test_a_whole_program_is_planned_by_what_xla_takes() -> None:
     assert lowered.predicted_peak() * 1.15 <= BUDGET
     with pytest.raises(rematc.CompileError, match="has a budget of its own"):
         rematc.compile(step, WEIGHTS, X, budget="50%")
+
+
+def test_a_percentage_is_of_the_program_as_it_stands() -> None:
+    """Of a loop the fastest plan may compute something again, where nothing is too much."""
+
+    def loss(w: Any, x: Any) -> Any:
+        last, _ = rematc.scan(lambda h, _: (np.tanh(np.sin(h @ w) * 2), None), x, length=16)
+        return np.mean(last)  # type: ignore[arg-type]  # an array
+
+    lowered = rematc.lower(rematc.value_and_grad(loss), WEIGHTS[0], X)
+    planner = Planner(lowered)
+    assert planner.whole == lowered.predicted_peak() > planner.expected(planner.plan(0))
+    assert planner.wanted("50%") == planner.whole // 2
 
 
 def test_calls_are_planned() -> None:
