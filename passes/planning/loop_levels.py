@@ -2,7 +2,8 @@
 
 A loop's stacks are dropped one after another, each time the one that takes least time a byte, with what of the step it
 needs that is computed again already. A carry that must be stacked for it counts as taken from what it frees. Inner
-loops come after those around them: what is stacked in a step is there while it runs, and no longer.
+loops come after those around them: what is stacked in a step is there while it runs, and no longer. And so again for
+loops in chunks, whose inner loops are pairs of their own.
 """
 
 from __future__ import annotations
@@ -12,21 +13,34 @@ from collections.abc import Iterable, Sequence
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
+from rematc.ir.values import Value
 from rematc.passes.planning.device import Device
-from rematc.passes.planning.loops import LoopChoice, LoopPair, loop_pairs, without_stacks
+from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splittable
+from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
 from rematc.passes.planning.translation import translate
 
 #: How many levels there are at most at each depth, evenly by the bytes that they free.
 LEVELS = 12
 
 
-def loop_levels(graph: Graph, device: Device) -> list[tuple[LoopChoice, ...]]:
-    """Choices for the loops of a graph, from none to all, by what they take on a device."""
-    levels: list[tuple[LoopChoice, ...]] = [()]
+Decisions = tuple[LoopDecision, ...]
+
+
+def loop_levels(graph: Graph, device: Device) -> list[Decisions]:
+    """Decisions for the loops of a graph, from none on, by what they take on a device."""
+    levels = _dropping(graph, device, ())
+    for splits in _splits(graph):
+        levels += _dropping(graph, device, splits)
+    return list(dict.fromkeys(levels))
+
+
+def _dropping(graph: Graph, device: Device, first: Decisions) -> list[Decisions]:
+    """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones."""
+    levels = [first]
     done: set[tuple[int, ...]] = set()
     while True:
-        outer = without_stacks(graph, levels[-1])
-        pairs = [pair for pair in loop_pairs(outer) if pair.path not in done]
+        outer = with_decisions(graph, levels[-1])
+        pairs = [pair for pair in loop_pairs(outer) if pair.path not in done and pair.droppable]
         if not pairs:
             return levels
         depth = min(len(pair.path) for pair in pairs)
@@ -34,6 +48,31 @@ def loop_levels(graph: Graph, device: Device) -> list[tuple[LoopChoice, ...]]:
         done.update(pair.path for pair in here)
         before = levels[-1]
         levels += [(*before, *choices) for choices in _levels_of([_Drops(pair, device) for pair in here])]
+
+
+def _splits(graph: Graph) -> list[Decisions]:
+    """All loops in chunks: as many as are best where a chunk stacks all, and where it stacks its carries alone."""
+    found = []
+    for stacks_all in (True, False):
+        decisions: list[LoopDecision] = []
+        done: set[Value] = set()
+        while True:
+            # A loop that is split stands elsewhere, and so may those after it; it gives the same values.
+            now = with_decisions(graph, decisions)
+            given = {pair: now.equations[pair.forward].results[0] for pair in loop_pairs(now) if not pair.path}
+            pair = next((pair for pair, value in given.items() if value not in done), None)
+            if pair is None:
+                break
+            done.add(given[pair])
+            values = pair.loop.body.results[pair.loop.carry :]
+            carries = pair.loop.parts(pair.loop.body.params).carry
+            stacked = [values[stack] for stack in pair.own] if stacks_all else carries
+            count = chunks_for(pair, sum(value.type.bytes for value in stacked))
+            if count is not None and is_splittable(pair):
+                decisions.append(LoopSplit((), pair.forward, pair.backward, count))
+        if decisions:
+            found.append(tuple(decisions))
+    return list(dict.fromkeys(found))
 
 
 def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:

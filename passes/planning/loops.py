@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
@@ -41,6 +42,52 @@ class LoopChoice:
     backward: int
     dropped: tuple[int, ...]
 
+    def stacks(self, graph: Graph) -> tuple[int, ...]:
+        """Of what the forward loop stacks in the body that the path leads to, what is computed again."""
+        return self.dropped
+
+    def how(self, length: int) -> str:
+        """How a loop of so many steps computes it again, in words."""
+        return "in each step"
+
+    def applied(self, graph: Graph) -> Graph:
+        """The graph, the body that the path leads to, without these stacks.
+
+        Raises CompileError where there are no such loops.
+        """
+        pair = pair_of(graph, self.forward, self.backward)
+        if pair is None or not {*self.dropped} <= {*pair.droppable}:
+            raise of_another_program()
+        return _without(graph, pair, frozenset(self.dropped))
+
+
+class LoopDecision(Protocol):
+    """What a plan decides about a pair of loops."""
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The loops in whose bodies the pair stands, from the outside, each by the place of its equation."""
+
+    @property
+    def forward(self) -> int:
+        """The place of the loop that stacks."""
+
+    @property
+    def backward(self) -> int:
+        """That of the loop that reads."""
+
+    def stacks(self, graph: Graph) -> tuple[int, ...]:
+        """Of what the forward loop stacks in the body that the path leads to, what is computed again."""
+
+    def how(self, length: int) -> str:
+        """How a loop of so many steps computes it again, in words."""
+
+    def applied(self, graph: Graph) -> Graph:
+        """The graph, the body that the path leads to, as decided.
+
+        Raises CompileError where there are no such loops.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class LoopPair:
@@ -49,7 +96,8 @@ class LoopPair:
     Attributes:
         path, forward, backward: as in `LoopChoice`.
         steps: how often the body that they stand in runs.
-        droppable: the stacks that the other loop alone reads, and can compute again.
+        own: the stacks that the other loop alone reads, in slices.
+        droppable: those of them that it can compute again from what a step is made of.
         read: all stacks that it reads in slices.
         loop: the loop that stacks.
     """
@@ -58,6 +106,7 @@ class LoopPair:
     forward: int
     backward: int
     steps: int
+    own: tuple[int, ...]
     droppable: tuple[int, ...]
     read: tuple[int, ...]
     loop: Scan
@@ -71,18 +120,31 @@ class LoopPair:
         return LoopChoice(self.path, self.forward, self.backward, tuple(sorted(dropped)))
 
 
-def without_stacks(graph: Graph, choices: Sequence[LoopChoice]) -> Graph:
-    """The graph in which the backward loops compute again what is chosen, one choice after the other.
+def with_decisions(graph: Graph, decisions: Sequence[LoopDecision]) -> Graph:
+    """The graph in which loops compute again what is decided, one decision after the other.
 
     Raises CompileError where there are no such loops.
     """
-    for choice in choices:
-        graph = _inside(graph, choice.path, choice)
+    for decision in decisions:
+        graph = _inside(graph, decision.path, decision)
     return graph
+
+
+def pair_of(graph: Graph, forward: int, backward: int) -> LoopPair | None:
+    """The pair of these two loops of a graph, if they are one."""
+    found = [pair for pair in _pairs_here(graph, (), 1) if (pair.forward, pair.backward) == (forward, backward)]
+    return found[0] if found else None
 
 
 def loop_pairs(graph: Graph, path: tuple[int, ...] = (), steps: int = 1) -> Iterator[LoopPair]:
     """The pairs of loops in a graph and in the bodies of its loops, those further outside first."""
+    yield from _pairs_here(graph, path, steps)
+    for index, eqn in enumerate(graph.equations):
+        if isinstance(eqn.op, Scan):
+            yield from loop_pairs(eqn.op.body, (*path, index), steps * eqn.op.length)
+
+
+def _pairs_here(graph: Graph, path: tuple[int, ...], steps: int) -> Iterator[LoopPair]:
     readers: dict[Value, set[int]] = {}
     for index, eqn in enumerate(graph.equations):
         for value in eqn.operands:
@@ -90,9 +152,6 @@ def loop_pairs(graph: Graph, path: tuple[int, ...] = (), steps: int = 1) -> Iter
     for index, eqn in enumerate(graph.equations):
         if isinstance(eqn.op, Scan):
             yield from _pairs_of(graph, index, eqn.op, readers, path, steps)
-    for index, eqn in enumerate(graph.equations):
-        if isinstance(eqn.op, Scan):
-            yield from loop_pairs(eqn.op.body, (*path, index), steps * eqn.op.length)
 
 
 def recomputed(loop: Scan, dropped: Collection[int], read: Collection[int]) -> tuple[list[Equation], set[Value]]:
@@ -140,9 +199,9 @@ def _pairs_of(
         consts, carry, xs = other.parts(graph.equations[reader].operands)
         results = graph.equations[index].results[op.carry :]
         read = tuple([stack for stack, value in enumerate(results) if value in xs])
-        droppable = _droppable(op, [stack for stack in stacks if results[stack] not in (*consts, *carry)], read)
-        if droppable:
-            yield LoopPair(path, index, reader, steps, droppable, read, op)
+        own = tuple([stack for stack in stacks if results[stack] not in (*consts, *carry)])
+        if own:
+            yield LoopPair(path, index, reader, steps, own, _droppable(op, own, read), read, op)
 
 
 def _droppable(op: Scan, stacks: Sequence[int], read: Sequence[int]) -> tuple[int, ...]:
@@ -158,36 +217,30 @@ def _droppable(op: Scan, stacks: Sequence[int], read: Sequence[int]) -> tuple[in
     return tuple(possible)
 
 
-def _inside(graph: Graph, path: Sequence[int], choice: LoopChoice) -> Graph:
+def _inside(graph: Graph, path: Sequence[int], decision: LoopDecision) -> Graph:
+    if not path:
+        return decision.applied(graph)
     equations = list(graph.equations)
-    if path:
-        eqn = equations[path[0]] if path[0] < len(equations) else None
-        if eqn is None or not isinstance(eqn.op, Scan):
-            raise _of_another_program()
-        body = _inside(eqn.op.body, path[1:], choice)
-        equations[path[0]] = replace(eqn, op=replace(eqn.op, body=body))
-    else:
-        forward, backward = _rewritten(graph, choice)
-        equations[choice.forward], equations[choice.backward] = forward, backward
+    eqn = equations[path[0]] if path[0] < len(equations) else None
+    if eqn is None or not isinstance(eqn.op, Scan):
+        raise of_another_program()
+    equations[path[0]] = replace(eqn, op=replace(eqn.op, body=_inside(eqn.op.body, path[1:], decision)))
     return Graph(graph.name, graph.params, tuple(equations), graph.results)
 
 
-def _of_another_program() -> CompileError:
+def of_another_program() -> CompileError:
+    """The error for decisions about loops that a program does not have."""
     return CompileError("the plan is of another program: a loop that it speaks of is not there")
 
 
-def _rewritten(graph: Graph, choice: LoopChoice) -> tuple[Equation, Equation]:
-    """Both loops of a pair, without the stacks that are dropped."""
-    pairs = [pair for pair in loop_pairs(graph) if not pair.path]
-    if not any(
-        (pair.forward, pair.backward) == (choice.forward, choice.backward) and {*choice.dropped} <= {*pair.droppable}
-        for pair in pairs
-    ):
-        raise _of_another_program()
-    forward, backward = graph.equations[choice.forward], graph.equations[choice.backward]
-    assert isinstance(forward.op, Scan) and isinstance(backward.op, Scan), "a pair of loops"
-    step = _Step(forward, forward.op, backward, backward.op, frozenset(choice.dropped))
-    return step.forward_loop(), step.backward_loop()
+def _without(graph: Graph, pair: LoopPair, dropped: frozenset[int]) -> Graph:
+    """The graph with both loops of a pair without some stacks."""
+    equations = list(graph.equations)
+    forward, backward = equations[pair.forward], equations[pair.backward]
+    assert isinstance(backward.op, Scan), "a pair of loops"
+    step = _Step(forward, pair.loop, backward, backward.op, dropped)
+    equations[pair.forward], equations[pair.backward] = step.forward_loop(), step.backward_loop()
+    return Graph(graph.name, graph.params, tuple(equations), graph.results)
 
 
 class _Step:

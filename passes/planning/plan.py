@@ -13,7 +13,7 @@ from rematc.ir.units import counted, format_bytes, format_seconds
 from rematc.passes.planning import plan_json
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
-from rematc.passes.planning.loops import LoopChoice
+from rematc.passes.planning.loops import LoopDecision
 from rematc.passes.planning.planned_loops import PlannedLoop
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Run, Stages, simulate
@@ -105,9 +105,9 @@ class Plan:
         return again + sum(kernel.flops for kernel in kernels) - self.flops
 
     @property
-    def choices(self) -> tuple[LoopChoice, ...]:
+    def decisions(self) -> tuple[LoopDecision, ...]:
         """What its loops compute again, by their places."""
-        return tuple(loop.choice for loop in self.loops)
+        return tuple(loop.decision for loop in self.loops)
 
     @property
     def recomputes(self) -> bool:
@@ -249,7 +249,7 @@ class Plan:
 
         Raises CompileError where they are of different programs, or do different things in loops.
         """
-        if self.choices != other.choices:
+        if self.decisions != other.decisions:
             raise CompileError(
                 "the plans compute different values again in loops, so that their kernels are not the same; print both"
             )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rematc.ir.errors import CompileError
-from rematc.passes.planning.loops import LoopChoice
+from rematc.passes.planning.loop_splits import LoopSplit
+from rematc.passes.planning.loops import LoopChoice, LoopDecision
 from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
 from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue
 from rematc.passes.planning.problem import Stages
@@ -98,12 +99,14 @@ def _as_dict(kernel: Kernel) -> dict[str, object]:
 
 
 def _of_loop(loop: PlannedLoop) -> dict[str, object]:
-    choice = loop.choice
+    decision = loop.decision
+    what = {"dropped": decision.dropped} if isinstance(decision, LoopChoice) else {}
     return {
-        "path": choice.path,
-        "forward": choice.forward,
-        "backward": choice.backward,
-        "dropped": choice.dropped,
+        "path": decision.path,
+        "forward": decision.forward,
+        "backward": decision.backward,
+        **what,
+        **({"chunks": decision.chunks} if isinstance(decision, LoopSplit) else {}),
         "length": loop.length,
         "where": loop.where,
         "stacks": [
@@ -120,10 +123,12 @@ def loops_of(fields: Fields) -> tuple[PlannedLoop, ...]:
 
 def _loop(fields: Fields) -> PlannedLoop:
     path, dropped = fields.get_all("path", int), fields.get_all("dropped", int)
-    choice = LoopChoice(path, fields.get("forward", int), fields.get("backward", int), dropped)
-    places = (*path, choice.forward, choice.backward, *dropped)
-    if not dropped or min(places) < 0:
-        raise _no_plan("one of its loops drops nothing, or has a place below 0")
+    forward, backward, chunks = fields.get("forward", int), fields.get("backward", int), fields.get("chunks", int, 0)
+    if bool(dropped) == bool(chunks) or min(*path, forward, backward, *dropped, chunks, 0) < 0:
+        raise _no_plan("a loop of it either drops stacks or has chunks, at places from 0 on")
+    decision: LoopDecision = LoopChoice(path, forward, backward, dropped)
+    if chunks:
+        decision = LoopSplit(path, forward, backward, chunks)
     stacks = [
         DroppedStack(
             row.get("op", str),
@@ -134,7 +139,7 @@ def _loop(fields: Fields) -> PlannedLoop:
         )
         for row in [Fields(one, "a stack") for one in fields.get_all("stacks", dict)]
     ]
-    return PlannedLoop(choice, fields.get("length", int), fields.get("where", str, ""), tuple(stacks))
+    return PlannedLoop(decision, fields.get("length", int), fields.get("where", str, ""), tuple(stacks))
 
 
 def _without_defaults(fields: dict[str, object]) -> dict[str, object]:

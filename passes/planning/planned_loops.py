@@ -13,7 +13,7 @@ from rematc.ir.tables import Table
 from rematc.ir.units import format_bytes
 from rematc.ir.values import Value
 from rematc.passes.aliases import find_aliases
-from rematc.passes.planning.loops import LoopChoice, without_stacks
+from rematc.passes.planning.loops import LoopDecision, with_decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +37,34 @@ class DroppedStack:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoop:
-    """A backward loop that computes again what the forward one does not stack.
+    """A backward loop that computes again what the forward one does not stack for all steps.
 
     Attributes:
-        choice: which.
+        decision: which loops, and how.
         length: how many steps the loops have.
         where: file and line of the forward loop; "" where they are not known.
-        stacks: what is computed again in each step.
+        stacks: what is computed again.
     """
 
-    choice: LoopChoice
+    decision: LoopDecision
     length: int
     where: str
     stacks: tuple[DroppedStack, ...]
 
     def table(self) -> Table:
-        """What each step computes again, largest first."""
+        """What is computed again, largest first."""
         where = f" at {self.where}" if self.where else ""
         rows = [
             (" ".join(one.names) or one.op, one.type, format_bytes(one.size), one.where)
             for one in sorted(self.stacks, key=lambda one: -one.size)
         ]
         head = ("value", "type", f"{self.length} steps", "where")
-        return Table(f"computed again in each step of the loop{where}", head, (False, False, True, False), tuple(rows))
+        return Table(
+            f"computed again {self.decision.how(self.length)} of the loop{where}",
+            head,
+            (False, False, True, False),
+            tuple(rows),
+        )
 
     def explain(self, value: str) -> list[str]:
         """Why the values of a name, an op or a line are computed again; nothing where the loop has none of these."""
@@ -69,32 +74,33 @@ class PlannedLoop:
                 what = " ".join(one.names) or one.op
                 where = f" at {one.where}" if one.where else ""
                 texts.append(
-                    f"{what}, {one.type},{where} is computed again in each of {self.length} steps of the backward "
-                    f"loop: kept, all steps' would take {format_bytes(one.size)}"
+                    f"{what}, {one.type},{where} is computed again {self.decision.how(self.length)} of the backward "
+                    f"loop: kept, those of all {self.length} steps would take {format_bytes(one.size)}"
                 )
         return texts
 
 
-def planned_loops(graph: Graph, choices: Sequence[LoopChoice]) -> tuple[PlannedLoop, ...]:
-    """Choices for the loops of a graph, one after the other, as a plan holds them.
+def planned_loops(graph: Graph, decisions: Sequence[LoopDecision]) -> tuple[PlannedLoop, ...]:
+    """Decisions for the loops of a graph, one after the other, as a plan holds them.
 
     Raises CompileError where there are no such loops.
     """
     found = []
-    for index, choice in enumerate(choices):
-        inner = without_stacks(graph, choices[:index])
-        for place in choice.path:
+    for decision in decisions:
+        inner = graph
+        for place in decision.path:
             op = inner.equations[place].op
-            assert isinstance(op, Scan), "without_stacks has been there"
+            assert isinstance(op, Scan), "the decisions have been followed"
             inner = op.body
-        found.append(_planned(inner.equations[choice.forward], choice))
-    without_stacks(graph, choices)
+        found.append(_planned(inner, decision))
+        graph = with_decisions(graph, [decision])
     return tuple(found)
 
 
-def _planned(eqn: Equation, choice: LoopChoice) -> PlannedLoop:
+def _planned(graph: Graph, decision: LoopDecision) -> PlannedLoop:
+    eqn = graph.equations[decision.forward]
     op = eqn.op
-    assert isinstance(op, Scan), "a choice is about loops"
+    assert isinstance(op, Scan), "a decision is about loops"
     values = op.body.results[op.carry :]
     made = {value: inner for inner in op.body.equations for value in inner.results}
     aliases = find_aliases(op.body.equations)
@@ -105,7 +111,8 @@ def _planned(eqn: Equation, choice: LoopChoice) -> PlannedLoop:
         what, where = ("argument", "") if by is None else (by.op.name, _place_of(by))
         return DroppedStack(what, tuple(dict.fromkeys(aliases.labels(value))), str(value.type), size, where)
 
-    return PlannedLoop(choice, op.length, _place_of(eqn), tuple([stack(values[index]) for index in choice.dropped]))
+    stacks = tuple([stack(values[index]) for index in decision.stacks(graph)])
+    return PlannedLoop(decision, op.length, _place_of(eqn), stacks)
 
 
 def _place_of(eqn: Equation) -> str:

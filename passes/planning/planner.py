@@ -12,7 +12,7 @@ from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
 from rematc.passes.planning.device import Device
 from rematc.passes.planning.loop_levels import loop_levels
-from rematc.passes.planning.loops import LoopChoice, without_stacks
+from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.plan import AsItStands, Plan
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
@@ -24,7 +24,7 @@ from rematc.passes.planning.translation import Translation, translate
 class _Way:
     """The graph with what its loops compute again."""
 
-    choices: tuple[LoopChoice, ...]
+    decisions: tuple[LoopDecision, ...]
     graph: Graph
     translation: Translation
 
@@ -49,7 +49,7 @@ class Planner:
         """After so many `seconds` of planning, in all, no plan is improved any more."""
         self._graph, self._device, self._seconds = graph, device, seconds
         self._levels = loop_levels(graph, device)
-        self._ways: dict[tuple[LoopChoice, ...], _Way] = {}
+        self._ways: dict[tuple[LoopDecision, ...], _Way] = {}
         first = self._way(())
         run = simulate(first.translation.problem)
         flops = first.translation.flops(range(len(first.translation.problem.cost)))
@@ -60,8 +60,8 @@ class Planner:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         deadline = None if self._seconds is None else monotonic() + self._seconds
         best: Plan | None = None
-        for choices in self._levels:
-            way = self._way(choices)
+        for decisions in self._levels:
+            way = self._way(decisions)
             if best is not None and best.is_feasible and best.time <= way.time:
                 continue
             left = None if deadline is None else max(0.0, deadline - monotonic())
@@ -92,26 +92,26 @@ class Planner:
 
     @functools.cached_property
     def _fastest(self) -> int:
-        return min(self._way(choices).time for choices in self._levels)
+        return min(self._way(decisions).time for decisions in self._levels)
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
-        return plan.of(self._way(plan.choices).program)
+        return plan.of(self._way(plan.decisions).program)
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
-        return apply(self._way(plan.choices).translation, self.own(plan).stages)
+        return apply(self._way(plan.decisions).translation, self.own(plan).stages)
 
-    def _way(self, choices: tuple[LoopChoice, ...]) -> _Way:
-        if choices not in self._ways:
-            graph = without_stacks(self._graph, choices)
-            self._ways[choices] = _Way(choices, graph, translate(graph, self._device))
-        return self._ways[choices]
+    def _way(self, decisions: tuple[LoopDecision, ...]) -> _Way:
+        if decisions not in self._ways:
+            graph = with_decisions(self._graph, decisions)
+            self._ways[decisions] = _Way(decisions, graph, translate(graph, self._device))
+        return self._ways[decisions]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
         # Of loops no bound is known but that all must run once, in one of these ways.
         bound = found.bound if len(self._levels) == 1 else self._fastest
-        loops = planned_loops(self._graph, way.choices)
+        loops = planned_loops(self._graph, way.decisions)
         whole = self._as_it_stands if loops else None
         return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole)
 

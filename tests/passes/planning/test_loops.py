@@ -18,7 +18,8 @@ from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.loop_levels import loop_levels
-from rematc.passes.planning.loops import LoopChoice, loop_pairs, without_stacks
+from rematc.passes.planning.loop_splits import LoopSplit
+from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, with_decisions
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.translation import translate
@@ -104,19 +105,24 @@ def test_at_each_level_values_and_gradients_are_the_same_to_the_bit(loss: Callab
     levels = loop_levels(graph, CPU)
     assert len(levels) > 1
     for choices in levels[1:]:
-        instead = without_stacks(graph, choices)
+        instead = with_decisions(graph, choices)
         verify(instead)
         assert same_bits(graph, instead), choices
+
+
+def dropping(graph: Graph) -> list[Any]:
+    """The levels without chunks."""
+    return [
+        level for level in loop_levels(graph, CPU) if not any(isinstance(decision, LoopSplit) for decision in level)
+    ]
 
 
 @pytest.mark.parametrize("loss", [layers, backwards, nested, twice])
 def test_the_last_level_stacks_the_carries_alone(loss: Callable[..., Any]) -> None:
     graph = flat(loss)
-    peaks = [
-        simulate(translate(without_stacks(graph, choices), CPU).problem).peak for choices in loop_levels(graph, CPU)
-    ]
+    peaks = [simulate(translate(with_decisions(graph, choices), CPU).problem).peak for choices in dropping(graph)]
     assert peaks[-1] < 0.6 * peaks[0]
-    last = without_stacks(graph, loop_levels(graph, CPU)[-1])
+    last = with_decisions(graph, dropping(graph)[-1])
     stacks = [value for eqn in last.equations if eqn.op.name == "scan" for value in eqn.results if value.type.rank == 3]
     carries = [value for value in stacks if value.type.shape == (STEPS, ROWS, WIDTH)]
     assert len(carries) == (2 if loss is twice else 1), "one for each forward loop; else gradients of the weights"
@@ -124,7 +130,7 @@ def test_the_last_level_stacks_the_carries_alone(loss: Callable[..., Any]) -> No
 
 def test_inner_loops_come_after_those_around_them() -> None:
     graph = flat(nested)
-    paths = [max(len(choice.path) for choice in choices) for choices in loop_levels(graph, CPU)[1:]]
+    paths = [max(len(choice.path) for choice in choices) for choices in dropping(graph)[1:]]
     assert paths == sorted(paths)
     assert set(paths) == {0, 1}
 
@@ -152,7 +158,7 @@ def test_a_stack_that_a_loop_reads_twice_is_dropped_for_both() -> None:
     body = Graph(loop.body.name, (*params, again), loop.body.equations, loop.body.results)
     twice_read = _eqn(graph, pair.backward, (*backward.operands, dropped), replace(loop, body=body))
     verify(twice_read)
-    instead = without_stacks(twice_read, [pair.choice(pair.droppable)])
+    instead = with_decisions(twice_read, [pair.choice(pair.droppable)])
     verify(instead)
     assert same_bits(graph, instead)
 
@@ -169,7 +175,7 @@ def test_work_with_an_effect_is_not_repeated() -> None:
     graph = flat(loss)
     assert sum(eqn.op.name == "debug_callback" for eqn in _all(graph)) == 1
     for choices in loop_levels(graph, CPU):
-        after = run_passes(without_stacks(graph, choices), "dce").graph
+        after = run_passes(with_decisions(graph, choices), "dce").graph
         assert sum(eqn.op.name == "debug_callback" for eqn in _all(after)) == 1
 
 
@@ -182,9 +188,38 @@ def _all(graph: Graph) -> list[Any]:
     return found
 
 
+def test_loops_in_chunks_hold_the_carries_of_chunks_and_the_stacks_of_one() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return np.sum(scan(lambda c, _: (np.sin(c @ w[0]), None), x, None, 64)[0])
+
+    graph = flat(loss)
+    (pair,) = loop_pairs(graph)
+    size = X.nbytes
+    plain = simulate(translate(graph, CPU).problem).peak
+    split = with_decisions(graph, [LoopSplit((), pair.forward, pair.backward, 8)])
+    verify(split)
+    assert same_bits(graph, split)
+    assert plain >= 64 * len(pair.own) * size
+    assert simulate(translate(split, CPU).problem).peak < (8 + (8 + 4) * len(pair.own)) * size
+    (level, *_) = [level for level in loop_levels(graph, CPU) if isinstance(next(iter(level), None), LoopSplit)]
+    assert level == (LoopSplit((), pair.forward, pair.backward, 8),)
+
+
+def test_a_prime_number_of_steps_stays_in_one_loop() -> None:
+    def prime(w: Any, x: Any) -> Any:
+        return np.sum(scan(lambda c, _: (np.sin(c @ w[0]), None), x, None, 13)[0])
+
+    levels = loop_levels(flat(prime), CPU)
+    assert not any(isinstance(decision, LoopSplit) for level in levels for decision in level)
+
+
 @pytest.mark.parametrize(
     "choice",
     [
+        LoopSplit((), 0, 1, 2),
+        LoopSplit((), 0, 6, 4),
+        LoopSplit((), 0, 6, 1),
+        LoopSplit((3,), 0, 6, 2),
         LoopChoice((), 0, 1, (0,)),
         LoopChoice((), 0, 6, (9,)),
         LoopChoice((), 99, 100, (0,)),
@@ -192,9 +227,9 @@ def _all(graph: Graph) -> list[Any]:
         LoopChoice((99,), 0, 1, (0,)),
     ],
 )
-def test_a_choice_for_loops_that_are_not_there_is_refused(choice: LoopChoice) -> None:
+def test_a_choice_for_loops_that_are_not_there_is_refused(choice: LoopDecision) -> None:
     with pytest.raises(CompileError, match="a loop that it speaks of is not there"):
-        without_stacks(flat(layers), [choice])
+        with_decisions(flat(layers), [choice])
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
@@ -235,7 +270,7 @@ def test_a_plan_with_loops_is_saved_applied_and_explained() -> None:
     assert read == plan
     assert rematc.lower(step(), *BIG, plan=read).stablehlo() == lowered.stablehlo()
     assert "computed again in each step of the loop at" in str(plan)
-    assert f"{plan.loops[0].length} steps of the backward loop" in plan.explain(plan.loops[0].stacks[0].where)
+    assert f"{plan.loops[0].length} steps would take" in plan.explain(plan.loops[0].stacks[0].where)
     assert plan.extra_flops > 0 and plan.peak < plan.peak_without
     assert plan.diff(plan).is_empty
     other = rematc.lower(step(), *BIG, budget="1GiB").plan
@@ -244,3 +279,22 @@ def test_a_plan_with_loops_is_saved_applied_and_explained() -> None:
         plan.diff(other)
     with pytest.raises(CompileError, match="another program"):
         rematc.lower(rematc.value_and_grad(nested), *BIG, plan=read)
+
+
+def test_a_plan_with_chunks_is_saved_and_applied() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return np.sum(scan(lambda c, _: (np.sin(c @ w), None), x, None, 60)[0])
+
+    args = np.zeros((64, 64), np.float32), np.zeros((512, 64), np.float32)
+
+    def made(**options: Any) -> Any:
+        return rematc.lower(rematc.value_and_grad(loss), *args, **options)
+
+    lowered = made(budget="40%")
+    plan = lowered.plan
+    assert plan is not None and "chunks" in plan.to_json()
+    assert rematc.Plan.from_json(plan.to_json()) == plan
+    assert made(plan=plan).stablehlo() == lowered.stablehlo()
+    assert "computed again in chunks of" in str(plan)
+    with pytest.raises(CompileError, match="a loop of it either drops"):
+        rematc.Plan.from_json(plan.to_json().replace('"chunks"', '"chunk"'))
