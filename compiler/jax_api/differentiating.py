@@ -16,11 +16,12 @@ import jax
 import jax.tree_util
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
-from rematc.compiler.driver.budget import budget_argument, plan_part
+from rematc.compiler.driver.budget import budget_argument
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
+from rematc.compiler.jax_api.gradient_call import lasting_call, passed_graph
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, summed, trace_jax
 from rematc.compiler.tracing.arguments import argument_positions, chosen
@@ -33,25 +34,15 @@ from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.choosing import staged_for
-from rematc.lowering.jax_compiling import compiled, is_outermost
-from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
-from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.platform import on_platform
-from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
-from rematc.lowering.planning import Budget, GraphPlanner
+from rematc.lowering.planning import Budget
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
-from rematc.passes.linearize import linearize
 from rematc.passes.linearize import vjp as vjp_of_graph
 from rematc.passes.staging.whole import policy_on_whole
-
-Graphs = Callable[[int], Graph]
-
-#: Rules of the user's are imported for so many derivatives of the gradient, once one is taken.
-_FURTHER = 2
 
 
 def value_and_grad(
@@ -221,9 +212,9 @@ class _Gradient:
         made = _Graphs(traced, differentiated, wanted, target)
         graph = made.value_and_gradients(0)
         leaves = arguments.among(wanted.options.donated)
-        passed = functools.partial(_passed, graph, wanted.budget)
+        passed = functools.partial(passed_graph, graph, wanted.budget)
         options = dict(wanted.options.compiler_options)
-        run = _lasting_call(made.value_and_gradients, passed, graph.name, target, leaves, options)
+        run = lasting_call(made.value_and_gradients, passed, graph.name, target, leaves, options)
         return _Gradient(traced, wanted, differentiated, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -310,76 +301,6 @@ class _Graphs:
             next(given) if is_set else b.zeros(type) for is_set, (_, type) in zip(pulled.has_ct, chosen, strict=True)
         ]
         return b.build(*results[:count], *gradients)
-
-
-def _lasting_call(
-    graphs: Graphs,
-    passed: Callable[[Target], Graph],
-    name: str,
-    target: Target,
-    donated: Sequence[int],
-    options: CompilerOptions,
-) -> Callable[..., Sequence[Any]]:
-    """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced.
-
-    `passed` gives the graph after the passes for a target.
-    """
-    inside = _function(graphs, target, functools.partial(passed, target))
-    inside.__name__ = inside.__qualname__ = name
-    nested = jax.jit(inside)
-    outermost: list[Callable[..., Any]] = []
-
-    def run(*operands: Any) -> Sequence[Any]:
-        if not is_outermost():
-            found: Sequence[Any] = nested(*operands)
-            return found
-        if not outermost:
-            own = replace(target, has_options=True)
-            graph = passed(own)
-            alone = _function(graphs, own, lambda: graph)
-            alone.__name__ = alone.__qualname__ = name
-            is_depth_first = runs_depth_first(graph, own)
-            made = compiled(alone, own, is_depth_first=is_depth_first, donate_argnums=donated, compiler_options=options)
-            outermost.append(made)
-        results: Sequence[Any] = outermost[0](*operands)
-        return results
-
-    return run
-
-
-def _function(graphs: Graphs, target: Target, passed: Callable[[], Graph]) -> Callable[..., Sequence[Any]]:
-    """A graph as a JAX function, the derivative of which is that of the graph with rules for further derivatives.
-
-    Derivatives of these are JAX's own. `passed` gives the graph itself, after the passes.
-    """
-
-    def function(*operands: Any) -> tuple[Any, ...]:
-        with targeting(target):
-            return tuple(apply_graph(passed(), operands))
-
-    def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        graph = graphs(_FURTHER)
-        parts = linearize(graph, present)
-        count = len(graph.results)
-        with targeting(target):
-            results = apply_graph(_passed(parts.forward, None, target), primals)
-            return results[:count], tangents_of(parts, results[count:], tangents)
-
-    differentiable = differentiable_call(function, forward)
-
-    def run(*operands: Any) -> Sequence[Any]:
-        return differentiable(*operands)
-
-    return run
-
-
-def _passed(graph: Graph, budget: Budget | None, target: Target) -> Graph:
-    """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit."""
-    strategy = target.barrier_strategy
-    if budget is not None:
-        planner = GraphPlanner(graph, target, strategy)
-        graph = planner.applied(plan_part(planner, budget, graph.name).plan)
-    return run_passes(graph, jax_pipeline(strategy)).graph
 
 
 # -- vjp --------------------------------------------------------------------------------------------------------------
