@@ -21,7 +21,7 @@ def with_alternatives(step: TrainingStep, report: Report) -> Report:
     speed.
     """
     check = report.check
-    if check is None or check.saving is None or check.saving.verdict == SAVES:
+    if step.options.is_planned or check is None or check.saving is None or check.saving.verdict == SAVES:
         return report
     saving = dataclasses.replace(check.saving, way_out=_way_out(step, report.platform, check.saving))
     return dataclasses.replace(report, check=dataclasses.replace(check, saving=saving))

@@ -97,7 +97,6 @@ def _check_plan(options: Options) -> None:
     for name, is_set in (
         ("--compare", bool(options.compare)),
         (stage, options.emit is not None and options.emit not in PLANNED),
-        ("--strict", options.strict),
         ("--passes", options.passes is not None),
         ("--barrier", options.barrier != "auto"),
     ):

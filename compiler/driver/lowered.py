@@ -99,7 +99,7 @@ class Lowered:
     @functools.cached_property
     def derivatives(self) -> tuple[DerivativeReport, ...]:
         """What each differentiation saves and recomputes."""
-        return report_derivatives(self.records)
+        return report_derivatives(self.records, is_planned=self.plan is not None)
 
     def fixed(self) -> dict[str, object]:
         """What it was lowered for by value, under its name: static arguments and flags."""
@@ -233,14 +233,18 @@ class Compiled(CompiledFunction):
         is kept may save nothing.
         """
         saving = None if baseline is None else self._saving(baseline)
-        return check_executable(self.executable, self.lowered.records, self._predicted_bytes, saving)
+        budget = self.lowered.budget
+        plan = None if budget is None else budget.plan
+        return check_executable(self.executable, self.lowered.records, self._predicted_bytes, saving, plan)
 
     def _saving(self, baseline: CompiledFunction) -> Saving | None:
         """What recomputation saves; None where there is none. Of a function from a file, residuals are not known."""
+        temp, without = self.memory().temp_bytes, baseline.memory().temp_bytes
+        if self.lowered.budget is not None:
+            return Saving(temp, without, what="plan") if self.lowered.budget.plan.recomputes else None
         if not any(one.recompute.equations for one in self.lowered.derivatives):
             return None
         given_up = _saved_bytes(baseline) - _saved_bytes(self) if isinstance(baseline, Compiled) else None
-        temp, without = self.memory().temp_bytes, baseline.memory().temp_bytes
         saving = Saving(temp, without, None if given_up is None else max(given_up, 0))
         return saving if saving.verdict == SAVES else dataclasses.replace(saving, way_out=_WAY_OUT)
 
@@ -261,7 +265,7 @@ class Compiled(CompiledFunction):
             self.executable.target.platform,
             self.figures(),
             beside,
-            None if self.lowered.budget else self.check(baseline),
+            self.check(baseline),
             foreign_primitives(self.lowered.records),
             self.lowered.budget,
         )

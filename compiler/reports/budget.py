@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_seconds
@@ -51,6 +51,9 @@ class BudgetReport:
             "device": plan.device,
             "compilations": self.compilations,
             "gap": plan.gap,
+            "kept": [asdict(one) for one in plan.kept],
+            "computed_again": [asdict(one) for one in plan.computed_again],
+            "work": asdict(plan.work) | {"total": asdict(plan.work.total)},
         }
 
     def table(self) -> Table:

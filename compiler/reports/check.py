@@ -13,6 +13,7 @@ from rematc.lowering.runtime import Executable
 from rematc.passes.accounting import Iterated, split_backward
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
+from rematc.passes.planning.plan import Plan
 
 #: The verdicts.
 KEPT, NOTHING, UNDONE, UNKNOWN = "kept", "no product recomputed", "undone", "cannot tell"
@@ -104,6 +105,7 @@ def check_executable(
     records: Sequence[object],
     predicted_bytes: int | None = None,
     saving: Saving | None = None,
+    plan: Plan | None = None,
 ) -> Check:
     """Check a program against what XLA made of it.
 
@@ -111,12 +113,19 @@ def check_executable(
         executable: the compiled program.
         records: the differentiations in it (`Differentiation`), which say what was to be recomputed.
         predicted_bytes: temporary memory that the plan predicts.
-        saving: what the policy saves, where that was measured.
+        saving: what the policy, or the plan, saves, where that was measured.
+        plan: what of the program is computed again for a budget.
     """
     comparison = compare_modules(executable.hlo_with_lines(), executable.hlo_optimized())
     barriers = executable.program.module.barriers
     flat, looped = _products_to_recompute(records)
+    if plan is not None:
+        flat, looped = flat + plan.work.products, looped + plan.work.looped
     verdict, message, way_out = judge(comparison, 0 if comparison.barriers else flat, looped)
+    if plan is not None:
+        again = plan.work.products + plan.work.looped
+        message = f"{message}; the plan runs {again} {_products(again)} again"
+        way_out = _PLAN_WAY_OUT if verdict == UNDONE else way_out
     temp = executable.memory().temp_bytes
     return Check(verdict, message, way_out, comparison, barriers, temp, predicted_bytes, saving)
 
@@ -160,6 +169,8 @@ _WAY_OUT = (
     "XLA undoes here what the strategy of the pass barriers counts on: try another one "
     "(--passes 'barriers{strategy=call},simplify,cse,dce') or another jaxlib, and report it"
 )
+
+_PLAN_WAY_OUT = "XLA undoes here what the barriers of the plan count on: try another jaxlib, and report it"
 
 
 def _products(count: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 
+from rematc.compiler.reports.budget import BudgetReport
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import SavedResidual, describe_place, describe_residuals
 from rematc.ir.core import Graph
@@ -59,6 +61,8 @@ class DerivativeReport:
         backward: the rest of the backward graph's work.
         effects: prints and callbacks in the function, which the forward pass has once, and the backward pass not.
         uncounted: calls of libraries in all of this, by the functions' names: their FLOPs are not known.
+        is_planned: whether a plan for a budget decides what is kept and what is computed again: then residuals, and
+            what is recomputed, are those before it, and not shown.
     """
 
     function: str
@@ -72,6 +76,7 @@ class DerivativeReport:
     backward: Work
     effects: Effects
     uncounted: dict[str, int]
+    is_planned: bool = False
 
     @property
     def saved_bytes(self) -> int:
@@ -94,10 +99,17 @@ class DerivativeReport:
         return tuple([row for row in self.residuals if row.crosses])
 
     def as_dict(self) -> dict[str, object]:
-        """The report as JSON-able data."""
+        """The report as JSON-able data; null for what a plan decides."""
+        data = self._as_dict()
+        if self.is_planned:
+            data |= dict.fromkeys(_PLANNED)
+        return data
+
+    def _as_dict(self) -> dict[str, object]:
         return {
             "function": self.function,
             "policy": self.policy,
+            "is_planned": self.is_planned,
             "saved_bytes": self.saved_bytes,
             "host_bytes": self.host_bytes,
             "crossing_bytes": sum(row.bytes for row in self.crossing),
@@ -113,6 +125,13 @@ class DerivativeReport:
         }
 
 
+#: What of a derivative a plan decides.
+_PLANNED = (
+    *("saved_bytes", "host_bytes", "crossing_bytes", "residuals", "arguments"),
+    *("recomputed", "repeated", "forward", "recompute", "backward"),
+)
+
+
 def _residual_as_dict(row: SavedResidual) -> dict[str, object]:
     return {
         "type": str(row.type),
@@ -123,7 +142,7 @@ def _residual_as_dict(row: SavedResidual) -> dict[str, object]:
     }
 
 
-def report_derivative(record: Differentiation) -> DerivativeReport:
+def report_derivative(record: Differentiation, *, is_planned: bool = False) -> DerivativeReport:
     """The report on one differentiated function."""
     vjp = record.vjp
     rows = describe_residuals(vjp.residuals, vjp.forward, record.policy)
@@ -143,6 +162,7 @@ def report_derivative(record: Differentiation) -> DerivativeReport:
         total_work(parts.adjoint),
         count_effects(record.primal),
         uncounted_calls([*equations, *parts.recomputed, *parts.adjoint]),
+        is_planned,
     )
 
 
@@ -151,9 +171,13 @@ def _repeated_value(repeat: Repeat) -> RepeatedValue:
     return RepeatedValue(eqn.op.name, eqn.results[0].type, describe_place(eqn.loc), repeat.segments, eqn.flops)
 
 
-def report_derivatives(records: Sequence[object]) -> tuple[DerivativeReport, ...]:
-    """Reports on all differentiations that a trace noted."""
-    return tuple(report_derivative(one) for one in records if isinstance(one, Differentiation))
+def report_derivatives(records: Sequence[object], *, is_planned: bool = False) -> tuple[DerivativeReport, ...]:
+    """Reports on all differentiations that a trace noted: in a program that `is_planned`, or each with its own plan."""
+    return tuple(
+        report_derivative(one, is_planned=is_planned or isinstance(following, BudgetReport))
+        for one, following in zip_longest(records, records[1:])
+        if isinstance(one, Differentiation)
+    )
 
 
 def _clean(graph: Graph) -> Graph:

@@ -13,6 +13,8 @@ from rematc.ir.locations import relative
 from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.lowering.hlo.module import SourceLine
+from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.summary import PlannedValue
 
 #: Residuals that are shown where not all of them are asked for.
 SHOWN = 20
@@ -20,15 +22,43 @@ SHOWN = 20
 
 def derivative_tables(one: DerivativeReport, *, is_complete: bool, is_headed: bool) -> list[Table]:
     """What one derivative saves and recomputes; without `is_complete` long lists are cut."""
-    tables = [*_saved_tables(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
-    if one.repeated:
-        tables.append(_repeated_table(one.repeated, is_complete))
-    tables.append(_work_table(one))
+    tables = [] if one.is_planned else _policy_tables(one, is_complete)
     if one.effects.all:
         tables.append(_effects_table(one))
     if is_headed:
         tables.insert(0, Table(f"derivative of {one.function}, policy {one.policy}", (), (), ()))
     return tables
+
+
+def _policy_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:
+    tables = [*_saved_tables(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
+    if one.repeated:
+        tables.append(_repeated_table(one.repeated, is_complete))
+    return [*tables, _work_table(one)]
+
+
+def plan_tables(plan: Plan, *, is_complete: bool) -> list[Table]:
+    """What a plan keeps and computes again, and how much work that is; without `is_complete` long lists are cut."""
+    work = plan.work
+    parts = [counted(work.again.kernels, "kernel")] if plan.stages.begins else []
+    parts += [f"steps of {counted(len(plan.loops), 'loop')}"] if plan.loops else []
+    again = ", ".join([" and ".join(parts), format_flops(work.again.flops)]) if parts else "nothing"
+    kept = f"{counted(len(plan.kept), 'value')}, {format_bytes(sum(one.size for one in plan.kept))}"
+    tables = [
+        _planned_table(f"kept by the plan for the backward pass: {kept}", plan.kept, is_complete),
+        _planned_table(f"computed again by the plan: {again}", plan.computed_again, is_complete),
+    ]
+    amounts = (("forward", work.forward), ("again", work.again), ("backward", work.backward), ("total", work.total))
+    rows = tuple((name, str(part.kernels), format_flops(part.flops)) for name, part in amounts)
+    return [*tables, Table("", ("work", "kernels", "FLOPs"), (False, True, True), rows)]
+
+
+def _planned_table(what: str, values: Sequence[PlannedValue], is_complete: bool) -> Table:
+    shown = values if is_complete else values[:SHOWN]
+    rest = values[len(shown) :]
+    note = f"and {len(rest)} more, {format_bytes(sum(one.size for one in rest))}; -v shows all" if rest else ""
+    cells = tuple((one.type, format_bytes(one.size), str(one)) for one in shown)
+    return Table(what, ("", "", ""), (False, True, False), cells, note)
 
 
 def _saved_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:

@@ -9,7 +9,7 @@ from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.derivative import DerivativeReport
 from rematc.compiler.reports.fallbacks import ForeignPrimitive
 from rematc.compiler.reports.figures import Figures
-from rematc.compiler.reports.rendering import check_tables, derivative_tables, figures_table, foreign_table
+from rematc.compiler.reports.rendering import check_tables, derivative_tables, figures_table, foreign_table, plan_tables
 from rematc.ir.tables import Table, plain_text
 
 
@@ -24,7 +24,7 @@ class Report:
         baseline: the same without any policy, where it was compiled for comparison.
         check: whether XLA kept the plan.
         foreign: primitives of JAX's that came in without an import rule.
-        budget: the plan for a budget of memory. What it computes again is not compared with what XLA kept.
+        budget: the plan for a budget of memory.
     """
 
     derivatives: tuple[DerivativeReport, ...]
@@ -59,6 +59,8 @@ class Report:
         tables = []
         for one in self.derivatives:
             tables += derivative_tables(one, is_complete=is_complete, is_headed=is_headed)
+        if self.budget is not None:
+            tables += plan_tables(self.budget.plan, is_complete=is_complete)
         if self.foreign:
             tables.append(foreign_table(self.foreign))
         tables.append(figures_table(self.platform, self.figures, self.baseline, policy))

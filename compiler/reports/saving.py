@@ -23,12 +23,14 @@ class Saving:
         without_bytes: temporary memory without it.
         given_up_bytes: residuals that are not saved under the policy, and are without it; None where that is not known.
         way_out: what takes less; "" where nothing needs to be done.
+        what: what saves it: a policy, or a plan.
     """
 
     temp_bytes: int
     without_bytes: int
     given_up_bytes: int | None = None
     way_out: str = ""
+    what: str = "policy"
 
     @property
     def verdict(self) -> str:
@@ -55,9 +57,9 @@ class Saving:
         amounts = format_bytes(self.temp_bytes), format_bytes(self.without_bytes)
         if amounts[0] == amounts[1] and self.temp_bytes != self.without_bytes:
             amounts = f"{self.temp_bytes} B", f"{self.without_bytes} B"
-        beside = f"{amounts[0]} instead of {amounts[1]} without a policy"
+        beside = f"{amounts[0]} instead of {amounts[1]} without a {self.what}"
         little = f"; residuals fell by {format_bytes(self.given_up_bytes or 0)}" if self.verdict == LITTLE else ""
-        return f"the policy {self.verdict}: {beside}{f' ({ratio})' if self.without_bytes else ''}{little}"
+        return f"the {self.what} {self.verdict}: {beside}{f' ({ratio})' if self.without_bytes else ''}{little}"
 
     def as_dict(self) -> dict[str, object]:
         """The same as JSON-able data."""

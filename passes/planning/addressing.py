@@ -14,9 +14,11 @@ from collections.abc import Sequence
 
 from rematc.ir.core import Equation
 from rematc.ir.locations import relative
+from rematc.ir.ops.structural import Name
 from rematc.ir.printer import print_equations
+from rematc.ir.values import Value
 from rematc.passes.aliases import find_aliases
-from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue, digest_of
+from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue, described, digest_of
 from rematc.passes.planning.translation import Translation
 
 
@@ -42,7 +44,7 @@ class _Addresses:
         translation, problem = self._translation, self._translation.problem
         *feeders, own = translation.clusters[node]
         where = self._place(own)
-        writes = tuple([self._stored(value) for value in problem.writes[node]])
+        writes = tuple([self._stored(value, own) for value in problem.writes[node]])
         text = print_equations(translation.clusters[node], self._names)
         return Kernel(
             own.op.name,
@@ -58,10 +60,20 @@ class _Addresses:
             writes,
         )
 
-    def _stored(self, value: int) -> StoredValue:
+    def _stored(self, value: int, eqn: Equation) -> StoredValue:
         translation, problem = self._translation, self._translation.problem
         size, replaces = int(problem.size[value]), int(problem.replaces[value])
-        return StoredValue(str(translation.values[value].type), size, replaces, bool(problem.is_result[value]))
+        known = translation.values[value]
+        return StoredValue(str(known.type), size, replaces, bool(problem.is_result[value]), self._origin(eqn, known))
+
+    def _origin(self, eqn: Equation, value: Value) -> str:
+        origin = eqn.op.origin(eqn.results.index(value)) if eqn.op.regions() else None
+        if origin is None:
+            return ""
+        names = [origin.eqn.op.label] if isinstance(origin.eqn.op, Name) else ()
+        where = self._place(origin.eqn)
+        text = described(origin.eqn.op.name, names) + (f" from {where}" if where else "")
+        return f"{text}, {origin.steps} steps" if origin.steps > 1 else text
 
     def _labels(self, eqn: Equation) -> tuple[str, ...]:
         return tuple(dict.fromkeys(label for value in eqn.results for label in self._aliases.labels(value)))

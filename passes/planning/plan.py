@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rematc.ir.errors import CompileError
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import counted, format_bytes, format_seconds
-from rematc.passes.planning import plan_json
+from rematc.passes.planning import plan_json, summary
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
 from rematc.passes.planning.loops import LoopDecision
 from rematc.passes.planning.planned_loops import PlannedLoop
-from rematc.passes.planning.planned_program import PlannedProgram
+from rematc.passes.planning.planned_program import PlannedProgram, StoredValue
 from rematc.passes.planning.problem import Run, Stages, simulate
+from rematc.passes.planning.summary import PlannedValue, PlannedWork
 from rematc.passes.planning.timeline import Timeline
 
 #: How many of the kernels whose values are live at the peak the text has.
@@ -130,6 +132,25 @@ class Plan:
         repeated |= {name for loop in self.loops for stack in loop.stacks for name in stack.names}
         return tuple(dict.fromkeys(name for kernel in kernels for name in kernel.names if name not in repeated))
 
+    @functools.cached_property
+    def kept(self) -> tuple[PlannedValue, ...]:
+        """What is held from the forward to the backward pass, largest first."""
+        return summary.kept(self.program, self.stages, self._backward_begin)
+
+    @property
+    def computed_again(self) -> tuple[PlannedValue, ...]:
+        """What stages, and the steps of loops, compute again, largest first."""
+        return summary.computed_again(self.program, self.stages, self.loops)
+
+    @property
+    def work(self) -> PlannedWork:
+        """Kernels and floating-point operations, with what runs again."""
+        return summary.work(self.program, self.stages, self.loops, self._backward_begin, self.flops, self.extra_flops)
+
+    @functools.cached_property
+    def _backward_begin(self) -> int:
+        return summary.backward_begin(self.program)
+
     @property
     def is_feasible(self) -> bool:
         """Whether it is predicted to be within its budget."""
@@ -237,7 +258,9 @@ class Plan:
         program.check_same(self.program)
         program.check_stages(self.stages)
         kernels = [
-            replace(own, names=now.names, where=now.where, fused=now.fused)
+            replace(
+                own, names=now.names, where=now.where, fused=now.fused, writes=_with_origins(own.writes, now.writes)
+            )
             for own, now in zip(self.program.kernels, program.kernels, strict=True)
         ]
         return replace(self, program=PlannedProgram(tuple(kernels)))
@@ -267,3 +290,7 @@ class Plan:
         """
         texts = [text for loop in self.loops for text in loop.explain(value)]
         return "\n\n".join(texts) if texts else explain(self.program, self.stages, self.budget, value)
+
+
+def _with_origins(own: Sequence[StoredValue], now: Sequence[StoredValue]) -> tuple[StoredValue, ...]:
+    return tuple([replace(value, origin=new.origin) for value, new in zip(own, now, strict=True)])

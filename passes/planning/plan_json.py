@@ -91,7 +91,9 @@ def _as_dict(kernel: Kernel) -> dict[str, object]:
         "fixed": not kernel.is_repeatable,
         "reads": kernel.reads,
         "writes": [
-            _without_defaults({"type": value.type, "bytes": value.size, "result": value.is_result})
+            _without_defaults(
+                {"type": value.type, "bytes": value.size, "result": value.is_result, "origin": value.origin}
+            )
             | ({"replaces": value.replaces} if value.replaces >= 0 else {})
             for value in kernel.writes
         ],
@@ -109,6 +111,7 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
         **({"chunks": decision.chunks} if isinstance(decision, LoopSplit) else {}),
         "length": loop.length,
         "where": loop.where,
+        "products": loop.products,
         "stacks": [
             {"op": one.op, "names": one.names, "type": one.type, "bytes": one.size, "where": one.where}
             for one in loop.stacks
@@ -139,7 +142,8 @@ def _loop(fields: Fields) -> PlannedLoop:
         )
         for row in [Fields(one, "a stack") for one in fields.get_all("stacks", dict)]
     ]
-    return PlannedLoop(decision, fields.get("length", int), fields.get("where", str, ""), tuple(stacks))
+    length, where, products = fields.get("length", int), fields.get("where", str, ""), fields.get("products", int, 0)
+    return PlannedLoop(decision, length, where, tuple(stacks), products)
 
 
 def _without_defaults(fields: dict[str, object]) -> dict[str, object]:
@@ -188,4 +192,5 @@ def _value(fields: Fields) -> StoredValue:
         fields.get("bytes", int, 0),
         fields.get("replaces", int, -1),
         fields.get("result", bool, False),
+        fields.get("origin", str, ""),
     )

@@ -12,6 +12,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.tables import Table
 from rematc.ir.units import format_bytes
 from rematc.ir.values import Value
+from rematc.passes.accounting import Iterated, flat_equations
 from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 
@@ -44,12 +45,14 @@ class PlannedLoop:
         length: how many steps the loops have.
         where: file and line of the forward loop; "" where they are not known.
         stacks: what is computed again.
+        products: how many products all steps compute again for it.
     """
 
     decision: LoopDecision
     length: int
     where: str
     stacks: tuple[DroppedStack, ...]
+    products: int = 0
 
     def table(self) -> Table:
         """What is computed again, largest first."""
@@ -87,17 +90,23 @@ def planned_loops(graph: Graph, decisions: Sequence[LoopDecision]) -> tuple[Plan
     """
     found = []
     for decision in decisions:
+        after = with_decisions(graph, [decision])
         inner = graph
         for place in decision.path:
             op = inner.equations[place].op
             assert isinstance(op, Scan), "the decisions have been followed"
             inner = op.body
-        found.append(_planned(inner, decision))
-        graph = with_decisions(graph, [decision])
+        found.append(_planned(inner, decision, _products(after) - _products(graph)))
+        graph = after
     return tuple(found)
 
 
-def _planned(graph: Graph, decision: LoopDecision) -> PlannedLoop:
+def _products(graph: Graph) -> int:
+    counts = [(eqn.times if isinstance(eqn, Iterated) else 1) * eqn.op.is_product for eqn in flat_equations(graph)]
+    return sum(counts)
+
+
+def _planned(graph: Graph, decision: LoopDecision, products: int) -> PlannedLoop:
     eqn = graph.equations[decision.forward]
     op = eqn.op
     assert isinstance(op, Scan), "a decision is about loops"
@@ -106,13 +115,14 @@ def _planned(graph: Graph, decision: LoopDecision) -> PlannedLoop:
     aliases = find_aliases(op.body.equations)
 
     def stack(value: Value) -> DroppedStack:
-        by = made.get(value)
+        root = aliases.root(value)
+        by = made.get(root)
         size = stack_of(value.type, op.length).bytes
         what, where = ("argument", "") if by is None else (by.op.name, _place_of(by))
-        return DroppedStack(what, tuple(dict.fromkeys(aliases.labels(value))), str(value.type), size, where)
+        return DroppedStack(what, aliases.labels(root), str(value.type), size, where)
 
     stacks = tuple([stack(values[index]) for index in decision.stacks(graph)])
-    return PlannedLoop(decision, op.length, _place_of(eqn), stacks)
+    return PlannedLoop(decision, op.length, _place_of(eqn), stacks, products)
 
 
 def _place_of(eqn: Equation) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.errors import CompileError
+from rematc.ir.registry import OPS
 from rematc.passes.planning.problem import Problem, Stages, problem_of
 
 #: How many kernels an error names.
@@ -27,12 +28,14 @@ class StoredValue:
         size: bytes that it takes while it is live; 0 for results of the program and what is in the host's memory.
         replaces: the value whose memory it takes where nothing reads that one any more; -1 for none.
         is_result: whether it is live until the end.
+        origin: what of a loop's step it is, as `output of tanh from model.py:5, 4 steps`; "" where it is of no loop.
     """
 
     type: str
     size: int
     replaces: int = -1
     is_result: bool = False
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,11 @@ class Kernel:
     def size(self) -> int:
         """Bytes of what it writes."""
         return sum(value.size for value in self.writes)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a product of matrices, or a convolution."""
+        return self.op in OPS and OPS[self.op].is_product
 
     def __str__(self) -> str:
         described = f"{' '.join(self.names) or self.op}, {self.type or 'no value'}"
@@ -157,6 +165,11 @@ class PlannedProgram:
                     raise CompileError(f"the plan runs {self.kernels[place]}, again, which must not be repeated")
             if tuple(sorted(set(again))) != again:
                 raise CompileError(f"the plan runs kernels again at kernel {begin} in another order than the program's")
+
+
+def described(op: str, names: Sequence[str]) -> str:
+    """What reports call a value."""
+    return f"named {' and '.join(map(repr, names))}" if names else f"output of {op}"
 
 
 def digest_of(texts: Sequence[str]) -> str:
