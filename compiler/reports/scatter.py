@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from rematc.compiler.reports.labelling import LETTER, labels
+
 WIDTH, HEIGHT = 640, 400
 #: From the picture's edges to the axes.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 96, 32, 48
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 96, 52, 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def scatter(marks: Sequence[Mark], x_title: str, y_title: str, title: str = "") 
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="sans-serif" font-size="12" fill="#333">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(WIDTH / 2, 20, title, "middle"),
+        _text(WIDTH / 2, 18, shortened(title), "middle"),
         _text((x.start + x.end) / 2, HEIGHT - 10, x_title, "middle"),
         _text(12, _TOP - 12, y_title, "start"),
     ]
@@ -73,13 +75,22 @@ def scatter(marks: Sequence[Mark], x_title: str, y_title: str, title: str = "") 
     for value in y.ticks():
         lines.append(_line(x.start, y.at(value), x.end, y.at(value)))
         lines.append(_text(x.start - 6, y.at(value) + 4, f"{value:g}", "end"))
-    joined = " ".join(f"{x.at(mark.x):.1f},{y.at(mark.y):.1f}" for mark in sorted(marks, key=_place) if mark.is_filled)
+    points = [(x.at(mark.x), y.at(mark.y)) for mark in marks]
+    curve = [(x.at(mark.x), y.at(mark.y)) for mark in sorted(marks, key=_place) if mark.is_filled]
+    joined = " ".join(f"{at:.1f},{height:.1f}" for at, height in curve)
     lines.append(f'<polyline points="{joined}" fill="none" stroke="#1f77b4"/>')
-    for mark in marks:
+    for mark, (at, height) in zip(marks, points, strict=True):
         fill = "#1f77b4" if mark.is_filled else "white"
-        lines.append(f'<circle cx="{x.at(mark.x):.1f}" cy="{y.at(mark.y):.1f}" r="4" fill="{fill}" stroke="#1f77b4"/>')
-        lines.append(_text(x.at(mark.x) + 7, y.at(mark.y) - 5, mark.label, "start"))
+        lines.append(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="4" fill="{fill}" stroke="#1f77b4"/>')
+    for label in labels(points, [mark.label for mark in marks], curve, WIDTH, y.start):
+        lines.append(_text(label.x, label.y, label.text, label.anchor))
     return "\n".join([*filter(None, lines), "</svg>"]) + "\n"
+
+
+def shortened(title: str) -> str:
+    """A title that the picture has room for."""
+    most = int((WIDTH - 16) / LETTER)
+    return title if len(title) <= most else f"{title[: most - 3]}..."
 
 
 def _place(mark: Mark) -> tuple[float, float]:
