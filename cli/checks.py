@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 from rematc.cli.arguments import parse_type
+from rematc.cli.budgets import budget_of
 from rematc.cli.comparison import split_policies
 from rematc.cli.options import PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import default_pipeline
-from rematc.lowering.planning import budget_bytes
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
 from rematc.passes.policies import parse_policy
@@ -87,6 +87,9 @@ def _check_plan(options: Options) -> None:
         raise _usage("--plan is for a budget already; leave out --budget or --plan")
     if options.plan_seconds is not None and options.budget is None and not options.pareto:
         raise _usage("--plan-seconds is about planning; add --budget or --pareto")
+    for name, text in (("--keep", options.keep), ("--never-repeat", options.never_repeat)):
+        if text is not None and options.budget is None:
+            raise _usage(f"{name} is about the plan for a budget; add --budget")
     option = "--budget" if options.budget is not None else "--plan"
     stage = f"--emit {options.emit}"
     if not options.is_planned:
@@ -108,7 +111,7 @@ def _check_plan(options: Options) -> None:
         raise _usage(f"--save-plan {options.save_plan} would mix the plan with the report; write --emit plan-json")
     try:
         if options.budget is not None:
-            budget_bytes(options.budget, lambda: 0, lambda: 0)
+            budget_of(options)
         if options.plan is not None:
             Plan.read(options.plan)
     except CompileError as error:

@@ -86,6 +86,8 @@ class _Command(click.Command):
     metavar="BYTES",
     help="Recompute so that XLA takes no more temporary memory: 2GiB, 50%, device.",
 )
+@click.option("--keep", metavar="NAME,...", help="Values named so are kept by the plan for --budget.")
+@click.option("--never-repeat", metavar="OP,...", help="Ops that the plan for --budget never runs again.")
 @click.option(
     "--plan-seconds",
     type=click.FloatRange(min=0, min_open=True),

@@ -30,6 +30,8 @@ class Options:
         has_aux: whether the function returns (value, auxiliary data).
         policy: the policy's text; "none" is no policy.
         budget: the temporary memory that the step may take, as written; None for none.
+        keep: names of values that the plan for the budget keeps, as written; None for none.
+        never_repeat: ops that it never runs again, likewise.
         plan_seconds: after how many no plan is improved any more.
         plan: the file of the plan to apply; None for none.
         save_plan: the file to write the plan to.
@@ -59,6 +61,8 @@ class Options:
     has_aux: bool
     policy: str
     budget: str | None
+    keep: str | None
+    never_repeat: str | None
     plan_seconds: float | None
     plan: Path | None
     save_plan: Path | None

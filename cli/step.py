@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rematc.cli.arguments import find_arguments, parse_type, placeholders, random_arrays
+from rematc.cli.budgets import budget_of
 from rematc.cli.frontend import with_frontend
 from rematc.cli.model import Entry, find_entry, load_model, users_code
 from rematc.cli.options import Options
@@ -140,7 +141,11 @@ class TrainingStep:
         else:
             return self.compile(lowered, f" with policy {options.policy}")
         with self.progress.phase(what):
-            return interruptible(lambda: self._wanted.compile(lowered, options.platform))
+            return interruptible(lambda: self._planned(lowered))
+
+    def _planned(self, lowered: Lowered) -> Compiled:
+        with strict_names():
+            return self._wanted.compile(lowered, self.options.platform)
 
     def pareto(self) -> Pareto:
         """Memory and time of the step: by plans for many budgets, and under policies."""
@@ -152,7 +157,7 @@ class TrainingStep:
 
     @property
     def _wanted(self) -> Wanted:
-        return Wanted.of(self.options.budget, self.options.plan, self.options.plan_seconds)
+        return Wanted.of(budget_of(self.options), self.options.plan, self.options.plan_seconds)
 
     @contextmanager
     def _tracing(self, what: str) -> Iterator[None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -13,12 +14,13 @@ from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline,
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
+from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of_platform
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 
 #: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
-Budget = int | str
+Amount = int | str
 #: How many plans are made by what is expected of them, until one is expected to fit.
 _GUESSES = 4
 #: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
@@ -53,6 +55,38 @@ def budget_bytes(budget: object, whole: Callable[[], int], free: Callable[[], in
     raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', '50%', or 'device'")
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget of temporary memory, and what its plan must not do. It stands wherever `budget=` takes an amount.
+
+    Attributes:
+        amount: bytes, "2GiB", "50%", or "device".
+        keep: names of `checkpoint_name` whose values are never computed again.
+        never_repeat: ops that never run again, by the names that `--emit ir` shows, such as `dot_general`.
+
+    Raises CompileError for what is no budget, for ops that there are not, and for a text in place of several names.
+    """
+
+    amount: Amount
+    keep: Sequence[str] = ()
+    never_repeat: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        budget_bytes(self.amount, lambda: 0, lambda: 0)
+        assert self.constraints is not None, "what is wrong with them is an error"
+
+    @classmethod
+    def of(cls, budget: Budget | Amount) -> Budget:
+        """What users pass. Raises CompileError for what is no budget."""
+        return budget if isinstance(budget, Budget) else cls(budget)
+
+    @property
+    def constraints(self) -> Constraints:
+        """What its plan must not do."""
+        lists = [names if isinstance(names, str) else tuple(names) for names in (self.keep, self.never_repeat)]
+        return Constraints(*lists)  # type: ignore[arg-type]  # a text is an error there
+
+
 class GraphPlanner:
     """Plans of a graph, forward and backward in one, for a target.
 
@@ -67,14 +101,15 @@ class GraphPlanner:
         target: Target,
         strategy: str = "optimization_barrier",
         seconds: float | None = None,
+        constraints: Constraints = FREE,
     ) -> None:
         """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`).
 
-        After so many `seconds` of planning, in all, no plan is improved any more.
+        After so many `seconds` of planning, in all, no plan is improved any more. `constraints` are those of its plans.
         """
         self.before = run_passes(graph, BEFORE_PLAN)
         self._target, self._strategy = target, strategy
-        self._planner = Planner(self.before.graph, device_of_platform(target.platform), seconds)
+        self._planner = Planner(self.before.graph, device_of_platform(target.platform), seconds, constraints)
         self.peak = self._planner.peak
 
     @functools.cached_property
@@ -131,7 +166,7 @@ class GraphPlanner:
 
     def wanted(self, budget: Budget) -> int:
         """A budget in bytes, where XLA is not asked: a percentage is of what it is expected to take without a plan."""
-        return budget_bytes(budget, lambda: self.whole, self.free)
+        return budget_bytes(budget.amount, lambda: self.whole, self.free)
 
     def predicted_within(self, wanted: int) -> Plan:
         """The plan for so many bytes where XLA is not asked: the fastest that is expected to fit with `ROOM` to spare.

@@ -153,7 +153,8 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
             raise CompileError(f"'{name}' has a budget of its own; leave out one of them", user_location())
         # A plan that was made for the budget stands in its place.
         function, budget = function.without_budget, function.budget if plan is None else None
-    wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
+    with at_users_line():
+        wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
     if wanted.is_planned and "passes" in rest:
         raise CompileError(
             "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import cast
 
 from rematc.compiler.driver.lowered import Compiled, Lowered
+from rematc.compiler.functions.policies import check_kept_names
 from rematc.compiler.reports.budget import BudgetReport, log_plan
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
-from rematc.lowering.planning import Budget, GraphPlanner, budget_bytes, scaled
+from rematc.lowering.planning import Amount, Budget, GraphPlanner, budget_bytes, scaled
+from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
 
 COMPILATIONS = 3
@@ -23,8 +25,9 @@ _MARGIN = 50
 class Planner(GraphPlanner):
     """Plans of a function that was lowered without one."""
 
-    def __init__(self, lowered: Lowered, seconds: float | None = None) -> None:
-        super().__init__(lowered.traced.graph, lowered.target, seconds=seconds)
+    def __init__(self, lowered: Lowered, seconds: float | None = None, constraints: Constraints = FREE) -> None:
+        super().__init__(lowered.traced.graph, lowered.target, seconds=seconds, constraints=constraints)
+        check_kept_names(constraints.keep, self.before.graph, lowered.program.name)
         self._lowered = lowered
 
     def free(self) -> int:
@@ -51,8 +54,7 @@ def budget_argument(budget: object, policy: object) -> Budget | None:
             user_location(),
         )
     with at_users_line():
-        budget_bytes(budget, lambda: 0, lambda: 0)
-    return cast(Budget, budget)
+        return Budget.of(cast("Budget | Amount", budget))
 
 
 def plan_part(planner: GraphPlanner, budget: Budget, function: str) -> BudgetReport:
@@ -61,6 +63,7 @@ def plan_part(planner: GraphPlanner, budget: Budget, function: str) -> BudgetRep
     It is logged to `rematc.plans` at level INFO. Raises CompileError, at the user's line, where none fits.
     """
     with at_users_line():
+        check_kept_names(budget.keep, planner.before.graph, function)
         wanted = planner.wanted(budget)
         report = BudgetReport(planner.predicted_within(wanted), wanted, function=function)
     log_plan(report)
@@ -84,7 +87,7 @@ def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None)
 
     Raises CompileError where none was found.
     """
-    planner = Planner(lowered, seconds)
+    planner = Planner(lowered, seconds, budget.constraints)
     wanted = planner.wanted(budget)
     return planner.lower(planner.predicted_within(wanted), wanted)
 
@@ -100,7 +103,7 @@ def compile_within(
 
     Raises CompileError where none of them fits.
     """
-    planner = Planner(lowered, seconds)
+    planner = Planner(lowered, seconds, budget.constraints)
     actual = planner.peak
 
     def whole() -> int:
@@ -108,7 +111,7 @@ def compile_within(
         actual = lowered.compile(platform).memory().temp_bytes
         return actual
 
-    wanted = budget_bytes(budget, whole, planner.free)
+    wanted = budget_bytes(budget.amount, whole, planner.free)
     target = scaled(wanted, planner.peak, actual)
     attempts: list[tuple[int, Plan]] = []
     ratio = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rematc.compiler.driver.budget import Planner, compile_within, lower_within, with_figures
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.ir.errors import CompileError
-from rematc.lowering.planning import Budget
+from rematc.lowering.planning import Amount, Budget
 from rematc.passes.planning.plan import Plan
 
 
@@ -43,7 +43,7 @@ class Wanted:
 
     @classmethod
     def of(
-        cls, budget: Budget | None, plan: Plan | str | os.PathLike[str] | None, seconds: float | None = None
+        cls, budget: Budget | Amount | None, plan: Plan | str | os.PathLike[str] | None, seconds: float | None = None
     ) -> Wanted:
         """What users ask for; a plan may be the name of a file that holds its JSON.
 
@@ -53,7 +53,7 @@ class Wanted:
             plan = Plan.read(plan)
         if plan is not None and not isinstance(plan, Plan):
             raise CompileError(f"{plan!r} is no plan; pass a rematc.Plan, or the name of a file that holds its JSON")
-        return cls(budget, plan, seconds)
+        return cls(None if budget is None else Budget.of(budget), plan, seconds)
 
     def lower(self, lowered: Lowered) -> Lowered:
         """A function that was lowered without a plan with the one that is wanted, by the prediction alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -11,7 +11,7 @@ from rematc.compiler.tracing.user_location import user_location, warn_user
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
-from rematc.passes.policies import as_policy
+from rematc.passes.policies import OnlyNames, as_policy
 from rematc.passes.policy_names import unknown_names
 
 
@@ -44,9 +44,18 @@ def strict_names() -> Iterator[None]:
 def check_whole_names(policy: Policy | None, graph: Graph, function: str) -> None:
     """Warn the user of names in the policy on a whole function that no value of it has; see `strict_names`."""
     unknown = unknown_names(policy, graph)
-    if unknown is None or policy is None:
-        return
-    message = f"the policy {policy.spec} on '{function}': {unknown}"
+    if unknown is not None and policy is not None:
+        _tell(f"the policy {policy.spec} on '{function}': {unknown}")
+
+
+def check_kept_names(names: Sequence[str], graph: Graph, function: str) -> None:
+    """The same for names whose values a budget keeps."""
+    unknown = unknown_names(OnlyNames(tuple(names)), graph)
+    if unknown is not None:
+        _tell(f"the budget of '{function}' keeps {', '.join(names)}: {unknown}")
+
+
+def _tell(message: str) -> None:
     if _is_strict.get():
         raise CompileError(message, user_location())
     warn_user(message)

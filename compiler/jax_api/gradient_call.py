@@ -92,6 +92,6 @@ def passed_graph(graph: Graph, budget: Budget | None, target: Target) -> Graph:
     """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit."""
     strategy = target.barrier_strategy
     if budget is not None:
-        planner = GraphPlanner(graph, target, strategy)
+        planner = GraphPlanner(graph, target, strategy, constraints=budget.constraints)
         graph = planner.applied(plan_part(planner, budget, graph.name).plan)
     return run_passes(graph, jax_pipeline(strategy)).graph

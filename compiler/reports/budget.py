@@ -51,6 +51,7 @@ class BudgetReport:
             "device": plan.device,
             "compilations": self.compilations,
             "gap": plan.gap,
+            "constraints": asdict(plan.constraints),
             "kept": [asdict(one) for one in plan.kept],
             "computed_again": [asdict(one) for one in plan.computed_again],
             "work": asdict(plan.work) | {"total": asdict(plan.work.total)},
@@ -59,7 +60,7 @@ class BudgetReport:
     def table(self) -> Table:
         """The figures, one a line."""
         plan = self.plan
-        rows = [("budget", format_bytes(self.budget), "")]
+        rows = [("budget", format_bytes(self.budget), plan.constraints.text())]
         again = counted(len(plan.stages.begins), "stage")
         if plan.loops:
             again += f", {counted(len(plan.loops), 'loop')}"

@@ -99,7 +99,7 @@ class _Explanation:
         if not kernel.size:
             return [*lines, "a result of the program, or in the host's memory: computing it again would save nothing"]
         if not kernel.is_repeatable:
-            return [*lines, "it is never computed again: a loop, a branch, a call or an effect"]
+            return [*lines, "it is never computed again: a loop, a branch, a call, an effect, or a constraint"]
         hole = max(
             [hole for value in values for hole in self._holes(value)],
             key=lambda hole: timeline.gap(hole[1]) - timeline.gap(hole[0]),

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.values import Value
+from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
 from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splittable
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
@@ -26,21 +27,23 @@ LEVELS = 12
 Decisions = tuple[LoopDecision, ...]
 
 
-def loop_levels(graph: Graph, device: Device) -> list[Decisions]:
+def loop_levels(graph: Graph, device: Device, constraints: Constraints = FREE) -> list[Decisions]:
     """Decisions for the loops of a graph, from none on, by what they take on a device."""
-    levels = _dropping(graph, device, ())
-    for splits in _splits(graph):
-        levels += _dropping(graph, device, splits)
+    levels = _dropping(graph, device, (), constraints)
+    for splits in _splits(graph, constraints):
+        levels += _dropping(graph, device, splits, constraints)
     return list(dict.fromkeys(levels))
 
 
-def _dropping(graph: Graph, device: Device, first: Decisions) -> list[Decisions]:
+def _dropping(graph: Graph, device: Device, first: Decisions, constraints: Constraints) -> list[Decisions]:
     """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones."""
     levels = [first]
     done: set[tuple[int, ...]] = set()
     while True:
         outer = with_decisions(graph, levels[-1])
-        pairs = [pair for pair in loop_pairs(outer) if pair.path not in done and pair.droppable]
+        possible = [pair for pair in loop_pairs(outer) if pair.path not in done and pair.droppable]
+        pairs = [pair.within(constraints.may_repeat(pair.loop.body.equations)) for pair in possible]
+        pairs = [pair for pair in pairs if pair.droppable]
         if not pairs:
             return levels
         depth = min(len(pair.path) for pair in pairs)
@@ -50,7 +53,7 @@ def _dropping(graph: Graph, device: Device, first: Decisions) -> list[Decisions]
         levels += [(*before, *choices) for choices in _levels_of([_Drops(pair, device) for pair in here])]
 
 
-def _splits(graph: Graph) -> list[Decisions]:
+def _splits(graph: Graph, constraints: Constraints) -> list[Decisions]:
     """All loops in chunks: as many as are best where a chunk stacks all, and where it stacks its carries alone."""
     found = []
     for stacks_all in (True, False):
@@ -68,7 +71,8 @@ def _splits(graph: Graph) -> list[Decisions]:
             carries = pair.loop.parts(pair.loop.body.params).carry
             stacked = [values[stack] for stack in pair.own] if stacks_all else carries
             count = chunks_for(pair, sum(value.type.bytes for value in stacked))
-            if count is not None and is_splittable(pair):
+            may_repeat = constraints.may_repeat(pair.loop.body.equations)
+            if count is not None and is_splittable(pair, may_repeat):
                 decisions.append(LoopSplit((), pair.forward, pair.backward, count))
         if decisions:
             found.append(tuple(decisions))

@@ -13,7 +13,7 @@ are a pair again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rematc.ir.builder import Builder
@@ -61,10 +61,10 @@ class LoopSplit:
         return _Chunks(graph, pair, self.chunks).graph()
 
 
-def is_splittable(pair: LoopPair) -> bool:
+def is_splittable(pair: LoopPair, may_repeat: Callable[[Equation], bool] = is_repeatable) -> bool:
     """Whether the steps of the forward loop may run again, and are there to be cut."""
     loop = pair.loop
-    return loop.length > 3 and bool(pair.own) and loop.carry > 0 and all(map(is_repeatable, _again(pair).equations))
+    return loop.length > 3 and bool(pair.own) and loop.carry > 0 and all(map(may_repeat, _again(pair).equations))
 
 
 def _again(pair: LoopPair) -> Graph:

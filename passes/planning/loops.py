@@ -15,7 +15,7 @@ reads what the other one stacks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -115,6 +115,10 @@ class LoopPair:
         """What a step of the backward loop computes again without these stacks, and what it reads for that."""
         return recomputed(self.loop, dropped, self.read)
 
+    def within(self, may_repeat: Callable[[Equation], bool]) -> LoopPair:
+        """The pair of which only what may run again is dropped."""
+        return replace(self, droppable=_droppable(self.loop, self.own, self.read, may_repeat))
+
     def choice(self, dropped: Collection[int]) -> LoopChoice:
         """That these stacks are computed again."""
         return LoopChoice(self.path, self.forward, self.backward, tuple(sorted(dropped)))
@@ -201,18 +205,24 @@ def _pairs_of(
         read = tuple([stack for stack, value in enumerate(results) if value in xs])
         own = tuple([stack for stack in stacks if results[stack] not in (*consts, *carry)])
         if own:
-            yield LoopPair(path, index, reader, steps, own, _droppable(op, own, read), read, op)
+            yield LoopPair(path, index, reader, steps, own, _droppable(op, own, read, is_repeatable), read, op)
 
 
-def _droppable(op: Scan, stacks: Sequence[int], read: Sequence[int]) -> tuple[int, ...]:
+def _droppable(
+    op: Scan, stacks: Sequence[int], read: Sequence[int], may_repeat: Callable[[Equation], bool]
+) -> tuple[int, ...]:
     """Those that follow from the parameters of a step by what may run again; a carry as it comes in does not."""
     carries, values = op.parts(op.body.params).carry, op.body.results[op.carry :]
-    possible = [stack for stack in stacks if values[stack] not in carries]
-    while not all(map(is_repeatable, recomputed(op, possible, read)[0])):
+    possible = [
+        stack
+        for stack in stacks
+        if values[stack] not in carries and all(map(may_repeat, recomputed(op, [stack], read)[0]))
+    ]
+    while not all(map(may_repeat, recomputed(op, possible, read)[0])):
         possible = [
             stack
             for stack in possible
-            if all(map(is_repeatable, recomputed(op, [stack], set(read) - (set(possible) - {stack}))[0]))
+            if all(map(may_repeat, recomputed(op, [stack], set(read) - (set(possible) - {stack}))[0]))
         ]
     return tuple(possible)
 

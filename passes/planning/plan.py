@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rematc.ir.errors import CompileError
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import counted, format_bytes, format_seconds
 from rematc.passes.planning import plan_json, summary
+from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
 from rematc.passes.planning.loops import LoopDecision
@@ -47,6 +48,7 @@ class Plan:
         loops: what its loops compute again, and do not stack.
         as_it_stands: what the program takes without recomputation; None where its loops compute nothing again, so that
             it is the plan's program without stages.
+        constraints: what it must not do.
     """
 
     budget: int
@@ -56,6 +58,7 @@ class Plan:
     program: PlannedProgram
     loops: tuple[PlannedLoop, ...] = ()
     as_it_stands: AsItStands | None = None
+    constraints: Constraints = FREE
 
     def __repr__(self) -> str:
         return f"Plan(budget={self.budget}, peak={self.peak}, stages={len(self.stages.begins)}, {self.program.digest})"
@@ -170,6 +173,7 @@ class Plan:
             "budget": self.budget,
             "device": self.device,
             "bound_ns": self.bound,
+            **({"constraints": asdict(self.constraints)} if self.constraints else {}),
             "program": self.program.digest,
             "predicted": {
                 "peak": self.peak,
@@ -193,7 +197,9 @@ class Plan:
             predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
             whole = AsItStands(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
         budget, device, bound = fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int)
-        return cls(budget, device, bound, stages, program, loops, whole)
+        given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
+        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str))
+        return cls(budget, device, bound, stages, program, loops, whole, constraints)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Plan:
@@ -213,7 +219,7 @@ class Plan:
         without = f"{format_bytes(self.peak_without)} without recomputation"
         time = f"{format_seconds(self.time_without / 1e9)} without recomputation"
         rows = (
-            ("budget", format_bytes(self.budget), ""),
+            ("budget", format_bytes(self.budget), self.constraints.text()),
             ("predicted peak", format_bytes(self.peak), without),
             ("predicted time", format_seconds(self.time / 1e9), f"{time} ({self.device})"),
             ("no plan is below", format_seconds(self.bound / 1e9), f"at most {self.gap:.1%} from the optimum"),

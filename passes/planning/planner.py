@@ -10,6 +10,7 @@ from rematc.ir.core import Graph
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
+from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
 from rematc.passes.planning.loop_levels import loop_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
@@ -45,12 +46,14 @@ class Planner:
         peak: bytes that the graph takes without a plan, simulated.
     """
 
-    def __init__(self, graph: Graph, device: Device, seconds: float | None = None) -> None:
-        """After so many `seconds` of planning, in all, no plan is improved any more."""
-        self._graph, self._device, self._seconds = graph, device, seconds
-        self._levels = loop_levels(graph, device)
-        self._ways: dict[tuple[LoopDecision, ...], _Way] = {}
-        first = self._way(())
+    def __init__(
+        self, graph: Graph, device: Device, seconds: float | None = None, constraints: Constraints = FREE
+    ) -> None:
+        """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'."""
+        self._graph, self._device, self._seconds, self._constraints = graph, device, seconds, constraints
+        self._levels = loop_levels(graph, device, constraints)
+        self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
+        first = self._way((), constraints)
         run = simulate(first.translation.problem)
         flops = first.translation.flops(range(len(first.translation.problem.cost)))
         self._as_it_stands = AsItStands(run.peak, run.time, flops)
@@ -61,7 +64,7 @@ class Planner:
         deadline = None if self._seconds is None else monotonic() + self._seconds
         best: Plan | None = None
         for decisions in self._levels:
-            way = self._way(decisions)
+            way = self._way(decisions, self._constraints)
             if best is not None and best.is_feasible and best.time <= way.time:
                 continue
             left = None if deadline is None else max(0.0, deadline - monotonic())
@@ -76,11 +79,11 @@ class Planner:
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
         if len(self._levels) == 1:
-            start, problem = monotonic(), self._way(()).translation.problem
+            start, problem = monotonic(), self._way((), self._constraints).translation.problem
             found = whole_curve(problem, count, seconds=self._seconds)
             if self._seconds is not None:
                 self._seconds = max(0.0, self._seconds - (monotonic() - start))
-            return [self._as_plan(self._way(()), each) for each in found]
+            return [self._as_plan(self._way((), self._constraints), each) for each in found]
         least = self.plan(0).peak
         budgets = [least + (self.peak - least) * point // max(1, count - 1) for point in range(count)]
         plans = [self.plan(budget) for budget in dict.fromkeys(budgets)]
@@ -92,28 +95,29 @@ class Planner:
 
     @functools.cached_property
     def _fastest(self) -> int:
-        return min(self._way(decisions).time for decisions in self._levels)
+        return min(self._way(decisions, self._constraints).time for decisions in self._levels)
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
-        return plan.of(self._way(plan.decisions).program)
+        return plan.of(self._way(plan.decisions, plan.constraints).program)
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
-        return apply(self._way(plan.decisions).translation, self.own(plan).stages)
+        return apply(self._way(plan.decisions, plan.constraints).translation, self.own(plan).stages)
 
-    def _way(self, decisions: tuple[LoopDecision, ...]) -> _Way:
-        if decisions not in self._ways:
+    def _way(self, decisions: tuple[LoopDecision, ...], constraints: Constraints) -> _Way:
+        key = decisions, constraints
+        if key not in self._ways:
             graph = with_decisions(self._graph, decisions)
-            self._ways[decisions] = _Way(decisions, graph, translate(graph, self._device))
-        return self._ways[decisions]
+            self._ways[key] = _Way(decisions, graph, translate(graph, self._device, constraints))
+        return self._ways[key]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
         # Of loops no bound is known but that all must run once, in one of these ways.
         bound = found.bound if len(self._levels) == 1 else self._fastest
         loops = planned_loops(self._graph, way.decisions)
         whole = self._as_it_stands if loops else None
-        return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole)
+        return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole, self._constraints)
 
 
 def _merit(plan: Plan) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from typing import ClassVar
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.passes.manager import Pass, register_pass
+from rematc.passes.planning.constraints import Constraints
 from rematc.passes.planning.device import CPU, device_named
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
@@ -27,25 +28,36 @@ class PlanPass(Pass):
     Attributes:
         budget: bytes of temporary memory; None for no plan, or that of the file.
         device: whose rates say how long kernels take: one of `rematc.passes.planning.device.DEVICES`.
+        keep: names of `checkpoint_name`, with `+` between them, whose values are not computed again.
+        never_repeat: ops, likewise, that do not run again.
         file: of a plan (`rematc.Plan.to_json`) for this very program.
     """
 
     name: ClassVar[str] = "plan"
     budget: int | None = None
     device: str = CPU.name
+    keep: str = ""
+    never_repeat: str = ""
     file: str | None = None
 
     def __post_init__(self) -> None:
         device_named(self.device)
         if self.budget is not None and self.budget < 0:
             raise CompileError(f"a budget is a number of bytes, got {self.budget}")
+        if self._constraints and self.budget is None:
+            raise CompileError("keep and never_repeat are about a budget; add budget, or leave them out")
         if self.budget is not None and self.file is not None:
             raise CompileError("a plan from a file has its budget; leave out budget, or file")
+
+    @property
+    def _constraints(self) -> Constraints:
+        keep, never = [tuple(filter(None, names.split("+"))) for names in (self.keep, self.never_repeat)]
+        return Constraints(keep, never)
 
     def run(self, graph: Graph) -> Graph:
         if self.budget is None and self.file is None:
             return graph
-        planner = Planner(graph, device_named(self.device))
+        planner = Planner(graph, device_named(self.device), constraints=self._constraints)
         if self.file is not None:
             return planner.applied(Plan.read(self.file))
         assert self.budget is not None

@@ -23,6 +23,7 @@ from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
+from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
 from rematc.passes.planning.problem import Problem, Run, Simulator, problem_of
 
@@ -54,14 +55,15 @@ class Translation:
         return sum(eqn.flops for node in nodes for eqn in self.clusters[node])
 
 
-def translate(graph: Graph, device: Device) -> Translation:
+def translate(graph: Graph, device: Device, constraints: Constraints = FREE) -> Translation:
     """The problem of a graph; nodes take nanoseconds of `device`."""
-    return _translate(graph, device, {})
+    return _translate(graph, device, {}, constraints)
 
 
-def _translate(graph: Graph, device: Device, runs: dict[int, Run]) -> Translation:
-    found = kernels(graph.equations, graph.results)
-    stored = set(found.stored)
+def _translate(graph: Graph, device: Device, runs: dict[int, Run], constraints: Constraints = FREE) -> Translation:
+    # What is kept is in memory, though it could be fused.
+    stored = {*kernels(graph.equations, graph.results).stored, *constraints.kept(graph.equations)}
+    may_repeat = constraints.may_repeat(graph.equations)
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
 
     def cluster(values: Iterable[Value]) -> tuple[tuple[Equation, ...], list[Value]]:
@@ -89,7 +91,7 @@ def _translate(graph: Graph, device: Device, runs: dict[int, Run]) -> Translatio
         producer=writer,
         results=[place[value] for value in results],
         workspace=[inside.peak(eqn) for eqn in own],
-        is_repeatable=[all(map(_is_repeatable, each)) for each in clusters],
+        is_repeatable=[all(may_repeat(eqn) and not eqn.op.regions() for eqn in each) for each in clusters],
         replaces=in_place,
     )
     return Translation(graph, problem, clusters, tuple(place), tail)
@@ -118,11 +120,6 @@ def _time(device: Device, cluster: Sequence[Equation], read: Sequence[Value]) ->
             flops += eqn.flops
     moved = sum(value.type.bytes for value in (*read, *cluster[-1].results))
     return device.time(products, flops, moved)
-
-
-def _is_repeatable(eqn: Equation) -> bool:
-    op = eqn.op
-    return op.is_repeatable and not (op.effect or op.is_opaque or op.regions() or op.axes)
 
 
 def _in_place(

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from rematc.compiler.frontends.stablehlo.importing import from_stablehlo as from_stablehlo
     from rematc.ir.errors import CompileError as CompileError
     from rematc.ir.errors import InternalError as InternalError
+    from rematc.lowering.planning import Budget as Budget
     from rematc.passes.planning.plan import Plan as Plan
 
 __version__ = "0.1.0"
@@ -116,6 +117,7 @@ _HOMES = {
     "print_fwd_bwd": "rematc.compiler.api.side_by_side",
     "from_stablehlo": "rematc.compiler.frontends.stablehlo.importing",
     "parse": "rematc.compiler.api.text",
+    "Budget": "rematc.lowering.planning",
     "Plan": "rematc.passes.planning.plan",
     "CompileError": "rematc.ir.errors",
     "InternalError": "rematc.ir.errors",

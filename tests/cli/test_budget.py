@@ -152,6 +152,9 @@ def test_what_is_no_plan(command: Command, write_model: WriteModel, tmp_path: Pa
         (("--budget", "60%", "--plan-seconds", "0"), "0.0 is not in the range x>0"),
         (("--budget", "60%", "--save-plan", "-"), "would mix the plan with the report"),
         (("--budget", "60%", "--save-plan", "x", "--emit", "plan"), "leave out --save-plan"),
+        (("--keep", "a"), "--keep is about the plan for a budget; add --budget"),
+        (("--never-repeat", "tanh"), "--never-repeat is about the plan for a budget; add --budget"),
+        (("--budget", "60%", "--never-repeat", "tanhh"), "no op is called so; did you mean"),
         (("--budget", "60%", "--plan", __file__), "leave out --budget or --plan"),
     ],
 )
@@ -159,6 +162,17 @@ def test_what_plans_exclude(command: Command, write_model: WriteModel, args: tup
     result = command(write_model(CHAIN), *args)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_constraints_of_the_plan(command: Command, write_model: WriteModel) -> None:
+    model = write_model(LOOP)
+    shown = command(model, "--budget", "85%", "--keep", "hidden", "--never-repeat", "tanh,sort", "-q").stdout
+    assert "named 'hidden' from model.py:8, 8 steps" in shown
+    assert "named 'hidden' from model.py:8, in each step" not in shown
+    assert "keeps hidden; never repeats tanh, sort" in shown
+    wrong = command(model, "--budget", "85%", "--keep", "hiden", "-q")
+    assert wrong.exit_code == 1
+    assert "no value has the name 'hiden' (did you mean 'hidden'?)" in " ".join(wrong.stderr.split())
 
 
 def test_planning_ends_after_so_many_seconds(command: Command, write_model: WriteModel) -> None:

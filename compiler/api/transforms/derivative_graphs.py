@@ -67,7 +67,8 @@ def planned_vjp(function: Function, vjp: linearization.Vjp, budget: Budget) -> G
 
     Raises CompileError, at the user's line, where no plan is predicted to fit.
     """
-    planner = GraphPlanner(linearization.value_and_cotangents(vjp), current_target())
+    graph = linearization.value_and_cotangents(vjp)
+    planner = GraphPlanner(graph, current_target(), constraints=budget.constraints)
     report = plan_part(planner, budget, function_name(function))
     require_trace().records.append(report)
     return planner.applied(report.plan)

@@ -102,7 +102,7 @@ def test_a_percentage_is_of_the_program_as_it_stands() -> None:
     lowered = rematc.lower(rematc.value_and_grad(loss), WEIGHTS[0], X)
     planner = Planner(lowered)
     assert planner.whole == lowered.predicted_peak() > planner.expected(planner.plan(0))
-    assert planner.wanted("50%") == planner.whole // 2
+    assert planner.wanted(rematc.Budget("50%")) == planner.whole // 2
 
 
 def test_calls_are_planned() -> None:

@@ -1,0 +1,78 @@
+"""What a plan must not do: values that it has to keep, and ops that it must not run again."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import rematc.ir.ops  # noqa: F401  # registers the ops that constraints can name
+from rematc.ir.core import Equation, Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.registry import OPS
+from rematc.ir.values import Value
+from rematc.passes.aliases import find_aliases
+from rematc.passes.planning.loops import is_repeatable
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a plan must not do, in stages or in loops.
+
+    Attributes:
+        keep: names of `checkpoint_name` whose values are in memory from when they are computed, and not computed again.
+        never_repeat: names of ops that do not run again.
+
+    Raises CompileError for ops that there are not, and for a text in place of several.
+    """
+
+    keep: tuple[str, ...] = ()
+    never_repeat: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, names in (("keep", self.keep), ("never_repeat", self.never_repeat)):
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise CompileError(f"{what} is a list of names, got {names!r}; write {what}=('a', 'b')")
+        for name in self.never_repeat:
+            if name not in OPS:
+                near = difflib.get_close_matches(name, OPS, n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else "; ops are named as in --emit ir"
+                raise CompileError(f"never_repeat names '{name}', and no op is called so{hint}")
+
+    def text(self) -> str:
+        """In words; "" where there are none."""
+        parts = [("keeps", self.keep), ("never repeats", self.never_repeat)]
+        return "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+
+    def __bool__(self) -> bool:
+        return bool(self.keep or self.never_repeat)
+
+    def kept(self, equations: Sequence[Equation]) -> set[Value]:
+        """The values that have to be in memory."""
+        aliases = find_aliases(equations) if self.keep else None
+        if aliases is None:
+            return set()
+        return {
+            value for eqn in equations for value in eqn.results if not set(self.keep).isdisjoint(aliases.labels(value))
+        }
+
+    def may_repeat(self, equations: Sequence[Equation]) -> Callable[[Equation], bool]:
+        """Whether one of these equations of a body may run again, with all that is in its regions."""
+        kept = self.kept(equations)
+
+        def may_repeat(eqn: Equation) -> bool:
+            return is_repeatable(eqn) and kept.isdisjoint(eqn.results) and self._allows(eqn)
+
+        return may_repeat if self else is_repeatable
+
+    def _allows(self, eqn: Equation) -> bool:
+        if eqn.op.name in self.never_repeat:
+            return False
+        return all(map(self._allows_region, eqn.op.regions()))
+
+    def _allows_region(self, region: Graph) -> bool:
+        return not self.kept(region.equations) and all(map(self._allows, region.equations))
+
+
+#: No constraints.
+FREE = Constraints()
