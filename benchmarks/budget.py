@@ -98,7 +98,7 @@ def measure(name: str, points: int) -> list[dict[str, Any]]:
 def _row(name: str, lowered: Any, budget: int, products: int) -> dict[str, Any]:
     start = time.perf_counter()
     try:
-        compiled = compile_within(lowered, budget)
+        compiled = compile_within(lowered, rematc.Budget(budget))
     except rematc.CompileError as error:
         print(f"| {name} | {budget / MIB:.0f} | {str(error).splitlines()[0]} | | | | | | | |", flush=True)
         return {"model": name, "budget": budget, "error": str(error)}
@@ -124,7 +124,7 @@ def measure_predicted(name: str, parts: Sequence[int]) -> list[dict[str, Any]]:
     planner = Planner(lowered)
     rows = []
     for part in parts:
-        wanted = planner.wanted(f"{part}%")
+        wanted = planner.wanted(rematc.Budget(f"{part}%"))
         try:
             plan = planner.predicted_within(wanted)
         except rematc.CompileError as error:
