@@ -127,8 +127,9 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
             default where jax does; `passes`, a pipeline instead of the default one, as text; `after_each`, called with
             a pass's text and its graph after each pass; `budget`, the temporary memory that it may need, as predicted:
             bytes, "2GiB", "50%" of what it needs without recomputation, or "device", what the device has free once
-            arguments and results are there; `plan_seconds`, after which no plan is improved any more; `plan`, a
-            `rematc.Plan` that was made for this program, or the name of its file, instead of a budget.
+            arguments and results are there; or a `rematc.Budget`, which says besides what is never computed again;
+            `plan_seconds`, after which no plan is improved any more; `plan`, a `rematc.Plan` that was made for this
+            program, or the name of its file, instead of a budget.
 
     Raises:
         CompileError: at the user's line, for what cannot be traced, differentiated or lowered, for a budget that no

@@ -218,7 +218,8 @@ def value_and_grad(
             or no checkpoint, and "none" is no checkpoint.
         budget: instead of a policy, the temporary memory that value and gradient may take: bytes, "2GiB", or "50%" of
             what is predicted for them without one. What is recomputed is planned for it by the prediction alone, with
-            room for its error; `rematc.compile` plans by what XLA takes. See `docs/planning.md`.
+            room for its error; `rematc.compile` plans by what XLA takes. A `rematc.Budget` says besides what is
+            never computed again. See `docs/planning.md`.
         static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
         static_argnames: the same by name.
         donate_argnums: positions of arguments whose memory the results may take over, as in `jit`.
