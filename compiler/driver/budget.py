@@ -118,9 +118,9 @@ def compile_within(
     for count in range(1, COMPILATIONS + 1):
         aim = wanted if count == 1 else wanted - wanted // _MARGIN
         plan = planner.expected_within(target, aim, ratio)
-        if any(plan.stages == tried.stages for _, tried in attempts):
+        if any(plan.does_as(tried) for _, tried in attempts):
             plan = planner.plan(0)  # the smallest that there is
-            if any(plan.stages == tried.stages for _, tried in attempts):
+            if any(plan.does_as(tried) for _, tried in attempts):
                 break
         compiled = planner.lower(plan, wanted).compile(platform)
         measured = compiled.memory().temp_bytes

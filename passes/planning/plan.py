@@ -114,6 +114,10 @@ class Plan:
         """What its loops compute again, by their places."""
         return tuple(loop.decision for loop in self.loops)
 
+    def does_as(self, other: Plan) -> bool:
+        """Whether another plan of the same program computes the same again."""
+        return (self.stages, self.decisions) == (other.stages, other.decisions)
+
     @property
     def recomputes(self) -> bool:
         """Whether anything runs again."""

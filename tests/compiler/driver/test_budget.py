@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import rematc
+from rematc.compiler.driver.budget import Planner
 from rematc.ir.errors import CompileError
 from rematc.lowering.planning import budget_bytes
+from rematc.passes.planning.plan import Plan
 
 LAYERS, WIDTH, BATCH = 8, 64, 512
 
@@ -156,3 +158,25 @@ def test_seconds_of_planning_are_spent_on_a_budget() -> None:
     with pytest.raises(CompileError, match="add budget, or leave out plan_seconds"):
         rematc.lower(STEP, *SHAPES, plan_seconds=1)
     assert rematc.pareto(STEP, *SHAPES, points=2, measure=False, plan_seconds=1e-9).points
+
+
+def test_plans_that_differ_in_loops_alone_are_each_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looped(weights: Any, x: Any) -> Any:
+        def step(x: Any, w: Any) -> Any:
+            return x + np.sin(np.tanh(np.sin(x @ w) @ w) @ w), None
+
+        scan: Any = rematc.scan
+        return np.sum(scan(step, x, weights)[0] ** 2)
+
+    args = np.ones((12, WIDTH, WIDTH), np.float32), np.ones((BATCH, WIDTH), np.float32)
+    step, first = rematc.value_and_grad(looped), [True]
+    rest = Planner.expected_within
+
+    def too_large_at_first(self: Planner, target: int, aim: int, ratio: float) -> Plan:
+        return self.plan(target * 6 // 5) if first and first.pop() else rest(self, target, aim, ratio)
+
+    monkeypatch.setattr(Planner, "expected_within", too_large_at_first)
+    report = rematc.compile(step, *args, budget="60%").lowered.budget
+    assert report is not None
+    assert (report.compilations, report.plan.stages.begins) == (2, ())
+    assert report.plan.peak > Planner(rematc.lower(step, *args)).plan(0).peak
