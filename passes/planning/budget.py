@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -120,17 +121,28 @@ class _Search:
         return [found[budget] for budget in points]
 
     def fit(self, budget: int) -> None:
-        """Look for plans within a budget; where there is none, for those of the smallest peak."""
+        """Look for plans within a budget; where there is none, for that of the smallest peak."""
         self._try(budget)
-        low = budget
+        if self._fitting(budget) or self._is_over():
+            return
+        if budget:
+            self._plans.append(self._smallest)
+            return
+        low = 0
         for _ in range(HALVINGS):
-            high = min(run.peak for run, _ in self._plans)
-            if high <= budget or self._is_over():
-                return
-            middle = (low + high) // 2
+            middle = (low + min(run.peak for run, _ in self._plans)) // 2
             self._try(middle)
             if not self._fitting(middle):
                 low = middle
+            if self._is_over():
+                return
+
+    @functools.cached_property
+    def _smallest(self) -> tuple[Run, Stages]:
+        """The plan with the smallest peak that is found, whatever else was looked for: who asks for it, gets it."""
+        search = _Search(self.problem, None if self._deadline is None else self._deadline - monotonic())
+        search.fit(0)
+        return min(search._plans, key=lambda plan: plan[0].peak)
 
     def _try(self, budget: int) -> None:
         if self._plans[0][0].peak <= budget:
@@ -159,7 +171,12 @@ class _Search:
     def found(self, budget: int) -> Found:
         """The best plan so far."""
         fitting = self._fitting(budget)
-        run, stages = fitting[0] if fitting else min(self._plans, key=lambda plan: plan[0].peak)
+        if fitting:
+            run, stages = fitting[0]
+        elif budget and not self._is_over():
+            run, stages = self._smallest
+        else:
+            run, stages = min(self._plans, key=lambda plan: plan[0].peak)
         held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
         least = int(self.problem.cost.sum())
         if fitting and run.time > least:

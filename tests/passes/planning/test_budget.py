@@ -64,7 +64,7 @@ def test_the_bound_is_below_the_exhaustive_search(problem: Problem, tenths: int)
     assert least is None or bound(problem, budget) <= least
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=30)
 @given(joints(30), st.integers(3, 9))
 def test_larger_problems_keep_the_laws(problem: Problem, tenths: int) -> None:
     peak = simulate(problem).peak
