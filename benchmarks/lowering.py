@@ -2,9 +2,10 @@
 
     python benchmarks/lowering.py [--cases transformer,scan] [--rounds N] [--layers 12,48,192,768] [--jax] [--memory]
 
-The cases are the training step of a transformer; a recurrence whose step has layers (scan); gradients of each example
-on its own (vmap); of each sequence under a recurrence (vmap-scan); second derivatives of layers (hessian), and of
-layers in a loop (scan-hessian). Each is written once, for whichever array namespace it is given. One round traces,
+The cases are the training step of a transformer; the same under a policy on the whole, which JAX has on each layer by
+hand (transformer-nothing, -dots; -auto stands beside JAX's dots): what planning costs; a recurrence whose step has
+layers (scan); gradients of each example on its own (vmap); of each sequence under a recurrence (vmap-scan); second
+derivatives of layers (hessian), and of layers in a loop (scan-hessian). Each is written once, for whichever array namespace it is given. One round traces,
 differentiates and prints it with rematc and with JAX, in turns, each from a function that it has not seen and with
 JAX's caches cleared. After that, rematc alone on deeper models: the factor per doubling is 2.0 where time is linear in
 depth.
@@ -13,6 +14,7 @@ depth.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import math
 import statistics
@@ -33,8 +35,11 @@ WIDTH, HEADS, HIDDEN, LENGTH, BATCH, VOCABULARY = 256, 8, 1024, 256, 8, 1024
 Loss = Callable[[Any, Any, Any], Any]
 
 
-def transformer_loss(xp: Any) -> Loss:
-    """A new function: the cross-entropy of a decoder-only transformer, written in the namespace `xp`."""
+def transformer_loss(xp: Any, wrapped: Callable[[Any], Any] = lambda layer: layer) -> Loss:
+    """A new function: the cross-entropy of a decoder-only transformer, written in the namespace `xp`.
+
+    `wrapped` gives what takes the place of the function of one layer.
+    """
 
     def layer_norm(norm: Any, x: Any) -> Any:
         centered = x - xp.mean(x, axis=-1, keepdims=True)
@@ -64,7 +69,7 @@ def transformer_loss(xp: Any) -> Loss:
     def loss(params: Any, tokens: Any, targets: Any) -> Any:
         x = params["tokens"][tokens] + params["positions"]
         for weights in params["layers"]:
-            x = layer(weights, x)
+            x = wrapped(layer)(weights, x)
         scores = layer_norm(params["norm"], x) @ params["unembedding"]
         shifted = scores - xp.max(scores, axis=-1, keepdims=True)
         log_chances = shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
@@ -189,6 +194,19 @@ def transformer_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tup
     return lib.value_and_grad(transformer_loss(lib.numpy)), transformer_arguments(layers)
 
 
+def transformer_under(policy: str) -> Case:
+    """The transformer under a policy on the whole; JAX has it, or `dots` for `auto`, on each layer."""
+    of_jax = jax.checkpoint_policies.nothing_saveable if policy == "nothing" else jax.checkpoint_policies.dots_saveable
+
+    def case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if lib is OURS:
+            return rematc.value_and_grad(transformer_loss(np), policy=policy), transformer_arguments(layers)
+        wrapped = functools.partial(jax.checkpoint, policy=of_jax)
+        return jax.value_and_grad(transformer_loss(jnp, wrapped)), transformer_arguments(layers)
+
+    return case
+
+
 def scan_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     arguments = (layer_weights(layers), floats(8, UNITS), floats(SEQUENCE, 8, UNITS))
     return lib.value_and_grad(recurrent_loss(lib.numpy, lib.scan)), arguments
@@ -215,6 +233,7 @@ def scan_hessian_case(lib: Library, layers: int) -> tuple[Callable[..., Any], tu
 
 CASES: dict[str, Case] = {
     "transformer": transformer_case,
+    **{f"transformer-{policy}": transformer_under(policy) for policy in ("nothing", "dots", "auto")},
     "scan": scan_case,
     "vmap": vmap_case,
     "vmap-scan": vmap_scan_case,
@@ -275,7 +294,7 @@ def compare(name: str, layers: int, rounds: int) -> None:
         ratios.append(ours[-1] / theirs[-1])
     spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
     medians = f"{statistics.median(ours):8.3f} s{statistics.median(theirs):8.3f} s"
-    print(f"{name:14}{statistics.median(ratios):6.2f}   {spread:18}{medians}", flush=True)
+    print(f"{name:20}{statistics.median(ratios):6.2f}   {spread:18}{medians}", flush=True)
 
 
 def scale(name: str, depths: list[int], with_jax: bool, with_memory: bool) -> None:
@@ -291,7 +310,7 @@ def scale(name: str, depths: list[int], with_jax: bool, with_memory: bool) -> No
                 factor = f"{(seconds / before[1]) ** (1 / math.log2(layers / before[0])):.2f}"
             before = layers, seconds
             peak = f"{peak_mebibytes(texts, case, layers):10.0f}" if with_memory else ""
-            print(f"{name:14}{library:8}{layers:8}{seconds:10.2f}{factor:>14}{peak}", flush=True)
+            print(f"{name:20}{library:8}{layers:8}{seconds:10.2f}{factor:>14}{peak}", flush=True)
 
 
 def main() -> None:
@@ -310,7 +329,7 @@ def main() -> None:
     depths = [int(depth) for depth in options.layers.split(",") if depth]
     if depths:
         peak = f"{'peak MiB':>10}" if options.memory else ""
-        print(f"{'':22}{'layers':>8}{'seconds':>10}{'per doubling':>14}{peak}")
+        print(f"{'':28}{'layers':>8}{'seconds':>10}{'per doubling':>14}{peak}")
         for name in names:
             scale(name, depths, options.jax, options.memory)
 
