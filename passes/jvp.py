@@ -48,12 +48,16 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
 
 def jvp_of_recognized(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     """`jvp` of a graph that the passes `inline_transparent` and `recognize` have gone over."""
-    result = _jvp(graph, has_tangent)
+    result = _jvp(graph, has_tangent, {})
     return Jvp(inline_recognized(result.graph), result.has_tangent)
 
 
-def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
-    walk = _Jvp(graph)
+#: What was differentiated: by its identity and by which parameters. The graph is held so that no other one gets its id.
+_Known = dict[tuple[int, tuple[bool, ...]], tuple[Graph, Jvp]]
+
+
+def _jvp(graph: Graph, has_tangent: Sequence[bool], known: _Known) -> Jvp:
+    walk = _Jvp(graph, known)
     b = walk.builder
     for param, is_set in zip(graph.params, has_tangent, strict=True):
         if is_set:
@@ -67,14 +71,21 @@ def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
 
 
 class _Context(Builder):
-    """What jvp rules are given. `replaced` are values that a rule gives in the place of its equation's results."""
+    """What jvp rules are given. `replaced` are values that a rule gives in the place of its equation's results.
 
-    def __init__(self, name: str) -> None:
+    A region that stands in several places is differentiated once, and is one region again.
+    """
+
+    def __init__(self, name: str, known: _Known) -> None:
         super().__init__(name)
+        self._known = known
         self.replaced: tuple[Value, ...] | None = None
 
     def jvp_of(self, graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
-        result = _jvp(graph, has_tangent)
+        key = id(graph), tuple(has_tangent)
+        if key not in self._known:
+            self._known[key] = graph, _jvp(graph, has_tangent, self._known)
+        result = self._known[key][1]
         return result.graph, result.has_tangent
 
     def vmap_of(self, graph: Graph, is_batched: Sequence[bool], size: int) -> tuple[Graph, tuple[bool, ...]]:
@@ -92,8 +103,8 @@ class _Jvp:
     result that is an operand has a tangent of its own, which a custom rule gives it.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.builder = _Context(graph.name)
+    def __init__(self, graph: Graph, known: _Known) -> None:
+        self.builder = _Context(graph.name, known)
         self.builder.params.extend(graph.params)
         self.tangents: dict[Value, Value] = {}
         self.env: dict[Value, Value] = {}

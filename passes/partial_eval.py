@@ -199,12 +199,13 @@ class _Context:
     """What split rules are given.
 
     A loop splits its step more than once. The regions in it are the same each time, and are split once: else the work
-    doubled with each level of nesting.
+    doubled with each level of nesting. So are those that stand in several places.
     """
 
     def __init__(self) -> None:
-        # The op and the policy are kept, so that their identities stay their own.
+        # What is known by its identity is kept, so that it stays its own.
         self._parts: dict[tuple[int, tuple[bool, ...], int], tuple[Op, Policy | None, SplitRegion | None]] = {}
+        self._graphs: dict[tuple[int, tuple[bool, ...], int], tuple[Graph, Policy | None, SplitGraph]] = {}
 
     def split(self, op: Op, is_unknown: tuple[bool, ...], policy: Policy | None) -> SplitRegion | None:
         """`op.split`."""
@@ -217,7 +218,10 @@ class _Context:
         return found[2]
 
     def split_of(self, graph: Graph, is_unknown: Sequence[bool], policy: Policy | None) -> SplitGraph:
-        return _as_split(_partial_eval(graph, is_unknown, policy, None, self))
+        key = (id(graph), tuple(is_unknown), id(policy))
+        if key not in self._graphs:
+            self._graphs[key] = graph, policy, _as_split(_partial_eval(graph, is_unknown, policy, None, self))
+        return self._graphs[key][2]
 
     def split_of_step(self, graph: Graph, is_unknown: Sequence[bool], unstacked: Unstacked) -> SplitGraph:
         return _as_split(_partial_eval(graph, is_unknown, None, unstacked, self))

@@ -38,13 +38,25 @@ class Transposed:
     has_ct: tuple[bool, ...]
 
 
+#: What was transposed: by its identity, and by which parameters and results. The graph is held so that no other one
+#: gets its id.
+_Known = dict[tuple[int, tuple[bool, ...], tuple[bool, ...]], tuple[Graph, Transposed]]
+
+
 class _Context(Builder):
-    """What transpose rules are given."""
+    """What transpose rules are given. A region that stands in several places is transposed once."""
+
+    def __init__(self, name: str, known: _Known) -> None:
+        super().__init__(name)
+        self._known = known
 
     def adjoint_of(
         self, graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool]
     ) -> tuple[Graph, tuple[bool, ...]]:
-        result = transpose(graph, is_linear, has_ct)
+        key = id(graph), tuple(is_linear), tuple(has_ct)
+        if key not in self._known:
+            self._known[key] = graph, _transpose(graph, is_linear, has_ct, self._known)
+        result = self._known[key][1]
         return result.graph, result.has_ct
 
     def schedule(self, steps: int, snapshots: int) -> Schedule:
@@ -57,8 +69,12 @@ def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | 
     `has_ct` says which results get a cotangent (all of them if it is left out); the others count as zero. Raises
     CompileError with the equation's location where an op has no transpose.
     """
+    return _transpose(graph, is_linear, has_ct or (True,) * len(graph.results), {})
+
+
+def _transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool], known: _Known) -> Transposed:
     graph = inline_for_differentiation(graph)
-    b = _Context(graph.name)
+    b = _Context(graph.name, known)
     linear = {value for value, is_set in zip(graph.params, is_linear, strict=True) if is_set}
     b.params.extend(value for value in graph.params if value not in linear)
     backwards: list[Equation] = []
@@ -69,7 +85,7 @@ def transpose(graph: Graph, is_linear: Sequence[bool], has_ct: Sequence[bool] | 
             backwards.append(eqn)
             linear.update(eqn.results)
     cts = Cotangents(b)
-    for value, is_set in zip(graph.results, has_ct or (True,) * len(graph.results), strict=True):
+    for value, is_set in zip(graph.results, has_ct, strict=True):
         if is_set:
             ct = b.parameter(value.type, "ct")
             if value in linear:

@@ -19,6 +19,7 @@ from rematc.ir.registry import register
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
+NOTHING = SaveNothing()
 INLINED = "does not exist: differentiation inlines it"
 
 
@@ -145,7 +146,7 @@ class Checkpoint(Region):
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """The region's own policy decides; its known part is no region any more."""
-        part = b.split_of(self.body, is_unknown, self.policy or SaveNothing())
+        part = b.split_of(self.body, is_unknown, self.policy or NOTHING)
         prevent_cse = self.prevent_cse
         if isinstance(prevent_cse, tuple):
             pinned = [pin for pin, is_set in zip(prevent_cse, is_unknown, strict=True) if not is_set]

@@ -90,10 +90,10 @@ def _staged_step(op: Scan, policy: Policy, found: Profile) -> Graph:
     cuts = choose_cuts_of_step(found, op.length)
     if not cuts:
         return under_policy(op.body, policy)
-    outliner = Outliner(op.body, found.repeated, found.last_use)
+    outliner = Outliner(op.body, policy, found.repeated, found.last_use)
     regions = [
         # XLA merges nothing between steps, but it may begin with all segments of one at once.
-        outliner.region(begin, end, policy, prevent_cse=True)
+        outliner.region(begin, end, prevent_cse=True)
         for begin, end in zip((0, *cuts), (*cuts, len(op.body.equations)), strict=True)
     ]
     outside = outliner.outside([value for value in op.body.results if value in found.repeated])

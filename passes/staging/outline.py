@@ -11,20 +11,35 @@ from collections.abc import Iterable, Sequence, Set
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
+from rematc.ir.locations import Location
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.splicing import splice
 from rematc.ir.values import Value
 from rematc.passes.policies import with_crossing
 
 
-class Outliner:
-    """Puts segments of one graph into checkpoint regions.
+#: The body of a region, and the lines that its equations are from: alike are those of which both are.
+Body = tuple[Graph, tuple[Location | None, ...]]
 
-    `repeated` are values that a region computes again, from parameters, instead of taking them.
+
+class Outliner:
+    """Puts segments of one graph into checkpoint regions under a policy.
+
+    `repeated` are values that a region computes again, from parameters, instead of taking them. Segments that are alike
+    have one body, which is then differentiated once: it is found among `bodies`, or becomes one of them.
     """
 
-    def __init__(self, graph: Graph, repeated: Set[Value], last_use: dict[Value, int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        policy: Policy,
+        repeated: Set[Value],
+        last_use: dict[Value, int],
+        bodies: dict[Body, Graph] | None = None,
+    ) -> None:
         self._graph = graph
+        self._policy = with_crossing(policy)
+        self._bodies = {} if bodies is None else bodies
         self._repeated = repeated
         self._last_use = last_use
         self._results = frozenset(graph.results)
@@ -32,7 +47,7 @@ class Outliner:
             value: index for index, eqn in enumerate(graph.equations) for value in eqn.results if value in repeated
         }
 
-    def region(self, begin: int, end: int, policy: Policy, prevent_cse: bool | None = None) -> Equation | None:
+    def region(self, begin: int, end: int, prevent_cse: bool | None = None) -> Equation | None:
         """The region of equations[begin:end]; None where nothing after them uses a result, and none has an effect."""
         inside = [
             eqn
@@ -54,8 +69,9 @@ class Outliner:
         inputs = tuple(dict.fromkeys(value for eqn in equations for value in eqn.operands if value not in known))
         crosses = [self._last_use.get(value, -1) >= end for value in outputs]
         body = _closed(self._graph.name, inputs, equations, outputs, crosses)
+        body = self._bodies.setdefault((body, tuple([eqn.loc for eqn in body.equations])), body)
         first = next((eqn.loc for eqn in inside if eqn.loc is not None), None)
-        return Equation(Checkpoint(body, with_crossing(policy), prevent_cse), inputs, outputs, first)
+        return Equation(Checkpoint(body, self._policy, prevent_cse), inputs, outputs, first)
 
     def outside(self, values: Sequence[Value]) -> tuple[Equation, ...]:
         """The equations of repeated values that stay outside of regions: those that `values` need."""

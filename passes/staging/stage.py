@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Equation, Graph
@@ -22,7 +22,7 @@ from rematc.ir.values import Value
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.linearize import under_policy
 from rematc.passes.staging.loops import staged_loops
-from rematc.passes.staging.outline import Outliner
+from rematc.passes.staging.outline import Body, Outliner
 from rematc.passes.staging.profile import Profile, profile
 from rematc.passes.staging.segments import Cuts, choose_cuts, ways_to_cut
 
@@ -54,12 +54,16 @@ def staged(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What is to be cut: a graph without calls, its loops, which are staged by themselves, and its profile."""
+    """What is to be cut: a graph without calls, its loops, which are staged by themselves, and its profile.
+
+    `bodies` are those of all ways.
+    """
 
     graph: Graph
     policy: Policy
     loops: dict[int, tuple[Equation, ...]]
     profile: Profile
+    bodies: dict[Body, Graph] = field(default_factory=dict)
 
     @staticmethod
     def of(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> _Given | None:
@@ -75,7 +79,7 @@ class _Given:
         graph, loops, repeated = self.graph, self.loops, self.profile.repeated
         if not cuts.places and not loops:
             return under_policy(graph, self.policy)
-        outliner = Outliner(graph, repeated, self.profile.last_use)
+        outliner = Outliner(graph, self.policy, repeated, self.profile.last_use, self.bodies)
         equations: list[Equation] = []
         outside: list[Value] = [value for value in graph.results if value in repeated]
         for begin, end in itertools.pairwise((0, *cuts.places, len(graph.equations))):
@@ -84,7 +88,7 @@ class _Given:
                 kept = [one for row in rows for one in row if not repeated.issuperset(one.results) or one.op.effect]
                 outside.extend(value for one in kept for value in one.operands if value in repeated)
                 equations.extend(kept)
-            elif (region := outliner.region(begin, end, self.policy)) is not None:
+            elif (region := outliner.region(begin, end)) is not None:
                 equations.append(region)
         return Graph(graph.name, graph.params, (*outliner.outside(outside), *equations), graph.results)
 
