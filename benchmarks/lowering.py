@@ -5,10 +5,10 @@
 The cases are the training step of a transformer; the same under a policy on the whole, which JAX has on each layer by
 hand (transformer-nothing, -dots; -auto stands beside JAX's dots): what planning costs; a recurrence whose step has
 layers (scan); gradients of each example on its own (vmap); of each sequence under a recurrence (vmap-scan); second
-derivatives of layers (hessian), and of layers in a loop (scan-hessian). Each is written once, for whichever array namespace it is given. One round traces,
-differentiates and prints it with rematc and with JAX, in turns, each from a function that it has not seen and with
-JAX's caches cleared. After that, rematc alone on deeper models: the factor per doubling is 2.0 where time is linear in
-depth.
+derivatives of layers (hessian), and of layers in a loop (scan-hessian). Each is written once, for whichever array
+namespace it is given. One round traces, differentiates and prints it with rematc and with JAX, in turns, each from a
+function that it has not seen and with JAX's caches cleared. After that, rematc alone on deeper models: the factor per
+doubling is 2.0 where time is linear in depth.
 """
 
 from __future__ import annotations
