@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.locations import Location
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
-from rematc.ir.locations import Location
 from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.splicing import splice
 from rematc.ir.values import Value
 from rematc.passes.policies import with_crossing
-
 
 #: The body of a region, and the lines that its equations are from: alike are those of which both are.
 Body = tuple[Graph, tuple[Location | None, ...]]
