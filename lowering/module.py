@@ -114,8 +114,9 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
         MissingRuleError: at the user's line, for an op without a lowering rule.
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
-    graph = Legalize().run(graph)
-    writer = Writer(target or Target.of("cpu"))
+    writer, legal = Writer(target or Target.of("cpu")), Legalize().run(graph)
+    graph = Legalize(writer.target.platform).run(legal)
+    writer.is_tuned = graph is not legal
     _function(writer, graph, "public @main")
     for callee, body in writer.pending_functions():
         _function(writer, body, f"private @{callee}")

@@ -16,7 +16,6 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
-from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
@@ -102,4 +101,4 @@ def runs_depth_first(graph: Graph, target: Target, prediction: Callable[[], Pred
     """
     # What each device of several holds is XLA's to decide, and not predicted.
     is_open = target.platform == "cpu" and not has_recomputation(graph) and not has_placements(graph)
-    return is_open and (prediction() if prediction else predict(Legalize().run(graph), target)).is_depth_first
+    return is_open and (prediction() if prediction else predict(graph, target)).is_depth_first

@@ -13,6 +13,7 @@ from rematc.ir.types import BOOL, F32, DType, TensorType
 from rematc.ir.values import Array
 from rematc.lowering.ops.values import COMPARE_TYPES, converted, literal
 from rematc.lowering.writer import Writer, array, ints, lowers
+from rematc.passes.legalize.rules import NATIVE
 
 _COMBINED_BY = {
     window.ReduceWindowSum: "add",
@@ -88,6 +89,8 @@ def _padded(
 def select_and_scatter(w: Writer, eqn: Equation) -> None:
     """`"stablehlo.select_and_scatter"(%x, %source, %zero)` with a comparison and an addition."""
     op = eqn.op
+    # Elsewhere it is expanded.
+    w.is_tuned |= w.target.platform in NATIVE[window.SelectAndScatter]
     assert isinstance(op, window.SelectAndScatter)
     operand, _ = eqn.operands
     (result,) = eqn.results

@@ -27,6 +27,7 @@ from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
 from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
 from rematc.passes.barriers import has_recomputation
+from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.liveness import Allocation
 
 #: Programs that need less keep the usual scheduler.
@@ -59,6 +60,7 @@ def predict(graph: Graph, target: Target | None = None) -> Prediction:
 
 def _chosen(graph: Graph, target: Target | None) -> tuple[Allocation, bool]:
     target = target or current_target()
+    graph = Legalize("cpu").run(graph)
     if has_recomputation(graph):
         return _allocations(graph, None, [breadth_first], target)[0], False
     usual, other = _allocations(graph, None, [breadth_first, depth_first], target)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.regions import Call
@@ -32,6 +33,7 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     incomplete_beta,
     incomplete_gamma,
     solving,
+    windows,
 )
 from rematc.passes.legalize.rules import RULES, expanded
 from rematc.passes.manager import Pass, register_pass
@@ -44,23 +46,29 @@ _MOST_IN_PLACE = 16
 @register_pass
 @dataclass(frozen=True, slots=True)
 class Legalize(Pass):
-    """Expand what no backend has."""
+    """Expand what no backend has.
 
-    name = "legalize"
+    Attributes:
+        platform: expand what this one does not have as well; None leaves that to whoever knows where the graph runs.
+    """
+
+    name: ClassVar[str] = "legalize"
+    platform: str | None = None
 
     def run(self, graph: Graph) -> Graph:
-        return _Legalizer().graph(graph)
+        return _Legalizer(self.platform).graph(graph)
 
 
 @functools.lru_cache(maxsize=1024)
-def expansion(op: Op, types: tuple[TensorType, ...]) -> Graph | None:
+def expansion(op: Op, types: tuple[TensorType, ...], platform: str | None = None) -> Graph | None:
     """The graph of plain ops that an op is for operands of these types; None for one that is plain."""
-    found = expanded(op, types)
-    return None if found is None else _Legalizer().graph(found)
+    found = expanded(op, types, platform)
+    return None if found is None else _Legalizer(platform).graph(found)
 
 
 class _Legalizer:
-    def __init__(self) -> None:
+    def __init__(self, platform: str | None) -> None:
+        self._platform = platform
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
@@ -69,7 +77,7 @@ class _Legalizer:
         equations: list[Equation] = []
         has_changed = False
         for eqn in graph.equations:
-            found = expansion(eqn.op, eqn.operand_types) if type(eqn.op) in RULES else None
+            found = expansion(eqn.op, eqn.operand_types, self._platform) if type(eqn.op) in RULES else None
             op = self._regions.op(eqn.op) if found is None else eqn.op
             if found is None and op is eqn.op and not env:
                 equations.append(eqn)

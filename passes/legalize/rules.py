@@ -16,26 +16,33 @@ from rematc.ir.values import Value
 
 Rule = Callable[..., Sequence[Value] | None]
 RULES: dict[type[Op], Rule] = {}
+#: Ops that some platforms have kernels for: those platforms.
+NATIVE: dict[type[Op], frozenset[str]] = {}
 _R = TypeVar("_R", bound=Rule)
 
 
-def expands(*ops: type[Op]) -> Callable[[_R], _R]:
-    """Decorator: this function expands these ops."""
+def expands(*ops: type[Op], but_on: Sequence[str] = ()) -> Callable[[_R], _R]:
+    """Decorator: this function expands these ops, but on platforms that have kernels for them."""
 
     def enter(rule: _R) -> _R:
         for op in ops:
             if op in RULES:
                 raise ValueError(f"two rules expand '{op.name}'")
             RULES[op] = rule
+            if but_on:
+                NATIVE[op] = frozenset(but_on)
         return rule
 
     return enter
 
 
-def expanded(op: Op, types: Sequence[TensorType]) -> Graph | None:
-    """The graph of an op for operands of these types, one step of the way; None where it is plain."""
-    rule = RULES.get(type(op))
-    if rule is None:
+def expanded(op: Op, types: Sequence[TensorType], platform: str | None = None) -> Graph | None:
+    """The graph of an op for operands of these types, one step of the way; None where it is plain.
+
+    Without a platform what some have kernels for is plain.
+    """
+    rule, native = RULES.get(type(op)), NATIVE.get(type(op))
+    if rule is None or (native is not None and (platform is None or platform in native)):
         return None
     b = Builder(op.name)
     results = rule(b, op, *[b.parameter(type) for type in types])

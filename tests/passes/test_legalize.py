@@ -10,12 +10,17 @@ from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.facts import Weight
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.arithmetic import IntegerPower, Power
-from rematc.lowering import module  # noqa: F401  # rules enter the registry
+from rematc.ir.ops.window import SelectAndScatter
+from rematc.ir.types import F32, TensorType
+from rematc.lowering.module import stablehlo_module
+from rematc.lowering.target import Target
 from rematc.lowering.writer import RULES as WRITTEN
 from rematc.passes.legalize.legalization import Legalize, expansion
 from rematc.passes.legalize.rules import RULES
 from rematc.passes.light_work import IN_A_ROW
 from tests.support.samples import Sample, assert_close, families, graph_of, rows, tolerance_of
+
+ON_CPU = Legalize("cpu")
 
 
 def sample_of(key: str) -> Sample:
@@ -30,7 +35,7 @@ def expanding() -> list[str]:
 @functools.lru_cache
 def legal(key: str) -> Graph:
     sample = sample_of(key)
-    return Legalize().run(graph_of(sample.op, sample.types))
+    return ON_CPU.run(graph_of(sample.op, sample.types))
 
 
 def equations(graph: Graph) -> list[Equation]:
@@ -52,11 +57,11 @@ def test_what_is_left_the_writer_knows(key: str) -> None:
     graph = legal(key)
     assert [eqn.op.name for eqn in equations(graph) if expansion_of(eqn) is not None] == []
     assert [eqn.op.name for eqn in equations(graph) if type(eqn.op) not in WRITTEN] == []
-    assert Legalize().run(graph) is graph
+    assert ON_CPU.run(graph) is graph
 
 
 def expansion_of(eqn: Equation) -> Graph | None:
-    return expansion(eqn.op, eqn.operand_types) if type(eqn.op) in RULES else None
+    return expansion(eqn.op, eqn.operand_types, "cpu") if type(eqn.op) in RULES else None
 
 
 def is_rare(op: Op) -> bool:
@@ -68,10 +73,31 @@ def is_rare(op: Op) -> bool:
 def test_the_facts_of_an_op_are_those_of_its_expansion(key: str) -> None:
     """Whether XLA fuses it, and whether it is less work than to write its result, follow from what it becomes."""
     sample = sample_of(key)
-    found = expansion(sample.op, sample.types)
+    found = expansion(sample.op, sample.types, "cpu")
     if found is None or any(0 in type.shape for type in sample.types) or is_rare(sample.op):
         return
     parts = [eqn for eqn in equations(found) if eqn.operands]
     assert not sample.op.is_fusible or [eqn.op.name for eqn in parts if not eqn.op.is_fusible] == []
     assert [eqn.op.name for eqn in parts if eqn.op.weight > sample.op.weight] == []
     assert sample.op.weight > Weight.LIGHT or len(parts) <= IN_A_ROW
+
+
+def pooling_gradient(window: int = 3) -> Graph:
+    op = SelectAndScatter("GE", (1, window, window, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    x = TensorType(F32, (2, 16, 16, 4))
+    return graph_of(op, (x, x.with_shape((2, (18 - window) // 2 + 1, (18 - window) // 2 + 1, 4))))
+
+
+def test_what_some_platform_has_a_kernel_for_stays_until_the_platform_is_known() -> None:
+    graph = pooling_gradient()
+    assert Legalize().run(graph) is graph and Legalize("tpu").run(graph) is graph
+    names = {eqn.op.name for eqn in equations(ON_CPU.run(graph))}
+    assert "select_and_scatter" not in names and "pad" in names
+    assert ON_CPU.run(pooling_gradient(window=9)).equations[0].op.name == "select_and_scatter"  # 81 positions
+
+
+@pytest.mark.parametrize(("platform", "has_kernel"), [("tpu", True), ("cpu", False), ("cuda", False)])
+def test_the_gradient_of_pooling_is_written_for_its_platform(platform: str, has_kernel: bool) -> None:
+    written = stablehlo_module(pooling_gradient(), Target.of(platform))
+    assert ("stablehlo.select_and_scatter" in written.text) == has_kernel
+    assert written.tuned_for == platform
