@@ -13,7 +13,7 @@ from rematc.passes.planning.chain import Programme, chain_of
 from rematc.passes.planning.eviction import Eviction
 from rematc.passes.planning.exact import fastest
 from rematc.passes.planning.problem import AS_IT_STANDS, Problem, Run, Simulator, Stages
-from rematc.passes.planning.refinement import drop, merged
+from rematc.passes.planning.refinement import drop
 from rematc.passes.planning.timeline import Timeline
 
 #: From how many nodes on chained plans are taken as they are, and not as starts.
@@ -156,7 +156,7 @@ class _Search:
             timeline = Timeline(self.problem, stages)
             if Eviction(timeline).fit(budget):
                 drop(timeline, budget)
-            self._add(merged(self._simulator, timeline.stages()))
+            self._add(timeline.stages())
             if self._is_over():
                 return
 
