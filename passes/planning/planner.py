@@ -14,6 +14,7 @@ from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
 from rematc.passes.planning.loop_levels import loop_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
+from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import AsItStands, Plan
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
@@ -103,7 +104,8 @@ class Planner:
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
-        return apply(self._way(plan.decisions, plan.constraints).translation, self.own(plan).stages)
+        graph = apply(self._way(plan.decisions, plan.constraints).translation, self.own(plan).stages)
+        return hold_narrow(graph) if plan.recomputes else graph
 
     def _way(self, decisions: tuple[LoopDecision, ...], constraints: Constraints) -> _Way:
         key = decisions, constraints
