@@ -61,8 +61,26 @@ def ways_to_cut(found: Profile, apart: Collection[int] = ()) -> Iterator[Cuts]:
     first = choose_cuts(found, apart, keeps_last=True)
     yield first
     late = replace(found, adjoint=np.zeros_like(found.adjoint), recomputed=found.computed)
-    others = (choose_cuts(late, apart, keeps_last=True), choose_cuts(late, apart), _finer(late, apart))
+    others = (
+        choose_cuts(late, apart, keeps_last=True),
+        choose_cuts(late, apart),
+        _finer(late, apart),
+        _cut_behind_largest(found, first),
+    )
     yield from (cuts for cuts in dict.fromkeys(others) if cuts != first)
+
+
+def _cut_behind_largest(found: Profile, cuts: Cuts) -> Cuts:
+    """The same, and one more cut behind the equation whose adjoint takes most, where that is in the last segment.
+
+    Between a head and its loss: the cotangent of the logits, which several products read, then is written once, and
+    what the loss makes of the logits has gone before these products run.
+    """
+    most = int(found.adjoint.argmax())
+    if cuts.places and most < cuts.places[-1]:
+        return cuts
+    place = next((low for low in _local_minima(_live_bytes(found)) if low > most), None)
+    return cuts if place is None else Cuts((*cuts.places, place), len(found.equations))
 
 
 def _finer(found: Profile, apart: Collection[int]) -> Cuts:

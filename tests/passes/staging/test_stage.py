@@ -149,6 +149,28 @@ def test_a_large_head_is_neither_cut_nor_computed_again() -> None:
     assert all(value.type.size <= 256 * 256 for op in inside for value in op.body.results), "no logits cross"
 
 
+def labelled(layers: Any, head: Any, x: Any, labels: Any) -> Any:
+    """Layers in a scan, and the cross-entropy of a large head."""
+
+    def layer(x: Any, weights: Any) -> Any:
+        return x + np.tanh(x @ weights[0]) @ weights[1], None
+
+    x, _ = rematc.scan(layer, x, layers)
+    logits = x @ head
+    shifted = logits - rematc.stop_gradient(np.max(logits, axis=-1, keepdims=True))
+    likelihood = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+    return -np.mean(np.take_along_axis(likelihood, labels[..., None], axis=-1))
+
+
+def test_between_a_head_and_its_loss_is_a_cut_where_that_takes_less() -> None:
+    """The logits and their cotangent, which is written once for both products that read it, and nothing beside them."""
+    layers = tuple(np.stack(each) for each in zip(*LANGUAGE[0], strict=True))
+    args = (layers, LANGUAGE[1], np.ones((4, 64, 64), np.float32), np.zeros((4, 64), np.int32))
+    step = rematc.compile(rematc.value_and_grad(labelled, (0, 1), policy="nothing"), *args)
+    logits = 256 * 4096 * 4
+    assert step.memory().temp_bytes < 2.5 * logits
+
+
 def test_automatic_memory_is_below_that_without_a_policy_and_no_product_is_repeated() -> None:
     step = rematc.value_and_grad(language, (0, 1))
     plain = rematc.compile(step, *LANGUAGE)
