@@ -1,7 +1,7 @@
 """The problem of cutting a program into segments: places to cut at, what crosses, and what is computed again.
 
 For a bound on what the backward pass holds at once, dynamic programming over the places finds the cuts that save least;
-the smallest bound that has a solution is found by bisection.
+the smallest bound that has a solution is found by sections, many bounds at a time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import numpy as np
 
 from rematc.passes.staging.profile import Bytes, Profile
 
-#: Steps of a bisection.
-BISECTIONS = 20
+#: A bound is found in so many rounds, each of which tries the ends of so many equal sections at once.
+_ROUNDS, _SECTIONS = 5, 16
+#: How many bounds are tried where what is saved and the bound are weighed against each other.
+TRIED = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,14 +65,14 @@ def least_bound(problem: Problem, last: float | None = None) -> float:
 
     `last` is a bound for the last segment, which then does not count.
     """
-    low, high = 0.0, problem.whole + float(np.max(problem.crossing, axis=0).sum() if problem.forced else 0.0)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if cheapest(problem, middle, last=last) is None:
-            low = middle
-        else:
-            high = middle
-    return high
+    most = problem.whole + float(np.max(problem.crossing, axis=0).sum() if problem.forced else 0.0)
+    low, step = 0, _SECTIONS**_ROUNDS
+    for _ in range(_ROUNDS):
+        step //= _SECTIONS
+        between = low + step * np.arange(1, _SECTIONS)
+        saved = _searched(problem, most * (between / _SECTIONS**_ROUNDS), last=last).saved
+        low += step * int(np.count_nonzero(~np.isfinite(saved)))
+    return float(most * ((low + 1) / _SECTIONS**_ROUNDS))
 
 
 def cheapest(
@@ -95,31 +97,79 @@ def cheapest(
     Returns:
         Indices into the problem's places, and the bytes that the cuts save; None where no cuts keep the bound.
     """
-    # Column by column, as they are read.
-    crossing, working = np.asfortranarray(problem.crossing * steps + worth), np.asfortranarray(problem.working)
+    found = _searched(problem, np.asarray([bound]), last=last, share=share, steps=steps, worth=worth)
+    return found.cuts(0) if np.isfinite(found.saved[0]) else None
+
+
+def cheapest_together(problem: Problem, *, steps: int, worth: float) -> tuple[list[int], float] | None:
+    """The cuts for which what they save and the bound on working sets alone are least together, and that sum; of
+    `TRIED` bounds between the largest working set of two places in a row and that of everything.
+
+    `steps` and `worth` are those of `cheapest`. None where no bound has cuts.
+    """
+    largest = float(np.max(np.diagonal(problem.working, 1)))
+    bounds = np.geomspace(max(largest, 1.0), max(problem.whole, 1.0), TRIED)
+    found = _searched(problem, bounds, share=0.0, steps=steps, worth=worth)
+    best = int(np.argmin(found.saved + bounds))
+    if not np.isfinite(found.saved[best]):
+        return None
+    cuts, saved = found.cuts(best)
+    return cuts, saved + float(bounds[best])
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """The cheapest cuts for each of several bounds.
+
+    Attributes:
+        saved: [bounds] the bytes that they save; infinite where no cuts keep the bound.
+        previous: [bounds, places] the last place before each at which they cut, for what ends there.
+    """
+
+    saved: Bytes
+    previous: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+    def cuts(self, index: int) -> tuple[list[int], float]:
+        """Indices into the problem's places, and the bytes that they save, for one of the bounds."""
+        previous, cuts = self.previous[index], list[int]()
+        place = int(previous[-1])
+        while place > 0:
+            cuts.append(place)
+            place = int(previous[place])
+        return cuts[::-1], float(self.saved[index])
+
+
+def _searched(
+    problem: Problem,
+    bounds: Bytes,
+    *,
+    last: float | None = None,
+    share: float = 1.0,
+    steps: int = 1,
+    worth: float = 0.0,
+) -> _Searched:
+    """`cheapest` for many bounds at a time."""
+    # By the place that a segment ends at, as they are read.
+    crossing = np.ascontiguousarray(problem.crossing.T) * steps + worth
+    working = np.ascontiguousarray(problem.working.T)
     end = len(problem.places) - 1
-    crossing[:, end] = 0.0
-    saved = np.full(end + 1, np.inf)
-    saved[0] = 0.0
-    previous = np.zeros(end + 1, int)
+    crossing[end] = 0.0
+    saved = np.full((len(bounds), end + 1), np.inf)
+    saved[:, 0] = 0.0
+    previous = np.zeros(saved.shape, np.int64)
+    limits, rows = np.asarray(bounds)[:, None], np.arange(len(bounds))
     first = 0
     for place in range(1, end + 1):
-        held = saved[first:place]
-        limit = last if last is not None and place == end else bound
-        taken = working[first:place, place] + held * share if share else working[first:place, place]
-        cost = np.where(taken <= limit, held + crossing[first:place, place], np.inf)
-        best = int(cost.argmin())
-        previous[place], saved[place] = first + best, cost[best]
+        held = saved[:, first:place]
+        if last is not None and place == end:
+            limits = np.full_like(limits, last)
+        taken = working[place, first:place] + held * share if share else working[place, first:place]
+        cost = np.where(taken <= limits, held + crossing[place, first:place], np.inf)
+        best = cost.argmin(1)
+        previous[:, place], saved[:, place] = first + best, cost[rows, best]
         if place in problem.forced:
             first = place
-    if not np.isfinite(saved[-1]):
-        return None
-    cuts: list[int] = []
-    place = int(previous[-1])
-    while place > 0:
-        cuts.append(place)
-        place = int(previous[place])
-    return cuts[::-1], float(saved[-1])
+    return _Searched(saved[:, -1], previous)
 
 
 def _working_bytes(found: Profile, places: Sequence[int]) -> Bytes:

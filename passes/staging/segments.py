@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rematc.passes.staging.problem import BISECTIONS, Problem, cheapest, least_bound, problem_at
+from rematc.passes.staging.problem import Problem, cheapest, cheapest_together, least_bound, problem_at
 from rematc.passes.staging.profile import LEAST_GAIN, Bytes, Profile
 from rematc.passes.staging.regular import regular_cuts
 from rematc.passes.staging.repetition import Repetition
@@ -147,14 +147,8 @@ def _least_together(problem: Problem, *, steps: int = 1, worth: float = 0.0) -> 
 
     `steps` and `worth` are those of `cheapest`.
     """
-    whole = problem.whole
-    best, cuts = whole, list[int]()
-    largest = float(np.max(np.diagonal(problem.working, 1)))
-    for bound in np.geomspace(max(largest, 1.0), max(whole, 1.0), BISECTIONS):
-        chosen = cheapest(problem, float(bound), share=0.0, steps=steps, worth=worth)
-        if chosen is not None and chosen[1] + bound < best:
-            best, cuts = chosen[1] + float(bound), chosen[0]
-    return cuts if _is_worth_it(best, whole) else ()
+    found = cheapest_together(problem, steps=steps, worth=worth)
+    return found[0] if found is not None and _is_worth_it(found[1], problem.whole) else ()
 
 
 def _sorted(*places: int) -> list[int]:

@@ -74,5 +74,6 @@ def test_the_gradient_of_pooling_numbers_no_elements() -> None:
     memory = theirs.memory_analysis()
     assert memory is not None and ours.memory().temp_bytes <= 0.6 * memory.temp_size_in_bytes
     assert 0.85 <= lowered.predicted_peak() / ours.memory().temp_bytes <= 1.15
-    for found, expected in zip(ours(*arguments), theirs(*arguments), strict=True):
+    results: Any = ours(*arguments)
+    for found, expected in zip(results, theirs(*arguments), strict=True):
         np.testing.assert_allclose(found, expected, rtol=2e-4)
