@@ -155,14 +155,36 @@ class GraphPlanner:
         return predict(run_passes(graph, default_pipeline(self._strategy)).graph, self._target).peak
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
-        """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at."""
+        """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at.
+
+        Where guesses by what is expected do not meet it, a plan is looked for between them and the smallest one; where
+        none does, it is the one that is expected to take least.
+        """
+        high = self.peak
         for _ in range(_GUESSES):
             plan = self.plan(target)
+            if not plan.is_feasible:
+                return self._expected_between(plan, high, aim / ratio)
             expected = int(self.expected(plan) * ratio)
-            if expected <= aim or not plan.is_feasible:
+            if expected <= aim:
                 return plan
-            target = scaled(min(target, plan.peak), aim, expected)
-        return plan
+            high = min(target, plan.peak)
+            target = scaled(high, aim, expected)
+        return self._expected_between(self.plan(0), high, aim / ratio)
+
+    def _expected_between(self, smallest: Plan, high: int, aim: float) -> Plan:
+        """A plan with a peak below `high` that is expected to take no more than is aimed at, or least."""
+        tried = [(self.expected(smallest), smallest)]
+        low = smallest.peak
+        for _ in range(_GUESSES):
+            plan = self.plan((low + high) // 2)
+            tried.append((self.expected(plan), plan))
+            if tried[-1][0] <= aim:
+                low = plan.peak
+            else:
+                high = plan.peak
+        fitting = [plan for expected, plan in tried if expected <= aim]
+        return min(fitting, key=lambda plan: plan.time) if fitting else min(tried, key=lambda one: one[0])[1]
 
     def wanted(self, budget: Budget) -> int:
         """A budget in bytes, where XLA is not asked: a percentage is of what it is expected to take without a plan."""
@@ -175,23 +197,9 @@ class GraphPlanner:
         """
         aim = wanted * 100 // (100 + ROOM)
         plan = self.expected_within(scaled(aim, self.peak, self.whole), aim, 1.0)
-        if plan.is_feasible and self.expected(plan) > aim:
-            plan = self._expected_between(self.plan(0), plan, aim)
-        # What is not feasible is the smallest.
         if self.expected(plan) > wanted:
             raise self.unreachable(wanted, plan, None)
         return plan
-
-    def _expected_between(self, smallest: Plan, largest: Plan, aim: int) -> Plan:
-        """A plan that is expected to take no more than is aimed at, or the smallest, where the largest takes more."""
-        found, low, high = smallest, smallest.peak, largest.peak
-        for _ in range(_GUESSES):
-            middle = self.plan((low + high) // 2)
-            if self.expected(middle) <= aim:
-                found, low = middle, middle.peak
-            else:
-                high = middle.peak
-        return found
 
     def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
         """The error for a budget that no plan meets, of which this one came nearest."""

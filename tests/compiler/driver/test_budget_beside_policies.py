@@ -15,10 +15,6 @@ from rematc.compiler.driver.budget import Planner
 from rematc.compiler.driver.pareto import candidates
 from rematc.lowering.target import Target
 
-pytestmark = pytest.mark.skipif(
-    not Target.of("cpu").keeps_bfloat16, reason="XLA computes with bfloat16 in 32 bits, which plans do not know"
-)
-
 #: Four layers, unrolled, in bfloat16, whose logits are most of the memory.
 MODEL = Language(4, False, 128, 2, 2, 512, 30_000, False, indexed)
 
@@ -37,6 +33,9 @@ def _taken(policy: str) -> tuple[int, int]:
     return under.compile().memory().temp_bytes, point.extra_flops
 
 
+@pytest.mark.skipif(
+    not Target.of("cpu").keeps_bfloat16, reason="XLA computes with bfloat16 in 32 bits, which plans do not know"
+)
 def test_logits_that_are_widened_for_several_readers_are_held_as_planned() -> None:
     planner = Planner(_lowered(None))
     plan = planner.plan(0)

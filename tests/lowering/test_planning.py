@@ -1,0 +1,42 @@
+"""The search for a plan by what it is expected to take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rematc.lowering.planning import GraphPlanner
+
+
+class Known(GraphPlanner):
+    """Plans that take what they are asked to, from the smallest on, and XLA so much more."""
+
+    def __init__(self, smallest: int, peak: int, more: int) -> None:
+        self.smallest, self.peak, self.more = smallest, peak, more
+
+    def plan(self, budget: int) -> Any:
+        """Less time for more memory."""
+        peak = min(max(budget, self.smallest), self.peak)
+        return SimpleNamespace(peak=peak, time=2 * self.peak - peak, is_feasible=peak <= budget)
+
+    def expected(self, plan: Any) -> int:
+        """Always so much more than the model says."""
+        return int(plan.peak + self.more)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 3 * 10**6))
+def test_a_plan_is_found_wherever_the_smallest_one_fits(smallest: int, room: int, more: int, aim: int) -> None:
+    planner = Known(smallest, smallest + room, more)
+    plan = planner.expected_within(aim, aim, 1.0)
+    fits = smallest + more <= aim
+    assert (planner.expected(plan) <= aim) == fits
+    assert fits or plan.peak == smallest
+
+
+def test_what_a_budget_leaves_is_used_where_the_model_says_too_little() -> None:
+    planner = Known(1406, 1966, 940)
+    assert planner.expected_within(2374, 2374, 1.0).peak in range(1425, 1435)
+    assert planner.expected_within(1300, 2400, 1.0).peak in range(1425, 1461), "guessed too low"
