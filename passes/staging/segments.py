@@ -76,11 +76,11 @@ def _cut_behind_largest(found: Profile, cuts: Cuts) -> Cuts:
     Between a head and its loss: the cotangent of the logits, which several products read, then is written once, and
     what the loss makes of the logits has gone before these products run.
     """
-    most = int(found.adjoint.argmax())
-    if cuts.places and most < cuts.places[-1]:
+    count, most = len(found.equations), int(found.adjoint.argmax())
+    behind = next((low for low in _local_minima(_live_bytes(found)) if low > most), most + 1)
+    if behind == count or most < max(cuts.places, default=0):
         return cuts
-    place = next((low for low in _local_minima(_live_bytes(found)) if low > most), None)
-    return cuts if place is None else Cuts((*cuts.places, place), len(found.equations))
+    return Cuts((*cuts.places, behind), count)
 
 
 def _finer(found: Profile, apart: Collection[int]) -> Cuts:
