@@ -1,7 +1,7 @@
 """Whole models of real sizes, as their users write them, for benchmarks/language.py."""
 
 from benchmarks.architectures.language import LANGUAGE
-from benchmarks.whole.convolutional import RESNET, UNET
+from benchmarks.whole.convolutional import RESNET, UNET, VGG
 from benchmarks.whole.mixture import MIXTURE
 from benchmarks.whole.model import Whole, of_language
 from benchmarks.whole.plain import PLAIN
@@ -18,6 +18,7 @@ _ALL = (
     DIT,
     UNET,
     RESNET,
+    VGG,
 )
 #: By name.
 WHOLE = {model.name: model for model in _ALL}

@@ -1,4 +1,4 @@
-"""Convolutional networks: a U-Net at 256x256, and a ResNet-50 with the statistics of its batch."""
+"""Convolutional networks: a U-Net at 256x256, a ResNet-50 with the statistics of its batch, and a VGG-16."""
 
 from __future__ import annotations
 
@@ -135,5 +135,48 @@ def resnet_shapes() -> tuple[Any, ...]:
     return shaped({**ends, "blocks": blocks}), reals(BATCH, PIXELS, PIXELS, 3), integers(BATCH)
 
 
+# -- the VGG ---------------------------------------------------------------------------------------------------------
+
+RUNS, HIDDEN = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), 4096
+
+
+def run_of_convolutions(weights: Any, x: Any) -> Any:
+    """Convolutions of one size, and half of it."""
+    for layer in weights:
+        x = jax.nn.relu(convolution(x, layer["kernel"]) + layer["bias"])
+    return max_pool(x)
+
+
+def build_vgg(block: Wrap) -> Function:
+    """Cross-entropy."""
+    wrapped = block(run_of_convolutions)
+
+    def loss(params: Any, images: Any, labels: Any) -> Any:
+        x = images
+        for weights in params["runs"]:
+            x = wrapped(weights, x)
+        x = x.reshape(BATCH, -1)
+        for weights in params["hidden"]:
+            x = jax.nn.relu(x @ weights["kernel"] + weights["bias"])
+        logits = x @ params["head"] + params["bias"]
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
+
+    return loss
+
+
+def vgg_shapes() -> tuple[Any, ...]:
+    """Of the parameters, images and labels; float32."""
+    runs, before = [], 3
+    for count, width in RUNS:
+        inputs = (before, *(width,) * (count - 1))
+        runs.append([{"kernel": (3, 3, size, width), "bias": (width,)} for size in inputs])
+        before = width
+    flat = (PIXELS // 2 ** len(RUNS)) ** 2 * before
+    hidden = [{"kernel": (size, HIDDEN), "bias": (HIDDEN,)} for size in (flat, HIDDEN)]
+    params = {"runs": runs, "hidden": hidden, "head": (HIDDEN, CLASSES), "bias": (CLASSES,)}
+    return shaped(params), reals(BATCH, PIXELS, PIXELS, 3), integers(BATCH)
+
+
 UNET = Whole("unet-256", build_unet, unet_shapes)
 RESNET = Whole("resnet-50", build_resnet, resnet_shapes)
+VGG = Whole("vgg-16", build_vgg, vgg_shapes)
