@@ -61,12 +61,8 @@ def ways_to_cut(found: Profile, apart: Collection[int] = ()) -> Iterator[Cuts]:
     first = choose_cuts(found, apart, keeps_last=True)
     yield first
     late = replace(found, adjoint=np.zeros_like(found.adjoint), recomputed=found.computed)
-    others = (
-        choose_cuts(late, apart, keeps_last=True),
-        choose_cuts(late, apart),
-        _finer(late, apart),
-        _cut_behind_largest(found, first),
-    )
+    alike = choose_cuts(late, apart, keeps_last=True)
+    others = (alike, choose_cuts(late, apart), _finer(late, apart), _cut_behind_largest(found, alike))
     yield from (cuts for cuts in dict.fromkeys(others) if cuts != first)
 
 
