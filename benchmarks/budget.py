@@ -1,6 +1,7 @@
 """Budgets of temporary memory: what XLA takes for the plan of each, and what that costs.
 
-    python benchmarks/budget.py [--only chain,transformer,gpt2,gpt2-scan-4] [--points 9] [--predicted] [--json FILE]
+    python benchmarks/budget.py [--only chain,transformer,gpt2,gpt2-scan-4] [--points 9] [--predicted] [--policies]
+        [--json FILE]
 
 Models: the chain of 12 layers and the transformer of 6 layers of benchmarks/architectures, and the GPT-2 of 4 layers
 with its vocabulary of benchmarks/language.py, unrolled and in a scan; `value_and_grad`, no policy; compiled from shapes
@@ -17,11 +18,15 @@ takes without a plan.
 With `--predicted` plans are those that `rematc.jax` makes, where XLA is not asked: the models of benchmarks/memory.py,
 budgets in percent of what each is expected to take without a plan, what is expected and what XLA takes then, in MiB,
 the one over the other, and whether that is within the budget.
+
+With `--policies` budgets are what XLA takes under each named policy, of the models of benchmarks/memory.py and the two
+GPT-2s: the MiB under the policy and with the plan, and the FLOPs of what is computed again under the one and the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
@@ -40,6 +45,7 @@ from benchmarks.architectures import ON_REQUEST, chain, transformer, unwrapped
 from benchmarks.architectures.library import JAX
 from benchmarks.whole import WHOLE
 from rematc.compiler.driver.budget import Planner, compile_within
+from rematc.compiler.driver.pareto import POLICIES, candidates
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import executed_products
 
@@ -54,6 +60,11 @@ def _of_chain() -> tuple[Any, Any]:
 
 def _of_transformer() -> tuple[Any, Any]:
     return transformer.build(JAX, unwrapped, unwrapped), transformer.arguments(6)
+
+
+def _of_architecture(name: str) -> tuple[Any, Any]:
+    model = ARCHITECTURES[name]
+    return model.build(JAX, unwrapped, unwrapped), model.arguments()
 
 
 def _of_gpt2() -> tuple[Any, Any]:
@@ -117,8 +128,7 @@ def _row(name: str, lowered: Any, budget: int, products: int) -> dict[str, Any]:
 
 def measure_predicted(name: str, parts: Sequence[int]) -> list[dict[str, Any]]:
     """A row for each budget, in percent of what a model is expected to take without a plan."""
-    model = ARCHITECTURES[name]
-    loss, arguments = model.build(JAX, unwrapped, unwrapped), model.arguments()
+    loss, arguments = _of_architecture(name)
     shapes = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
     lowered = rematc.lower(rematc.value_and_grad(rematc.from_jax(loss)), *shapes)
     planner = Planner(lowered)
@@ -138,25 +148,59 @@ def measure_predicted(name: str, parts: Sequence[int]) -> list[dict[str, Any]]:
     return rows
 
 
+def measure_policies(name: str) -> list[dict[str, Any]]:
+    """A row for each named policy: what XLA takes and computes again under it, and with a plan for as much memory."""
+    loss, arguments = MODELS[name]() if name in MODELS else _of_architecture(name)
+    shapes = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+    function = rematc.from_jax(loss)
+    lowered = rematc.lower(rematc.value_and_grad(function), *shapes)
+    under = {policy: rematc.lower(rematc.value_and_grad(function, policy=policy), *shapes) for policy in POLICIES}
+    points = {candidate.point.name: candidate.point for candidate in candidates(lowered, under, 2)}
+    rows = []
+    for policy in [policy for policy in under if policy in points]:
+        budget, again = under[policy].compile().memory().temp_bytes, points[policy].extra_flops
+        start = time.perf_counter()
+        try:
+            compiled = compile_within(lowered, rematc.Budget(budget))
+        except rematc.CompileError as error:
+            print(f"| {name} | {policy} | {budget / MIB:.1f} | {str(error).splitlines()[0]} | | | | |", flush=True)
+            rows.append({"model": name, "policy": policy, "budget": budget, "error": str(error)})
+            continue
+        seconds, report = time.perf_counter() - start, compiled.lowered.budget
+        assert report is not None and report.measured is not None
+        flops = [f"{part / report.plan.flops:.1%}" for part in (again, report.plan.extra_flops)]
+        figures = f"{budget / MIB:.1f} | {report.measured / MIB:.1f} | {' | '.join(flops)}"
+        print(f"| {name} | {policy} | {figures} | {report.compilations} | {seconds:.0f} |", flush=True)
+        rows.append({"model": name, "policy": policy, "flops": again, "wall": seconds, **report.as_dict()})
+    return rows
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="models, separated by commas")
     parser.add_argument("--points", type=int, default=9, help="how many budgets")
     parser.add_argument("--predicted", action="store_true", help="plan by the prediction alone")
+    parser.add_argument("--policies", action="store_true", help="budgets of what XLA takes under each policy")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     options = parser.parse_args()
     print(f"jax {jax.__version__}, on {jax.devices()[0].device_kind}\n")
-    default = [name for name in ARCHITECTURES if name not in ON_REQUEST] if options.predicted else list(MODELS)
-    if options.predicted:
+    small = [name for name in ARCHITECTURES if name not in ON_REQUEST]
+    if options.policies:
+        print("| model | policy | MiB | of the plan | FLOPs again | of the plan | compiled | s |")
+        print("|---|---|--:|--:|--:|--:|--:|--:|", flush=True)
+        default, measured = [*small, "gpt2", "gpt2-scan-4"], measure_policies
+    elif options.predicted:
         print("| model | % | budget MiB | expected | measured | measured / expected | within |")
         print("|---|--:|--:|--:|--:|--:|---|", flush=True)
+        default, measured = small, functools.partial(measure_predicted, parts=PARTS)
     else:
         print("| model | budget MiB | predicted | measured | products | FLOPs | time | gap | compiled | s |")
         print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+        default, measured = list(MODELS), functools.partial(measure, points=options.points)
     rows = []
     for name in options.only.split(",") if options.only else default:
-        rows += measure_predicted(name, PARTS) if options.predicted else measure(name, options.points)
+        rows += measured(name)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
