@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from rematc.ir.batches import Batch
 from rematc.ir.core import Graph, JvpContext, TransposeContext, VmapContext
 from rematc.ir.errors import TypeMismatchError
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.host_functions import UNWRITTEN, FrontendFunction
 from rematc.ir.ops.bodies import chosen, filled, others, spread, with_batch
 from rematc.ir.ops.custom_derivatives import (
@@ -62,6 +63,18 @@ class CustomJvp(CustomDerivative):
     @property
     def has_rule(self) -> bool:
         return self.rule is not None
+
+    @property
+    def storage(self) -> Storage:  # type: ignore[override]  # a property where the family has a constant
+        """As that of what the function does, where it has one result: a relu is fused, whoever wrote its derivative."""
+        works = [eqn.op for eqn in self.body.equations if eqn.operands]
+        is_fused = len(self.body.results) == 1 and all(op.is_fusible for op in works)
+        return Storage.FUSED if is_fused else Storage.WRITTEN
+
+    @property
+    def weight(self) -> Weight:  # type: ignore[override]  # as above
+        """The most of what the function does."""
+        return max([eqn.op.weight for eqn in self.body.equations if eqn.operands], default=Weight.LIGHT)
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         results = Region.infer(self, operands)
