@@ -74,7 +74,8 @@ def _cut_behind_largest(found: Profile, cuts: Cuts) -> Cuts:
     """
     count, most = len(found.equations), int(found.adjoint.argmax())
     behind = next((low for low in _local_minima(_live_bytes(found)) if low > most), most + 1)
-    if behind == count or most < max(cuts.places, default=0):
+    is_outside = behind == count or most < max(cuts.places, default=0)
+    if is_outside or found.adjoint[most] < LEAST_GAIN:
         return cuts
     return Cuts((*cuts.places, behind), count)
 
