@@ -160,3 +160,16 @@ def test_the_text_of_a_graph_reads_back(tmp_path: Path) -> None:
     assert print_graph(again) == text
     (policy,) = [eqn.op.policy for eqn in again.equations if isinstance(eqn.op, Checkpoint)]
     assert type(policy).__name__ == "AskedPolicy"
+
+
+@pytest.mark.parametrize("relu", [jax.nn.relu, lambda x: jnp.maximum(x, 0)], ids=["custom_jvp", "plain"])
+def test_auto_saves_the_same_of_a_function_with_a_derivative_of_its_own(relu: Any) -> None:
+    """The sum before a relu, not its result and a mask: a function that XLA fuses takes no time, whoever wrote it."""
+
+    def layers(w: Any, x: Any) -> Any:
+        for _ in range(2):
+            x = relu(x @ w + 1.0)
+        return jnp.sum(jnp.sin(x))
+
+    saved = rematc.saved_residuals(rematc.checkpoint(rematc.from_jax(layers), policy="auto"), W, X)
+    assert types_of(saved) == ["f32[3,4]", "f32[3,4]"]
