@@ -289,6 +289,8 @@ class Trace:
         if is_splat(array):
             scalar = self.literal(np.frombuffer(first, array.dtype).reshape(()))
             return self.builder.broadcast_in_dim(scalar, array.shape, ())
+        if counts(array):
+            return self.builder.iota(TensorType(dtype, array.shape), array.shape.index(array.size))
         root = self
         while root.parent is not None:
             root = root.parent
@@ -323,6 +325,12 @@ class Trace:
             self._all_constants.append(constant)
         self._constants[id(source)] = _LargeConstant(source, constant.copy, constant.tracer)
         return constant.tracer
+
+
+def counts(array: Array) -> bool:
+    """Whether an array of integers is 0, 1, 2, ... along one dimension, all others of which are of size 1."""
+    is_line = array.dtype.kind in "iu" and array.size in array.shape
+    return is_line and bool(np.array_equal(array.reshape(-1), np.arange(array.size)))
 
 
 def is_splat(array: Array) -> bool:

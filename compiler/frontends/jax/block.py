@@ -17,7 +17,7 @@ from jax.extend.core import Literal
 from rematc.compiler.frontends.jax.activity import Varying, useful_variables
 from rematc.compiler.frontends.jax.parameters import recorded, unread
 from rematc.compiler.frontends.jax.policies import AskedPolicy, marked
-from rematc.compiler.frontends.jax.values import as_numpy, scoped, type_of
+from rematc.compiler.frontends.jax.values import as_numpy, is_count, scoped, type_of
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
@@ -231,6 +231,9 @@ class Block:
         """A captured array: small ones are written into the graph, large ones become parameters of the outermost."""
         if int(np.prod(array.shape)) <= LITERAL_LIMIT:
             return self.b.constant(as_numpy(array))
+        # A line of integers, as np.arange gives it to index rows by, is known: what reads it can be, too.
+        if is_count(array):
+            return self.b.iota(type_of(array), array.shape.index(array.size))
         key = id(array)
         found = self._constants.get(key)
         if found is None:

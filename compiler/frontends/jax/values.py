@@ -6,14 +6,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import jax
 import numpy as np
 
+from rematc.compiler.tracing.trace import counts
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
 from rematc.ir.types import BOOL, TensorType, dtype_of_numpy
 from rematc.ir.values import Array
 from rematc.lowering.jax_internals.keys import is_key, key_layout, key_words
 from rematc.lowering.jax_internals.types import is_float0
+
+#: Elements of a captured array that are fetched from a device to look at them.
+_FETCHED = 2**20
 
 
 def type_of(aval: Any) -> TensorType:
@@ -47,6 +52,17 @@ def as_numpy(array: Any) -> Array:
         array = key_words(array)
     array = np.asarray(array)
     return np.zeros(array.shape, np.bool_) if is_float0(array.dtype) else array
+
+
+def is_count(array: Any) -> bool:
+    """Whether a captured array is 0, 1, 2, ... along one dimension; of a device only short ones are fetched."""
+    if is_key(array.dtype) or np.dtype(array.dtype).kind not in "iu" or array.size not in array.shape:
+        return False
+    if not isinstance(array, np.ndarray):
+        is_there = isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
+        if not is_there or array.size > _FETCHED or not array.is_fully_addressable:
+            return False
+    return counts(np.asarray(array))
 
 
 @lru_cache(maxsize=1 << 12)

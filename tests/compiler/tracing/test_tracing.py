@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import rematc
 from rematc.compiler.functions.calls import apply_graph, emit_op, emit_op1, trace_function
 from rematc.compiler.tracing.trace import LITERAL_LIMIT, Tracer, current_trace, is_splat
 from rematc.ir.errors import CompileError
@@ -185,6 +186,32 @@ def test_a_large_array_of_one_value_is_broadcast(value: float) -> None:
     assert result.constants == ()
     found = evaluate(traced(lambda x: (array,), np.ones(1)).graph, [np.ones(1)])[0]
     np.testing.assert_array_equal(np.signbit(found), np.signbit(array))
+
+
+@pytest.mark.parametrize("array", [np.arange(100), np.arange(100, dtype=np.uint8)[:, None], np.arange(99)[None]])
+def test_a_line_of_integers_is_counted(array: Any) -> None:
+    result = traced(lambda x: (x, array), np.ones(1))
+    assert result.constants == ()
+    np.testing.assert_array_equal(evaluate(result.graph, [np.ones(1)])[1], array)
+
+
+def test_what_is_no_line_of_integers_is_not_counted() -> None:
+    for array in (np.arange(1, 101), np.arange(100)[::-1], np.arange(100).reshape(10, 10), np.arange(300).astype("u1")):
+        assert len(traced(lambda x, array=array: (x, array), np.ones(1)).constants) == 1
+
+
+@pytest.mark.parametrize("of_jax", [False, True])
+def test_one_element_of_each_row_by_counted_rows_is_chosen_and_not_scattered(of_jax: bool) -> None:
+    rows, labels = 100, np.arange(100) * 7 % 10
+
+    def loss(x: Any) -> Any:
+        return -(jnp if of_jax else np).sum(x[np.arange(rows), labels] ** 2)
+
+    gradient = rematc.grad(rematc.from_jax(loss) if of_jax else loss)
+    x = np.random.default_rng(0).normal(size=(rows, 10)).astype(np.float32)
+    assert "scatter" not in rematc.lower(gradient, x).stablehlo()
+    found: Any = rematc.compile(gradient, x)(x)
+    np.testing.assert_allclose(found, jax.grad(lambda x: -jnp.sum(x[np.arange(rows), labels] ** 2))(x))
 
 
 def test_splats_are_compared_bit_by_bit() -> None:
