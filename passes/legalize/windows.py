@@ -12,7 +12,7 @@ f32[8,112,112,64], in windows of 3 x 3 that are 2 apart, it takes 183 MiB, this 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -21,7 +21,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin
 from rematc.ir.ops.window import SelectAndScatter
 from rematc.ir.ops.window_dimension import WindowDimension
-from rematc.ir.types import F32, U8, TensorType
+from rematc.ir.types import F32, I32, I64, U8, TensorType
 from rematc.ir.values import Value
 from rematc.passes.legalize.rules import expands
 
@@ -77,10 +77,8 @@ def _picked(b: Builder, op: SelectAndScatter, x: Value, type: TensorType) -> Val
             best, picked = element, of_all
             continue
         is_better = b.compare(element, best, op.direction)
-        for dimension, (window, place, n) in enumerate(zip(windows, position, shape, strict=True)):
-            inside = _reads_element(window, place, n)
-            if not inside.all():
-                is_better = b.logical_and(is_better, _repeated(b, inside, is_better.type, dimension))
+        for inside in _inside(b, type, windows, position, shape):
+            is_better = b.logical_and(is_better, inside)
         best, picked = b.select(is_better, element, best), b.select(is_better, of_all, picked)
     assert picked is not None, "a window has positions"
     return picked
@@ -91,11 +89,18 @@ def _limit(position: Sequence[int], windows: Sequence[WindowDimension], counts: 
     return [place + (n - 1) * window.stride + 1 for place, window, n in zip(position, windows, counts, strict=True)]
 
 
-def _reads_element(window: WindowDimension, place: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """For each window along a dimension of n elements whether its position reads one, and not padding."""
-    read = np.arange(window.count(n)) * window.stride + place - window.low
-    return (read >= 0) & (read < n)
-
-
-def _repeated(b: Builder, flags: np.ndarray[tuple[int], np.dtype[np.bool_]], type: TensorType, dimension: int) -> Value:
-    return b.broadcast_in_dim(b.constant(flags), type.shape, (dimension,))
+def _inside(
+    b: Builder, type: TensorType, windows: Sequence[WindowDimension], position: Sequence[int], shape: Sequence[int]
+) -> Iterator[Value]:
+    """Where a position reads an element and not padding: what bounds the windows along each dimension."""
+    for dimension, (window, place, n) in enumerate(zip(windows, position, shape, strict=True)):
+        count = type.shape[dimension]
+        first, last = -((place - window.low) // window.stride), (n - 1 + window.low - place) // window.stride
+        if first <= 0 and last >= count - 1:
+            continue
+        numbers = type.with_dtype(I32 if count <= np.iinfo(np.int32).max else I64)
+        number = b.iota(numbers, dimension)
+        if first > 0:
+            yield b.compare(number, b.full(numbers, first), "GE")
+        if last < count - 1:
+            yield b.compare(number, b.full(numbers, last), "LE")
