@@ -1,12 +1,12 @@
 """Whole models of real sizes: temporary memory of a training step, compiled from shapes and never run.
 
     python benchmarks/language.py [--only gpt2,llama-scan] [--policies none,nothing,dots,dots-no-batch,auto]
-        [--target cpu|h100|v5e] [--json FILE] [--beside FILE]
+        [--target cpu|h100|v5e|...] [--json FILE] [--beside FILE]
 
 GPT-2 with its vocabulary and a model like Llama (benchmarks/architectures/language.py), and models of other kinds
 (benchmarks/whole/). rematc gets the unchanged loss with a policy on the whole; beside it stands JAX with the same
 policy in `jax.checkpoint` around each layer by hand, in a scan around its body; beside `auto`, JAX's `dots`. For an
-H100 and a v5e XLA compiles ahead of time (benchmarks/accelerators.py). The columns, JAX's figure before rematc's:
+H100, a v5e and others (rematc.targets) XLA compiles ahead of time. The columns, JAX's figure before rematc's:
 
     MiB         of temporary memory, as XLA says (memory_analysis)
     over        rematc's over JAX's
@@ -36,7 +36,6 @@ import rematc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this folder is on the path
 
-from benchmarks.accelerators import TARGETS, device_of
 from benchmarks.architectures import unwrapped
 from benchmarks.memory import JAX_POLICIES, KEPT
 from benchmarks.whole import WHOLE, Whole
@@ -120,14 +119,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help=f"models, separated by commas, of: {', '.join(WHOLE)}")
     parser.add_argument("--policies", default=",".join(POLICIES), help="separated by commas")
-    parser.add_argument("--target", choices=TARGETS, default="cpu", help="what to compile for")
+    parser.add_argument("--target", default="cpu", help="what to compile for: cpu, or of rematc.targets")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--beside", type=Path, help="take JAX's figures from such a file")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(WHOLE)
     if unknown := set(names) - set(WHOLE):
         parser.error(f"no model {', '.join(sorted(unknown))}")
-    device = device_of(options.target)
+    jax.config.update("jax_platforms", "cpu")
+    device = rematc.targets.devices(options.target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
     measured: dict[str, Any] = json.loads(options.beside.read_text()) if options.beside else {}
     print(f"jax {jax.__version__}, compiled for {device.device_kind}\n")

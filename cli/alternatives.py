@@ -23,13 +23,13 @@ def with_alternatives(step: TrainingStep, report: Report) -> Report:
     check = report.check
     if step.options.is_planned or check is None or check.saving is None or check.saving.verdict == SAVES:
         return report
-    saving = dataclasses.replace(check.saving, way_out=_way_out(step, report.platform, check.saving))
+    saving = dataclasses.replace(check.saving, way_out=_way_out(step, report.target, check.saving))
     return dataclasses.replace(report, check=dataclasses.replace(check, saving=saving))
 
 
-def _way_out(step: TrainingStep, platform: str, saving: Saving) -> str:
+def _way_out(step: TrainingStep, target: str, saving: Saving) -> str:
     ways = ["leave out --policy"] if saving.is_in_vain else []
-    if platform == "cpu" and step.options.passes is None and not step.options.quiet:
+    if target == "cpu" and step.options.passes is None and not step.options.quiet:
         compiled = step.compile(step.lower_with_barriers(_STRATEGY), f" with --barrier {_STRATEGY}")
         amount = compiled.memory().temp_bytes
         is_least = amount < min(saving.temp_bytes, saving.without_bytes)

@@ -14,6 +14,7 @@ from rematc.cli.comparison import split_policies
 from rematc.cli.options import PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
+from rematc.lowering.described import is_described
 from rematc.lowering.pipeline import default_pipeline
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
@@ -33,6 +34,8 @@ def checked(options: Options) -> Options:
     for policy in policies:
         _check_policy("--compare", policy)
     _check_plan(options)
+    if options.target is not None:
+        _check_target(options.target, options)
     if options.pareto:
         _check_pareto(options)
     if options.passes is not None:
@@ -116,6 +119,15 @@ def _check_plan(options: Options) -> None:
             Plan.read(options.plan)
     except CompileError as error:
         raise _bad_value(option, error.message) from None
+
+
+def _check_target(target: str, options: Options) -> None:
+    try:
+        is_elsewhere = is_described(target)
+    except CompileError as error:
+        raise _bad_value("--target", error.message) from None
+    if is_elsewhere and options.run:
+        raise _usage(f"nothing runs on '{target}', which need not be here; leave out --run, or --target")
 
 
 def _check_pareto(options: Options) -> None:

@@ -32,6 +32,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_bytes
+from rematc.lowering.jax_internals.plugins import leave_out_absent
 from rematc.passes.policies import describe_policies
 
 
@@ -41,6 +42,7 @@ def execute(options: Options) -> None:
     Raises click.UsageError where the command line is wrong by itself, CompileError, and whatever the model raises.
     """
     options = checked(options)
+    leave_out_absent()
     for file in (options.output, options.save_plan):
         if file is not None:
             check_writable(file, options.model)

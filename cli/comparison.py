@@ -26,7 +26,7 @@ class ComparedPolicy:
         saved_bytes: residuals between the forward and the backward graph.
         figures: what XLA says, and the memory that was predicted.
         check: whether XLA kept what was planned.
-        median_seconds: run time of one step.
+        median_seconds: run time of one step; None where nothing runs.
         error: why this policy cannot be compiled; then the others are None.
     """
 
@@ -55,17 +55,17 @@ class ComparedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows, in the order asked for; where they were measured; how many runs each median is of."""
+    """The rows, in the order asked for; for what they were compiled; how many runs each median is of, 0 for none."""
 
     rows: tuple[ComparedPolicy, ...]
-    platform: str
+    target: str
     count: int
 
     def as_dict(self, facts: dict[str, object]) -> dict[str, object]:
         """The comparison as JSON-able data, `facts` about the command first."""
         return {
             **facts,
-            "platform": self.platform,
+            "target": self.target,
             "runs": self.count,
             "policies": [row.as_dict() for row in self.rows],
         }
@@ -73,11 +73,15 @@ class Comparison:
     def table(self, heading: str) -> Table:
         """The comparison as a table."""
         columns = ("policy", "saved", "temporary memory", "predicted", "FLOPs", "run time", "check")
-        note = f"memory and FLOPs as XLA on {self.platform} reports them; run time: median of {self.count}, in turns"
+        note = f"memory and FLOPs as XLA on {self.target} reports them; "
+        note += (
+            f"run time: median of {self.count}, in turns" if self.count else "not run, as the device need not be here"
+        )
         right = (False, True, True, True, True, True, False)
         in_vain = [policy for policy, check in self.checks() if check.is_in_vain and not check.is_broken]
         if in_vain:
-            note += f"\n{', '.join(in_vain)}: no memory is saved; --barrier call may, or another policy"
+            ways = "--barrier call may, or another policy" if self.target == "cpu" else "another policy may"
+            note += f"\n{', '.join(in_vain)}: no memory is saved; {ways}"
         return Table(heading, columns, right, tuple(_cells(row) for row in self.rows), note)
 
     def checks(self) -> list[tuple[str, Check]]:
@@ -86,7 +90,7 @@ class Comparison:
 
 
 def _cells(row: ComparedPolicy) -> tuple[str, ...]:
-    if row.saved_bytes is None or row.figures is None or row.median_seconds is None:
+    if row.saved_bytes is None or row.figures is None:
         return (row.policy, "-", "-", "-", "-", "-", "-")
     return (
         row.policy,
@@ -94,7 +98,7 @@ def _cells(row: ComparedPolicy) -> tuple[str, ...]:
         format_bytes(row.figures.temp_bytes),
         _predicted(row.figures),
         format_flops(row.figures.flops),
-        format_seconds(row.median_seconds),
+        "-" if row.median_seconds is None else format_seconds(row.median_seconds),
         "-" if row.check is None else row.check.in_short,
     )
 
@@ -149,18 +153,20 @@ def compare(step: TrainingStep, policies: Sequence[str]) -> Comparison:
             failures[policy] = error
     if not compiled:
         raise next(iter(failures.values()))
-    times, count = _run_times(step, list(compiled.values()))
-    measured = dict(zip(compiled, times, strict=True))
+    times, count = _run_times(step, list(compiled.values())) if step.is_run else ([], 0)
+    measured = dict(zip(compiled, times, strict=bool(count)))
     rows = [
         ComparedPolicy(policy, error=str(failures[policy]))
         if policy in failures
-        else _compared(policy, compiled[policy], measured[policy], None if policy == "none" else compiled.get("none"))
+        else _compared(
+            policy, compiled[policy], measured.get(policy), None if policy == "none" else compiled.get("none")
+        )
         for policy in policies
     ]
-    return Comparison(tuple(rows), next(iter(compiled.values())).executable.target.platform, count)
+    return Comparison(tuple(rows), next(iter(compiled.values())).executable.target.name, count)
 
 
-def _compared(policy: str, compiled: Compiled, seconds: float, baseline: Compiled | None) -> ComparedPolicy:
+def _compared(policy: str, compiled: Compiled, seconds: float | None, baseline: Compiled | None) -> ComparedPolicy:
     return ComparedPolicy(policy, saved_bytes(compiled), compiled.figures(), compiled.check(baseline), seconds)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 import rematc
-from rematc.cli.options import BARRIERS, EMITTED, FRONTENDS, PLATFORMS, Options
+from rematc.cli.options import BARRIERS, EMITTED, FRONTENDS, Options
 
 HELP = """Differentiate a NumPy or JAX function, rematerialize under a policy, compile with XLA, and report.
 
@@ -17,6 +17,7 @@ remat-compile model.py --policy dots            report what is saved, recomputed
 remat-compile model.py --policy dots -o m.mlir  ... and write the training step as StableHLO
 remat-compile model.py --emit backward          print the backward graph instead
 remat-compile model.py --compare none,dots      one table over policies, run times measured in turns
+remat-compile model.py --target h100            what it takes on a GPU that need not be here (also v5e, ...)
 
 The function is --entry, else `loss`, else the only public function of the file; its arguments are what the file's
 example_args() returns, or arrays of the types given with --arg. What stands behind -- is the model's own command line.
@@ -117,7 +118,11 @@ class _Command(click.Command):
     help="Write what --emit names to FILE, by default StableHLO; with --pareto its picture, as SVG.",
 )
 @click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
-@click.option("--platform", type=click.Choice(PLATFORMS), help="Where to compile; default: what jax takes.")
+@click.option(
+    "--target",
+    metavar="DEVICE",
+    help="What to compile for: h100, v5e, h100:8, ..., here or not, or cpu, cuda, tpu; default: what jax takes.",
+)
 @click.option(
     "--barrier",
     type=click.Choice(BARRIERS),

@@ -11,7 +11,6 @@ FRONTENDS = ("auto", "numpy", "jax")
 EMITTED = ("ir", "linear", "forward", "backward", "plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
 #: Those that are not of a derivative, but of what is made of it under a budget or a plan.
 PLANNED = ("plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
-PLATFORMS = ("cpu", "cuda", "tpu")
 #: How recomputation is kept where it is: `rematc.passes.barriers.STRATEGIES`, and what the platform needs.
 BARRIERS = ("auto", "optimization_barrier", "call", "conditional", "none")
 
@@ -40,7 +39,7 @@ class Options:
         emit: what to print instead of a report.
         output: the file to write.
         run: whether to run the training step.
-        platform: where to compile; None is what jax takes.
+        target: what to compile for; None is what jax takes.
         barrier: the strategy of barriers in the default pipeline.
         passes: a pipeline instead of the default one.
         print_between_passes: whether to print the graph after each pass.
@@ -71,7 +70,7 @@ class Options:
     emit: str | None
     output: Path | None
     run: bool
-    platform: str | None
+    target: str | None
     barrier: str
     passes: str | None
     print_between_passes: bool
@@ -86,8 +85,3 @@ class Options:
     def is_planned(self) -> bool:
         """Whether the step has a plan."""
         return self.budget is not None or self.plan is not None
-
-    @property
-    def is_run(self) -> bool:
-        """Whether the program runs, so that arguments need values."""
-        return self.run or bool(self.compare)

@@ -30,6 +30,7 @@ from rematc.ir.locations import relative
 from rematc.ir.printer import print_graph
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_seconds
+from rematc.lowering.described import is_described
 from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of, targeting
@@ -68,8 +69,13 @@ class TrainingStep:
         return ", ".join(names[index] if index < len(names) else f"argument {index}" for index in positions)
 
     @property
+    def is_run(self) -> bool:
+        """Whether the program runs, so that arguments need values; for a device that need not be here it does not."""
+        return is_run(self.options)
+
+    @property
     def _target(self) -> Target:
-        return target_of(self.args, self.options.platform)
+        return target_of(self.args, self.options.target)
 
     def trace(self) -> Graph:
         """The entry as traced, not differentiated."""
@@ -104,12 +110,14 @@ class TrainingStep:
     def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None, passes: str | None) -> Lowered:
         function = self._value_and_grad(policy)
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
-            return ahead.lower(
+            return ahead.lower_call(
                 function,
-                *self.args,
+                ahead.options_of(function),
+                self.args,
+                {},
                 passes=passes,
                 after_each=dump,
-                platform=self.options.platform,
+                name=self.options.target,
             )
 
     def _value_and_grad(self, policy: str) -> Callable[..., object]:
@@ -120,9 +128,9 @@ class TrainingStep:
 
     def compile(self, lowered: Lowered, what: str = "") -> Compiled:
         """What XLA makes of the step."""
-        where = self.options.platform
+        where = self.options.target
         with self.progress.phase(f"compiling{what}" + (f" for {where}" if where else "")):
-            return interruptible(lambda: lowered.compile(where))
+            return interruptible(lowered.compile)
 
     def program(self) -> Lowered:
         """The step as the options ask for it; a budget is what XLA takes."""
@@ -145,7 +153,7 @@ class TrainingStep:
 
     def _planned(self, lowered: Lowered) -> Compiled:
         with strict_names():
-            return self._wanted.compile(lowered, self.options.platform)
+            return self._wanted.compile(lowered)
 
     def pareto(self) -> Pareto:
         """Memory and time of the step: by plans for many budgets, and under policies."""
@@ -184,14 +192,20 @@ def _timings(policy: str, lowered: Lowered) -> Table:
     return Table("", (f"policy {policy}: pass", "equations", "after", "time"), (False, True, True, True), rows)
 
 
+def is_run(options: Options) -> bool:
+    """Whether the options have the program run."""
+    is_elsewhere = options.target is not None and is_described(options.target)
+    return not is_elsewhere and (options.run or bool(options.compare))
+
+
 def load_step(options: Options, progress: Progress) -> TrainingStep:
     """Load the model, find its entry and arguments. Raises CompileError, and whatever the model raises."""
     types = [parse_type(text) for text in options.args]
     with progress.phase(f"loading {options.model}"):
         entry = find_entry(load_model(options.model), options.entry)
-        args = find_arguments(entry, types, random_arrays if options.is_run else placeholders)
+        args = find_arguments(entry, types, random_arrays if is_run(options) else placeholders)
         entry = with_frontend(entry, args, options.frontend)
-    if options.is_run:
+    if is_run(options):
         _check_values(entry, args)
     return TrainingStep(entry, args, options, progress)
 

@@ -15,7 +15,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.device import device_of_platform
+from rematc.passes.planning.device import device_of
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 
@@ -109,7 +109,7 @@ class GraphPlanner:
         """
         self.before = run_passes(graph, BEFORE_PLAN)
         self._target, self._strategy = target, strategy
-        self._planner = Planner(self.before.graph, device_of_platform(target.platform), seconds, constraints)
+        self._planner = Planner(self.before.graph, device_of(target.platform, target.device_kind), seconds, constraints)
         self.peak = self._planner.peak
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class GraphPlanner:
         Raises CompileError where the device does not say.
         """
         results = sum(value.type.bytes for value in self.before.graph.results)
-        return max(0, free_bytes(self._target.platform) - results)
+        return max(0, free_bytes(self._target) - results)
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""

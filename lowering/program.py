@@ -79,7 +79,7 @@ class PlatformChoice:
                 raise CompileError(
                     f"'{name}' was traced for platform '{self.platform}', on which '{self.what}' is not what it is on "
                     f"'{platform}'; trace it for '{platform}': with arguments that lie there, under "
-                    f"jax.default_device, or by rematc.compile(..., platform='{platform}')",
+                    f"jax.default_device, or by rematc.compile(..., target='{platform}')",
                     self.loc,
                 )
 

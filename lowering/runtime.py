@@ -18,10 +18,12 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
+from rematc.lowering.described import described_devices
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
-from rematc.lowering.jax_internals.settings import platform_of_device, restore_x64, swap_x64
+from rematc.lowering.jax_internals.costs import cost_as_given
+from rematc.lowering.jax_internals.settings import is_device_here, platform_of_device, restore_x64, swap_x64
 from rematc.lowering.jax_internals.shardings import replicated
 from rematc.lowering.program import Program
 from rematc.lowering.target import CompilerOptions, Target
@@ -95,7 +97,7 @@ class Executable:
 
         Raises:
             CompileError: for arguments of other types than the program's, or that lie on other devices, when memory
-                runs out, or where a function of the user's raises (`CallbackError`).
+                runs out, where a function of the user's raises (`CallbackError`), or for a target that is not here.
         """
         if self._in_tree is None:
             results: list[jax.Array] = self.apply(leaves, {})
@@ -105,6 +107,8 @@ class Executable:
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the function returns where `is_shared`; else `args` are leaves. Raises as a call with leaves does."""
+        if not self.target.is_here:
+            raise _not_here(self.program, self.target)
         operands = (*self._constants, *args) if self.is_shared else (*args, *self._constants)
         previous = swap_x64(True)
         try:
@@ -172,8 +176,11 @@ class Executable:
         )
 
     def cost(self) -> Mapping[str, float]:
-        """XLA's estimates by name (`flops`, `bytes accessed`, ...). Loop bodies count once."""
-        return dict(self._compiled.cost_analysis() or {})
+        """XLA's estimates by name (`flops`, `bytes accessed`, ...). Loop bodies count once.
+
+        XLA for a GPU that is not here makes none: they are those of the program as XLA gets it.
+        """
+        return dict(self._compiled.cost_analysis() or cost_as_given(self._lowered))
 
     def flops(self) -> float:
         """Floating-point operations by XLA's estimate."""
@@ -219,6 +226,7 @@ def compile_program(
     target = target or current_target()
     spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
     spread = spread or [replicated(mesh) for mesh in program.module.meshes if mesh.size > 1]
+    _check_spread(program, target, bool(spread))
     device = _device_of(spread, target) if spread else _one_device(shardings, target)
     if program.module.uses_host_memory and not target.has_host_memory:
         raise host_memory_error(program, target.platform)
@@ -245,8 +253,10 @@ def compile_program(
             explain_xla(error, program.name, [program])
             raise
         seconds = time.perf_counter() - start
-        with jax.ensure_compile_time_eval():
-            constants = tuple([jax.device_put(array, None if spread else device) for array in program.constants])
+        constants: tuple[Any, ...] = program.constants
+        if target.is_here:
+            with jax.ensure_compile_time_eval():
+                constants = tuple([jax.device_put(array, None if spread else device) for array in constants])
     target = replace(target, devices=len(spread[0].device_set) if spread else 1)
     return Executable(program, target, seconds, lowered, compiled, constants)
 
@@ -296,21 +306,49 @@ def compile_function(
 def _device_of(shardings: Sequence[Sharding], target: Target) -> jax.Device:
     """One of the devices that arrays are spread over; they must be the target's."""
     device: Any = min(shardings[0].device_set, key=_id)
-    if platform_of_device(device) != target.platform:
+    if not _is_of(device, target):
         raise CompileError(
-            f"arguments lie on {_described(shardings[0])}, and the program is to run on '{target.platform}'; leave out "
-            "the platform, or move the arguments there"
+            f"arguments lie on {_described(shardings[0])}, and the program is to run on '{target.name}'; leave out "
+            "the target, or move the arguments there"
         )
     return device
+
+
+def _is_of(device: Any, target: Target) -> bool:
+    """Whether a device is one of the target's."""
+    if target.described:
+        return device in described_devices(target.described)
+    return platform_of_device(device) == target.platform and is_device_here(device) == target.is_here
 
 
 def _one_device(shardings: Sequence[Sharding | None], target: Target) -> jax.Device:
     """The target's device that an argument lies on; else the one where JAX puts arrays on that platform."""
     places: list[Any] = [device for one in shardings if one is not None for device in one.device_set]
-    for device in (*places, default_device()):
-        if platform_of_device(device) == target.platform:
+    own = described_devices(target.described) if target.described else (default_device(),)
+    for device in (*places, *own[:1]):
+        if _is_of(device, target):
             return device
     return device_of_platform(target.platform)
+
+
+def _check_spread(program: Program, target: Target, is_spread: bool) -> None:
+    """Raise CompileError where a program of one device is to be compiled for many that are not here."""
+    if is_spread or not target.described:
+        return
+    devices = described_devices(target.described)
+    if len(devices) > 1:
+        one = target.described.partition(":")[0]
+        raise CompileError(
+            f"nothing in '{program.name}' is spread over the {len(devices)} devices of '{target.described}'; give "
+            f"arguments shardings over a mesh of rematc.targets.devices('{target.described}'), or compile for '{one}'"
+        )
+
+
+def _not_here(program: Program, target: Target) -> CompileError:
+    return CompileError(
+        f"'{program.name}' was compiled for '{target.name}' ({target.device_kind}), which is not here: it can be read "
+        "(report, check, memory, HLO), not run. Save it, and load it where the device is, or compile it there"
+    )
 
 
 def _id(device: Any) -> int:

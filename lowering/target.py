@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rematc.passes.planning.device import device_of
+
 CompilerOptions = Mapping[str, "str | bool | int"]
 
 _DISABLED_PASSES = "xla_disable_hlo_passes"
@@ -49,6 +51,8 @@ class Target:
         devices: over how many of them the arguments are spread, as far as that is known.
         has_host_memory: whether values can wait in a memory of the host's that is not the device's own.
         has_options: whether what JAX traces is compiled with our options; in somebody else's program there are none.
+        is_here: whether it can be run on: XLA compiles for devices, too, that are only described.
+        described: by which name the user asked for devices that are not here; "" where the arguments say which.
     """
 
     platform: str
@@ -57,12 +61,19 @@ class Target:
     devices: int = 1
     has_host_memory: bool = False
     has_options: bool = False
+    is_here: bool = True
+    described: str = ""
 
     @staticmethod
     def of(platform: str) -> Target:
         """A platform by its name, whether there is a device or not; gpu is cuda."""
         name = "cuda" if platform == "gpu" else platform
         return Target(name, has_host_memory=name != "cpu")
+
+    @property
+    def name(self) -> str:
+        """What users call it: its platform, or what is described."""
+        return self.platform if self.is_here else self.described or device_of(self.platform, self.device_kind).name
 
     @property
     def barriers_hold(self) -> bool:

@@ -16,8 +16,10 @@ import jax
 import jax.extend.backend
 
 from rematc.ir.errors import CompileError
-from rematc.lowering.jax_internals.settings import platform_of_device
+from rematc.lowering.described import MODELS, described_devices, is_described
+from rematc.lowering.jax_internals.settings import is_device_here, platform_of_device
 from rematc.lowering.target import Target
+from rematc.passes.planning.device import device_of
 
 _target: ContextVar[Target | None] = ContextVar("the_target", default=None)
 
@@ -55,23 +57,42 @@ def _only_target() -> Target | None:
     return None if len(platforms) > 1 else _of_device(jax.devices()[0], 1)
 
 
-def target_of(arguments: Any, platform: str | None = None) -> Target:
+def target_of(arguments: Any, name: str | None = None) -> Target:
     """The target of a program.
 
     Args:
         arguments: arrays, or `jax.ShapeDtypeStruct`s with shardings, in any containers. Those that are committed to
             devices say where it runs; tracers, NumPy's arrays and others do not.
-        platform: what the user asks for: cpu, cuda, rocm, gpu or tpu. There need be no such device, as long as only
-            text is wanted.
+        name: what the user asks for: a platform (cpu, cuda, rocm, gpu or tpu), of which there need be no device as long
+            as only text is wanted, or devices that need not be here (`rematc.lowering.described`).
+
+    Raises:
+        CompileError: for a name that there is not, where XLA's compiler for it is not installed, and for arguments on
+            other devices that are not here.
     """
     devices = _committed_devices(jax.tree_util.tree_leaves(arguments))
     count = max(len(devices), 1)
-    if platform is None:
+    if name is None:
         return _of_device(devices[0] if devices else default_device(), count)
+    if is_described(name):
+        return _of_described(name, devices)
     try:
-        return _of_device(device_of_platform(platform), count)
+        return _of_device(device_of_platform(name), count)
     except CompileError:
-        return replace(Target.of(platform), devices=count)
+        return replace(Target.of(name), devices=count)
+
+
+def _of_described(name: str, devices: list[Any]) -> Target:
+    """Devices that are not here, for arguments that lie on some of them, or on devices that are here."""
+    own = described_devices(name)
+    others = [device for device in devices if not (is_device_here(device) or device in own)]
+    if others:
+        raise CompileError(
+            f"arguments lie on devices of kind '{others[0].device_kind}' that are not of the target '{name}'; make "
+            f"their shardings of rematc.targets.devices('{name}'), or leave out the target"
+        )
+    count = max(sum(device in own for device in devices), 1)
+    return replace(_of_device(own[0], count), described=name)
 
 
 def _committed_devices(leaves: Iterable[Any]) -> list[Any]:
@@ -97,29 +118,37 @@ def default_device() -> Any:
 
 
 def device_of_platform(platform: str) -> Any:
-    """The first device of a platform.
+    """The first device of a platform. Raises CompileError where there is none."""
+    return devices_of_platform(platform)[0]
 
-    Raises:
-        CompileError: there is none.
-    """
+
+def devices_of_platform(platform: str) -> tuple[Any, ...]:
+    """The devices of a platform that are here. Raises CompileError where there is none."""
     try:
-        return jax.devices(platform)[0]
+        return tuple(jax.devices(platform))
     except RuntimeError:
         found = ", ".join(sorted({device.platform for device in jax.devices()} | {"cpu"}))
         raise CompileError(
-            f"no platform '{platform}' here (found: {found}); install jaxlib for it, or pass one of those"
+            f"no platform '{platform}' here (found: {found}); install jaxlib for it, or pass one of those, or a target "
+            f"that need not be here: {', '.join(MODELS)}"
         ) from None
 
 
-def free_bytes(platform: str) -> int:
-    """Bytes of memory that the first device of a platform has free.
+def free_bytes(target: Target) -> int:
+    """Bytes of memory that the first device of a target has free; all that it has where it is not here.
 
     Raises CompileError where there is no such device, or it does not say.
     """
-    stats = device_of_platform(platform).memory_stats() or {}
+    if not target.is_here:
+        memory = device_of(target.platform, target.device_kind).memory
+        if memory is None:
+            raise CompileError(f"what memory '{target.device_kind}' has is not known; write bytes: '2GiB'")
+        return memory
+    stats = device_of_platform(target.platform).memory_stats() or {}
     if "bytes_limit" not in stats:
         raise CompileError(
-            f"a device of the platform '{platform}' does not say what memory it has; write bytes: '2GiB'"
+            f"a device of the platform '{target.platform}' does not say what memory it has; write bytes: '2GiB', or "
+            "name a target"
         )
     return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
 
@@ -131,4 +160,5 @@ def _of_device(device: Any, devices: int) -> Target:
     platform = platform_of_device(device)
     memories = [memory.kind for memory in device.addressable_memories()]
     has_host = platform != "cpu" and (not memories or "pinned_host" in memories)
-    return Target(platform, device_kind=device.device_kind, devices=devices, has_host_memory=has_host)
+    kind, is_here = device.device_kind, is_device_here(device)
+    return Target(platform, device_kind=kind, devices=devices, has_host_memory=has_host, is_here=is_here)

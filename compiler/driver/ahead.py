@@ -54,15 +54,15 @@ def lower_call(
     policy: Policy | None = None,
     passes: str | None = None,
     after_each: Callable[[str, Graph], None] | None = None,
-    platform: str | None = None,
+    name: str | None = None,
     dispatcher: Dispatcher | None = None,
 ) -> Lowered:
     """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart.
 
-    `dispatcher` compiles the function when it is called, with the same options.
+    `name` is that of the target. `dispatcher` compiles the function when it is called, with the same options.
     """
     call = CallArguments.of(fun, args, kwargs, options.statics)
-    target = target_of(call.arrays, platform)
+    target = target_of(call.arrays, name)
     # To check each step of a derivative takes a fifth of the time that all takes; the program is checked in any case.
     watch = Watch(verify=after_each is not None, after_each=after_each)
     with by_default(policy), targeting(target), watching(watch):
@@ -110,25 +110,28 @@ def options_of(fun: object) -> Options:
 
 
 #: The keywords of `lower` and `compile` that are theirs, and not the function's.
-_OPTIONS = (*KEYWORDS, "policy", "platform", "passes", "after_each", "budget", "plan", "plan_seconds")
+_OPTIONS = (*KEYWORDS, "policy", "target", "passes", "after_each", "budget", "plan", "plan_seconds")
 
 
 def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
     """Trace `fun` at these arguments, run the passes, print StableHLO.
 
-    A keyword that is one of the options below is an option. Where `fun` takes an argument of that name too, it is an
-    error: `rematc.jit(fun, policy=...).lower(*args, **kwargs)` keeps them apart, and all keywords are `fun`'s.
+    A keyword that is one of the options below is an option. Where `fun` takes an argument of that name too, and was not
+    given it by position, it is an error: `rematc.jit(fun, policy=...).lower(*args, **kwargs)` keeps them apart, and all
+    keywords are `fun`'s.
 
     Args:
         fun: a function, what `value_and_grad`, `grad`, `jit` and the like return, or a graph.
         args: example arguments: arrays, or `jax.ShapeDtypeStruct`s.
         kwargs: example keyword arguments, and options: `policy`, `static_argnums`, `static_argnames`,
-            `donate_argnums`, `donate_argnames`, `compiler_options` as in `jit`; `platform`, where it is to run, by
-            default where jax does; `passes`, a pipeline instead of the default one, as text; `after_each`, called with
-            a pass's text and its graph after each pass; `budget`, the temporary memory that it may need, as predicted:
-            bytes, "2GiB", "50%" of what it needs without recomputation, or "device", what the device has free once
-            arguments and results are there; or a `rematc.Budget`, which says besides what is never computed again;
-            `plan_seconds`, after which no plan is improved any more; `plan`, a `rematc.Plan` that was made for this
+            `donate_argnums`, `donate_argnames`, `compiler_options` as in `jit`; `target`, what it is for, by default
+            where its arguments lie, or jax runs: a platform (cpu, cuda, tpu), or a device that need not be here
+            (`rematc.targets`: "h100", "v5e:4x4"), for which XLA compiles what is not run; `passes`, a pipeline instead
+            of the default one, as text; `after_each`, called with a pass's text and its graph after each pass;
+            `budget`, the temporary memory that it may need, as predicted: bytes, "2GiB", "50%" of what it needs without
+            recomputation, or "device", what the device has free once arguments and results are there; or a
+            `rematc.Budget`, which says besides what is never computed again; `plan_seconds`, after which no plan is
+            improved any more; `plan`, a `rematc.Plan` that was made for this
             program, or the name of its file, instead of a budget.
 
     Raises:
@@ -143,10 +146,10 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
 def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[Lowered, Wanted]:
     """A function lowered without a plan, and the plan that it is to have."""
     function: Any = as_function(fun)
-    given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
-    _refuse_ambiguous(function, given)
-    rest = {name: given.pop(name) for name in ("passes", "after_each", "platform") if name in given}
-    policy = whole_policy(given.pop("policy", None))
+    given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs and not _is_labels(name, kwargs[name])}
+    _refuse_ambiguous(function, len(args), given)
+    rest = {name: given.pop(name) for name in ("passes", "after_each") if name in given}
+    policy, name = whole_policy(given.pop("policy", None)), given.pop("target", None)
     budget, plan = given.pop("budget", None), given.pop("plan", None)
     if isinstance(function, HasBudget) and function.budget is not None:
         if budget is not None:
@@ -161,23 +164,29 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
             "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "
             "'plan{file=NAME}' among them"
         )
-    if not (given or rest or policy) and isinstance(function, LowersItself):
+    if not (given or rest or policy or name) and isinstance(function, LowersItself):
         return function.lower(*args, **kwargs), wanted
     options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
-    return lower_call(function, options, args, kwargs, policy=policy, **rest), wanted
+    return lower_call(function, options, args, kwargs, policy=policy, name=name, **rest), wanted
 
 
-def _refuse_ambiguous(function: Function, given: dict[str, Any]) -> None:
-    """Raise CompileError for options that may be arguments of the function."""
+def _is_labels(name: str, value: object) -> bool:
+    """Whether a keyword is an argument of the function's for what it is: losses have arrays called `target`."""
+    return name == "target" and not (value is None or isinstance(value, str))
+
+
+def _refuse_ambiguous(function: Function, count: int, given: dict[str, Any]) -> None:
+    """Raise CompileError for options that may be arguments of the function, which has so many positional ones."""
     if not given:
         return
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return
+    names = set(list(parameters)[count:])  # those before are given
     takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
     for name in given:
-        if name in parameters or takes_any:
+        if name in names or takes_any:
             raise CompileError(
                 f"'{name}' is an option of rematc.compile and rematc.lower, and '{function_name(function)}' takes an "
                 f"argument of that name too; write rematc.jit({function_name(function)}, ...).lower(...).compile(...): "
@@ -187,17 +196,16 @@ def _refuse_ambiguous(function: Function, given: dict[str, Any]) -> None:
 
 
 def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
-    """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(platform)`.
+    """Lower `fun` at these arguments and compile it: `lower(fun, ...).compile(target)`.
 
     Arguments and options are those of `lower`; a `budget` is what XLA may take, for which up to three plans are
     compiled, and "50%" is of what it takes without one. A `plan` is compiled as it is.
-    `rematc.jit(fun, ...).lower(*args, **kwargs).compile(platform)` is the same without a plan, where every keyword of
+    `rematc.jit(fun, ...).lower(*args, **kwargs).compile(target)` is the same without a plan, where every keyword of
     `lower` is an argument of `fun`.
     """
-    platform = kwargs.get("platform")
     lowered, wanted = _lower(fun, args, kwargs)
     with at_users_line():
-        return wanted.compile(lowered, platform)
+        return wanted.compile(lowered)
 
 
 def pareto(
@@ -233,7 +241,6 @@ def pareto(
 
     lowered = lower_under()
     under = {policy: lower_under(policy=policy) for policy in policies} if lowered.records else {}
-    platform = kwargs.get("platform")
     with at_users_line():
         found = candidates(lowered, under, points, plan_seconds)
-        return measured(found, (lambda one, _: one.compile(platform)) if measure else None)
+        return measured(found, (lambda one, _: one.compile()) if measure else None)

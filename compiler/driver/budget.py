@@ -92,9 +92,7 @@ def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None)
     return planner.lower(planner.predicted_within(wanted), wanted)
 
 
-def compile_within(
-    lowered: Lowered, budget: Budget, platform: str | None = None, seconds: float | None = None
-) -> Compiled:
+def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Compiled:
     """Compile a function that was lowered so that the memory that XLA takes is within a budget.
 
     At most `COMPILATIONS` plans are compiled, each for less than the one before it. A percentage is of what XLA takes
@@ -108,7 +106,7 @@ def compile_within(
 
     def whole() -> int:
         nonlocal actual
-        actual = lowered.compile(platform).memory().temp_bytes
+        actual = lowered.compile().memory().temp_bytes
         return actual
 
     wanted = budget_bytes(budget.amount, whole, planner.free)
@@ -122,7 +120,7 @@ def compile_within(
             plan = planner.plan(0)  # the smallest that there is
             if any(plan.does_as(tried) for _, tried in attempts):
                 break
-        compiled = planner.lower(plan, wanted).compile(platform)
+        compiled = planner.lower(plan, wanted).compile()
         measured = compiled.memory().temp_bytes
         if measured <= wanted:
             return with_figures(compiled, count)

@@ -60,8 +60,9 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         program = self.artifact.program
-        platform = self.executable.target.platform
-        return f"{type(self).__name__}({program.name!r}, {len(program.leaf_types)} leaves, {platform})"
+        return (
+            f"{type(self).__name__}({program.name!r}, {len(program.leaf_types)} leaves, {self.executable.target.name})"
+        )
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run it. Raises CompileError where the arguments differ from those it was compiled for."""
@@ -171,18 +172,18 @@ def is_same(one: object, other: object) -> bool:
     return one is other or (type(one) is type(other) and bool(one == other))
 
 
-def load(path: str | os.PathLike[str], platform: str | None = None) -> CompiledFunction:
-    """Read what `CompiledFunction.save` wrote, and compile it for a platform (by default what jax would take).
+def load(path: str | os.PathLike[str], target: str | None = None) -> CompiledFunction:
+    """Read what `CompiledFunction.save` wrote, and compile it for a target (by default what jax would take).
 
     Raises CompileError for a file that is not there, damaged, or written by a newer version.
     """
-    return _compiled_artifact(load_artifact(path), platform)
+    return _compiled_artifact(load_artifact(path), target)
 
 
-def _compiled_artifact(artifact: Artifact, platform: str | None) -> CompiledFunction:
+def _compiled_artifact(artifact: Artifact, name: str | None) -> CompiledFunction:
     executable = compile_program(
         artifact.program,
-        target_of((), platform),
+        target_of((), name),
         compiler_options=dict(artifact.compiler_options),
         donated=artifact.donated,
     )

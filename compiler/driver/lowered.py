@@ -123,23 +123,23 @@ class Lowered:
         """The graph after the passes, as IR text."""
         return print_graph(self.graph)
 
-    def stablehlo(self, platform: str | None = None) -> str:
+    def stablehlo(self, target: str | None = None) -> str:
         """The StableHLO module.
 
         It differs from platform to platform where it decomposes matrices, and for convolutions in loops, branches and
         functions.
         """
-        return self.program_for(platform).text
+        return self.program_for(target).text
 
-    def program_for(self, platform: str | None = None) -> Program:
-        """Its StableHLO for a platform; by default for the one that it was lowered for.
+    def program_for(self, target: str | None = None) -> Program:
+        """Its StableHLO for a target; by default for the one that it was lowered for.
 
         Raises CompileError where it decomposes matrices and the platform has no kernel for it.
         """
-        return self._for(self._target(platform))
+        return self._for(self._target(target))
 
-    def _target(self, platform: str | None) -> Target:
-        return self.target if platform is None else target_of(self._call.arrays, platform)
+    def _target(self, name: str | None) -> Target:
+        return self.target if name is None else target_of(self._call.arrays, name)
 
     def _for(self, target: Target) -> Program:
         if self.program.choice is not None:
@@ -148,8 +148,8 @@ class Lowered:
             return self.program
         return make_program(self.graph, self.traced.constants, target)
 
-    def compile(self, platform: str | None = None, compiler_options: CompilerOptions | None = None) -> Compiled:
-        """Hand the module to XLA; `platform` is cpu, cuda or tpu, by default what jax would take.
+    def compile(self, target: str | None = None, compiler_options: CompilerOptions | None = None) -> Compiled:
+        """Hand the module to XLA; `target` is as in `lower`, by default what it was lowered for.
 
         `compiler_options` are options of XLA's by name, besides those that the function has already.
 
@@ -159,11 +159,11 @@ class Lowered:
         What `rematc.jit(f).lower(...)` gives, and `lower` of `grad` and the like, is compiled once for this and for
         calls of the function with such arguments, whichever comes first.
 
-        Raises CompileError where the platform is not there or XLA refuses.
+        Raises CompileError where the target's platform is not there or XLA refuses.
         """
-        target = self._target(platform)
-        program = self._for(target)
-        is_depth_first = runs_depth_first(self.graph, target, lambda: self._prediction)
+        chosen = self._target(target)
+        program = self._for(chosen)
+        is_depth_first = runs_depth_first(self.graph, chosen, lambda: self._prediction)
         program = dataclasses.replace(program, is_depth_first=is_depth_first)
         leaves = self._call.among(self.options.donated)
         options = {**dict(self.options.compiler_options), **(compiler_options or {})}
@@ -178,10 +178,11 @@ class Lowered:
         )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
         # Calls of the function have no budget that all of it is planned for.
-        is_as_called = not (compiler_options or self.plan) and target == target_of(self._call.arrays)
+        is_as_called = chosen.is_here and not (compiler_options or self.plan)
+        is_as_called = is_as_called and chosen == target_of(self._call.arrays)
         executable = self._compiled_for_calls(artifact, shardings) if is_as_called else None
         if executable is None:
-            executable = compile_program(program, target, compiler_options=options, donated=leaves, shardings=shardings)
+            executable = compile_program(program, chosen, compiler_options=options, donated=leaves, shardings=shardings)
         return Compiled(artifact, executable, self)
 
     def _compiled_for_calls(self, artifact: Artifact, shardings: Sequence[Sharding | None]) -> Executable | None:
@@ -246,7 +247,8 @@ class Compiled(CompiledFunction):
             return None
         given_up = _saved_bytes(baseline) - _saved_bytes(self) if isinstance(baseline, Compiled) else None
         saving = Saving(temp, without, None if given_up is None else max(given_up, 0))
-        return saving if saving.verdict == SAVES else dataclasses.replace(saving, way_out=_WAY_OUT)
+        way_out = _WAY_OUT_ON_CPU if self.executable.target.platform == "cpu" else _WAY_OUT
+        return saving if saving.verdict == SAVES else dataclasses.replace(saving, way_out=way_out)
 
     def figures(self) -> Figures:
         """Memory, work and compile time together, and the memory that the plan predicts."""
@@ -262,7 +264,7 @@ class Compiled(CompiledFunction):
         beside = None if baseline is None else baseline.figures()
         return Report(
             self.lowered.derivatives,
-            self.executable.target.platform,
+            self.executable.target.name,
             self.figures(),
             beside,
             self.check(baseline),
@@ -271,7 +273,8 @@ class Compiled(CompiledFunction):
         )
 
 
-_WAY_OUT = "measure other policies, or barriers that hold in any order of XLA's: the strategy 'call' (--barrier call)"
+_WAY_OUT = "measure other policies"
+_WAY_OUT_ON_CPU = f"{_WAY_OUT}, or barriers that hold in any order of XLA's: the strategy 'call' (--barrier call)"
 
 
 def _saved_bytes(compiled: Compiled) -> int:

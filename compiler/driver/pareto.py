@@ -13,7 +13,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import has_recomputation
-from rematc.passes.planning.device import Device, device_of_platform
+from rematc.passes.planning.device import Device, device_of
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.translation import translate
 
@@ -61,7 +61,7 @@ def candidates(
     """
     if points < 2:
         raise CompileError(f"a curve has 2 points or more, got {points}")
-    device = device_of_platform(lowered.target.platform)
+    device = device_of(lowered.target.platform, lowered.target.device_kind)
     base = _amounts(lowered, device)
     planner = Planner(lowered, seconds)
     kept = "no plan" if has_recomputation(lowered.graph) else "everything"
@@ -101,6 +101,6 @@ def measured(found: list[Candidate], compile: Callable[[Lowered, str], Compiled]
             point = dataclasses.replace(point, measured=amount)
         points.append(point)
     lowered = found[0].lowered
-    device = device_of_platform(lowered.target.platform)
+    device = device_of(lowered.target.platform, lowered.target.device_kind)
     base = _amounts(lowered, device)
-    return Pareto(marked(points), lowered.target.platform, device.name, base.time / 1e9, base.flops)
+    return Pareto(marked(points), lowered.target.name, device.name, base.time / 1e9, base.flops)

@@ -65,9 +65,9 @@ class Wanted:
             return planner.lower(planner.own(self.plan), self.plan.budget)
         return lowered if self.budget is None else lower_within(lowered, self.budget, self.seconds)
 
-    def compile(self, lowered: Lowered, platform: str | None = None) -> Compiled:
+    def compile(self, lowered: Lowered) -> Compiled:
         """The same compiled, within the budget as XLA takes it; a plan that is given is compiled as it is."""
         if self.budget is not None:
-            return compile_within(lowered, self.budget, platform, self.seconds)
-        compiled = self.lower(lowered).compile(platform)
+            return compile_within(lowered, self.budget, self.seconds)
+        compiled = self.lower(lowered).compile()
         return compiled if self.plan is None else with_figures(compiled, 1)

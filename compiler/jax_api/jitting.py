@@ -12,7 +12,7 @@ from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.tracing.options import KEYWORDS, Options
 from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.signature import Owners
-from rematc.lowering.targeting import current_target
+from rematc.lowering.targeting import current_target, target_of
 
 
 def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Callable[..., Any]:
@@ -58,10 +58,10 @@ def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Ca
         return found
 
     def lower(*args: Any, **kwargs: Any) -> Any:
-        return with_flags(args, kwargs).outermost(args, kwargs).lower(*args, **kwargs)
+        return with_flags(args, kwargs).ahead(args, kwargs).lower(*args, **kwargs)
 
     def trace(*args: Any, **kwargs: Any) -> Any:
-        return with_flags(args, kwargs).outermost(args, kwargs).trace(*args, **kwargs)
+        return with_flags(args, kwargs).ahead(args, kwargs).trace(*args, **kwargs)
 
     call.lower, call.trace = lower, trace  # type: ignore[attr-defined]  # as the functions that jax.jit returns have
     return call
@@ -88,6 +88,11 @@ class _Compiled:
             made = compiled(self._function, target, **self._options)
             found = self._by_platform.setdefault(target.platform, made)
         return found
+
+    def ahead(self, args: Any, kwargs: Any) -> Any:
+        """What lowers a call ahead of time: for the devices that its arguments lie on, here or not."""
+        target = target_of((args, kwargs))
+        return self.outermost(args, kwargs) if target.is_here else compiled(self._function, target, **self._options)
 
     def with_static(self, positions: tuple[int, ...], names: tuple[str, ...]) -> _Compiled:
         """The same, with these arguments static, too."""

@@ -51,14 +51,14 @@ class Pareto:
 
     Attributes:
         points: by memory, then by time.
-        platform: where it is to run.
+        target: what it is for.
         device: whose rates the times are of.
         seconds: predicted time without recomputation.
         flops: floating-point operations without recomputation.
     """
 
     points: tuple[ParetoPoint, ...]
-    platform: str
+    target: str
     device: str
     seconds: float
     flops: int
@@ -66,7 +66,7 @@ class Pareto:
     def as_dict(self) -> dict[str, object]:
         """The curve as JSON-able data."""
         return {
-            "platform": self.platform,
+            "target": self.target,
             "device": self.device,
             "seconds": self.seconds,
             "flops": self.flops,
@@ -89,7 +89,7 @@ class Pareto:
             for point in self.points
         )
         note = (
-            f"temporary memory on {self.platform}; time and FLOPs are those of what is computed again, predicted "
+            f"temporary memory on {self.target}; time and FLOPs are those of what is computed again, predicted "
             f"({self.device})"
         )
         return Table(heading, columns, (False, True, True, True, True, True, False), rows, note)

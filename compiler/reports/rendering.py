@@ -135,9 +135,9 @@ def foreign_table(foreign: Sequence[ForeignPrimitive]) -> Table:
     return Table(title, ("",), (False,), tuple([(str(one),) for one in foreign]))
 
 
-def figures_table(platform: str, planned: Figures, baseline: Figures | None, policy: str) -> Table:
+def figures_table(target: str, planned: Figures, baseline: Figures | None, policy: str) -> Table:
     """What XLA says of a program, beside the same without a policy where that was compiled."""
-    heading = f"XLA on {platform}"
+    heading = f"XLA on {target}"
     named = _figures(planned)
     if baseline is None:
         return Table("", (heading, f"policy {policy}"), (False, True), tuple(named.items()))

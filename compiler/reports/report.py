@@ -19,7 +19,7 @@ class Report:
 
     Attributes:
         derivatives: the differentiated functions in the program.
-        platform: where the program was compiled.
+        target: what the program was compiled for.
         figures: what XLA says of the program.
         baseline: the same without any policy, where it was compiled for comparison.
         check: whether XLA kept the plan.
@@ -28,7 +28,7 @@ class Report:
     """
 
     derivatives: tuple[DerivativeReport, ...]
-    platform: str
+    target: str
     figures: Figures
     baseline: Figures | None = None
     check: Check | None = None
@@ -39,7 +39,7 @@ class Report:
         """The report as JSON-able data."""
         return {
             "derivatives": [one.as_dict() for one in self.derivatives],
-            "platform": self.platform,
+            "target": self.target,
             "xla": asdict(self.figures),
             "xla_without_policy": None if self.baseline is None else asdict(self.baseline),
             "check": None if self.check is None else self.check.as_dict(),
@@ -63,7 +63,7 @@ class Report:
             tables += plan_tables(self.budget.plan, is_complete=is_complete)
         if self.foreign:
             tables.append(foreign_table(self.foreign))
-        tables.append(figures_table(self.platform, self.figures, self.baseline, policy))
+        tables.append(figures_table(self.target, self.figures, self.baseline, policy))
         if self.budget is not None:
             tables.append(self.budget.table())
         if self.check is not None:

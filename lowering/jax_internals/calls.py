@@ -203,7 +203,7 @@ def _prepare_kernels(program: Program, platforms: Sequence[str]) -> None:
         if platform != needed:
             raise CompileError(
                 f"'{program.name}' calls linear algebra kernels of platform '{needed}' and cannot run on '{platform}'; "
-                f"compile it for '{platform}' from the start (rematc.compile(..., platform='{platform}')), "
+                f"compile it for '{platform}' from the start (rematc.compile(..., target='{platform}')), "
                 f"or run it on '{needed}'"
             )
     initialize_kernels()

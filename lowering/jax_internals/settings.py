@@ -13,6 +13,7 @@ import jaxlib.lapack
 import numpy as np
 from jax._src import config
 from jax._src.core import trace_state_clean
+from jax._src.lib import _jax  # type: ignore[attr-defined]  # JAX does not list it
 
 from rematc.lowering.target import installed_jaxlib
 
@@ -71,6 +72,11 @@ def platform_of_device(device: Any) -> str:
     """The platform of a device: cpu, cuda, rocm or tpu. `device.platform` calls two of them gpu."""
     platform: str = device.client._raw_platform
     return platform
+
+
+def is_device_here(device: Any) -> bool:
+    """Whether programs can run on a device: there are such that XLA only compiles for."""
+    return not isinstance(device.client, _jax.CompileOnlyPyClient)
 
 
 @functools.cache

@@ -92,7 +92,7 @@ def no_kernel(w: Writer, eqn: Equation) -> NoReturn:
     """Raise CompileError: the platform has no kernel for the op."""
     raise CompileError(
         f"'{eqn.op.name}' has no kernel on platform '{w.target.platform}'; "
-        "compute that part on the CPU, in a function compiled with platform='cpu'",
+        "compute that part on the CPU, in a function compiled with target='cpu'",
         eqn.loc,
     )
 

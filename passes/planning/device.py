@@ -3,12 +3,14 @@
     nanoseconds = launch + max(FLOP of products / their rate + other FLOP / theirs, bytes / bandwidth)
 
 Rates are the makers' published peaks. A plan compares times with one another, so that what counts is their ratio.
+Bandwidth and memory of NVIDIA's are those that the driver reports, as XLA describes such a device
+(xla/backends/gpu/target_config/specs); memory of Google's is what libtpu 0.0.52 lets a program have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.errors import CompileError
 
@@ -23,6 +25,8 @@ class Device:
         arithmetic: FLOP/ns of everything else.
         bandwidth: bytes/ns of its memory.
         launch: ns that a kernel takes besides.
+        memory: bytes that a program may have; None where they depend on the machine.
+        kinds: how the names begin that JAX gives to such devices (`device_kind`).
     """
 
     name: str
@@ -30,6 +34,8 @@ class Device:
     arithmetic: float
     bandwidth: float
     launch: float
+    memory: int | None = None
+    kinds: tuple[str, ...] = ()
 
     def product_time(self, flops: int, bits: int) -> float:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
@@ -48,14 +54,85 @@ class Device:
 
 #: AMD EPYC 7763 (product page): 64 cores at 2.45 GHz, 32 FLOP a cycle in 32 bits, 204.8 GB/s. 16 bits go by 32.
 CPU = Device("cpu", {16: 5018.0, 32: 5018.0, 64: 2509.0}, 5018.0, 204.8, 1000.0)
-#: NVIDIA H100 SXM (datasheet, without sparsity): bf16 989, TF32 495, f64 67, f32 67 TFLOP/s outside of tensor cores,
-#: 3.35 TB/s. TF32 is what products of 32 bits are by default.
-H100 = Device("h100", {8: 1_979_000.0, 16: 989_000.0, 32: 495_000.0, 64: 67_000.0}, 67_000.0, 3350.0, 2000.0)
-#: Google Cloud TPU v5e (documentation): bf16 197 TFLOP/s, which products of 32 bits take by default, int8 393;
-#: 819 GB/s. The vector unit, from 8 x 128 lanes of four units at 1.5 GHz ("How to scale your model").
-V5E = Device("v5e", {8: 393_000.0, 16: 197_000.0, 32: 197_000.0}, 6144.0, 819.0, 500.0)
+#: NVIDIA A100 SXM of 80 GB (datasheet, without sparsity): int8 624, bf16 312, TF32 156, f64 19.5, f32 19.5 TFLOP/s
+#: outside of tensor cores. TF32 is what products of 32 bits are by default.
+A100 = Device(
+    name="a100",
+    products={8: 624_000.0, 16: 312_000.0, 32: 156_000.0, 64: 19_500.0},
+    arithmetic=19_500.0,
+    bandwidth=2039.04,
+    launch=2000.0,
+    memory=85_100_068_864,
+    kinds=("NVIDIA A100",),
+)
+#: NVIDIA H100 SXM (datasheet, without sparsity): f8 1979, bf16 989, TF32 495, f64 67, f32 67 TFLOP/s.
+H100 = Device(
+    name="h100",
+    products={8: 1_979_000.0, 16: 989_000.0, 32: 495_000.0, 64: 67_000.0},
+    arithmetic=67_000.0,
+    bandwidth=3352.32,
+    launch=2000.0,
+    memory=84_942_979_072,
+    kinds=("NVIDIA H100",),
+)
+#: NVIDIA H200 (datasheet): an H100 with other memory.
+H200 = replace(H100, name="h200", bandwidth=4800.0, memory=151_397_597_184, kinds=("NVIDIA H200",))
+#: NVIDIA HGX B200, one of eight (datasheet, without sparsity): f8 4500, bf16 2250, TF32 1125, f64 37, f32 75 TFLOP/s.
+B200 = Device(
+    name="b200",
+    products={8: 4_500_000.0, 16: 2_250_000.0, 32: 1_125_000.0, 64: 37_000.0},
+    arithmetic=75_000.0,
+    bandwidth=7672.32,
+    launch=2000.0,
+    memory=191_514_411_008,
+    kinds=("NVIDIA B200",),
+)
 
-DEVICES = {device.name: device for device in (CPU, H100, V5E)}
+_GIB = 2**30
+# Google Cloud TPUs (documentation): bf16, which products of 32 bits take by default, and int8. Of vector units, lanes
+# times cores times GHz: "How to scale your model".
+#: bf16 275 TFLOP/s, 1228 GB/s; two cores of 2048 lanes at 1.05 GHz ("TPU v4: An Optically Reconfigurable ...").
+V4 = Device(
+    name="v4",
+    products={8: 275_000.0, 16: 275_000.0, 32: 275_000.0},
+    arithmetic=4300.0,
+    bandwidth=1228.0,
+    launch=500.0,
+    memory=int(30.75 * _GIB),
+    kinds=("TPU v4",),
+)
+#: bf16 197 TFLOP/s, int8 393; 819 GB/s; 8 x 128 lanes of four units at 1.5 GHz.
+V5E = Device(
+    name="v5e",
+    products={8: 393_000.0, 16: 197_000.0, 32: 197_000.0},
+    arithmetic=6144.0,
+    bandwidth=819.0,
+    launch=500.0,
+    memory=int(15.75 * _GIB),
+    kinds=("TPU v5 lite", "TPU v5e"),
+)
+#: bf16 459 TFLOP/s, int8 918; 2765 GB/s; two cores of 8 x 128 lanes of four units at 1.75 GHz.
+V5P = Device(
+    name="v5p",
+    products={8: 918_000.0, 16: 459_000.0, 32: 459_000.0},
+    arithmetic=14_336.0,
+    bandwidth=2765.0,
+    launch=500.0,
+    memory=int(95.73 * _GIB),
+    kinds=("TPU v5", "TPU v5p"),
+)
+#: bf16 918 TFLOP/s, int8 1836; 1640 GB/s; the vector unit is not published: that of v5e at v5p's clock.
+V6E = Device(
+    name="v6e",
+    products={8: 1_836_000.0, 16: 918_000.0, 32: 918_000.0},
+    arithmetic=7168.0,
+    bandwidth=1640.0,
+    launch=500.0,
+    memory=int(31.24 * _GIB),
+    kinds=("TPU v6 lite", "TPU v6e"),
+)
+
+DEVICES = {device.name: device for device in (CPU, A100, H100, H200, B200, V4, V5E, V5P, V6E)}
 _PLATFORMS = {"cpu": CPU, "cuda": H100, "rocm": H100, "tpu": V5E}
 
 
@@ -66,6 +143,7 @@ def device_named(name: str) -> Device:
     return DEVICES[name]
 
 
-def device_of_platform(platform: str) -> Device:
-    """The device that stands for a platform."""
-    return _PLATFORMS.get(platform, CPU)
+def device_of(platform: str, kind: str = "") -> Device:
+    """The device that stands for those of a platform that JAX calls by this name, or for the platform."""
+    known = ((start, device) for device in DEVICES.values() for start in device.kinds if kind.startswith(start))
+    return max(known, key=lambda pair: len(pair[0]), default=("", _PLATFORMS.get(platform, CPU)))[1]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import rematc.lax
     import rematc.numpy
     import rematc.policies
-    import rematc.random  # noqa: F401  # makes the submodules known to type checkers
+    import rematc.random
+    import rematc.targets  # noqa: F401  # makes the submodules known to type checkers
     from rematc.compiler.api.clearing import clear_caches as clear_caches
     from rematc.compiler.api.control_flow.branching import cond as cond
     from rematc.compiler.api.control_flow.branching import switch as switch
@@ -139,7 +140,7 @@ _OF_LAX = {
     "map": "rematc.compiler.api.control_flow.loops",
     "while_loop": "rematc.compiler.api.control_flow.loops",
 }
-_SUBMODULES = ("debug", "ir", "jax", "lax", "numpy", "policies", "random")
+_SUBMODULES = ("debug", "ir", "jax", "lax", "numpy", "policies", "random", "targets")
 
 __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604  # names, gathered from the table
 

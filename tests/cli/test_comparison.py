@@ -33,7 +33,7 @@ def test_one_row_a_policy(command: Command) -> None:
 
 def test_json(command: Command) -> None:
     document = json.loads(command(SIN_CHAIN, *ALL, "--compare", "none,nothing", "--json").stdout)
-    assert document["platform"] == "cpu" and document["runs"] >= MIN_RUNS
+    assert document["target"] == "cpu" and document["runs"] >= MIN_RUNS
     assert [row["policy"] for row in document["policies"]] == ["none", "nothing"]
     assert [row["saved_bytes"] for row in document["policies"]] == [116, 0]
     for row in document["policies"]:
@@ -43,7 +43,7 @@ def test_json(command: Command) -> None:
 
 
 def test_policy_that_cannot_run_here_has_an_empty_row_and_the_others_do_not(command: Command) -> None:
-    result = command(SIN_CHAIN, "--compare", "none,offload-dots-no-batch", "--platform", "cpu")
+    result = command(SIN_CHAIN, "--compare", "none,offload-dots-no-batch", "--target", "cpu")
     assert result.exit_code == 1
     rows = result.stdout.splitlines()[2:4]
     assert re.match(r"none +72 B +\d+ B +\d+ B \([\d.]+x\) +\d+ FLOP +[\d.]+ us  no product recomputed$", rows[0])

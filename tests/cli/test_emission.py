@@ -60,7 +60,7 @@ def test_stablehlo_is_valid_and_names_the_users_lines(command: Command) -> None:
 
 
 def test_stablehlo_needs_no_such_device(command: Command) -> None:
-    assert emitted(command, "stablehlo", "--platform", "tpu") == emitted(command, "stablehlo")
+    assert emitted(command, "stablehlo", "--target", "tpu") == emitted(command, "stablehlo")
 
 
 @pytest.mark.parametrize("stage", ["hlo", "hlo-optimized"])

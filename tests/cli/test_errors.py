@@ -100,7 +100,7 @@ def test_model_that_exits(command: Command, write_model: WriteModel) -> None:
 
 
 def test_platform_that_is_not_there_says_what_is(command: Command, small_model: Path) -> None:
-    result = command(small_model, "--platform", "tpu")
+    result = command(small_model, "--target", "tpu")
     assert result.exit_code == 1
     assert "tpu" in result.stderr and "cpu" in result.stderr and "Traceback" not in result.stderr
 
@@ -149,7 +149,7 @@ def test_ctrl_c(command: Command, small_model: Path, monkeypatch: pytest.MonkeyP
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ahead, "lower", interrupt)
+    monkeypatch.setattr(ahead, "lower_call", interrupt)
     result = command(small_model, "-o", "out.mlir")
     assert result.exit_code == 130
     assert result.stderr == "remat-compile: interrupted\n"
@@ -222,7 +222,7 @@ def test_compile_error_without_a_place_names_the_command(
     def fail(*_: object, **__: object) -> None:
         raise CompileError("there is something to mend")
 
-    monkeypatch.setattr(ahead, "lower", fail)
+    monkeypatch.setattr(ahead, "lower_call", fail)
     result = command(small_model)
     assert result.exit_code == 1
     # It was raised while the entry was traced: its definition is the nearest place there is.

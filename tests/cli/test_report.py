@@ -189,7 +189,7 @@ def test_norms_of_zero_and_of_nothing_finite() -> None:
 def test_json_says_what_the_text_says(report: Any) -> None:
     document = json.loads(report(*ALL, "--policy", "dots", "--run", "--json"))
     assert document["model"] == "examples/sin_chain.py" and document["entry"] == "loss"
-    assert document["argnums"] == [0, 1, 2, 3] and document["policy"] == "dots" and document["platform"] == "cpu"
+    assert document["argnums"] == [0, 1, 2, 3] and document["policy"] == "dots" and document["target"] == "cpu"
     (one,) = document["derivatives"]
     assert one["saved_bytes"] == 72 == sum(row["bytes"] for row in one["residuals"])
     assert one["residuals"][0] == {

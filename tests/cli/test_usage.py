@@ -30,7 +30,11 @@ def untouched(write_model: WriteModel) -> Path:
         (["--arg", "f33[3]"], "unknown element type 'f33' in 'f33[3]'; did you mean"),
         (["--argnums", "a"], "'a' is no list of positions; write 0 or 0,1"),
         (["--emit", "assembly"], "'assembly' is not one of 'ir', 'linear', 'forward'"),
-        (["--platform", "gameboy"], "'gameboy' is not one of 'cpu', 'cuda', 'tpu'"),
+        (
+            ["--target", "gameboy"],
+            "Invalid value for '--target': 'gameboy' is no target; devices that need not be here",
+        ),
+        (["--target", "h100", "--run"], "nothing runs on 'h100', which need not be here; leave out --run, or --target"),
         (["--emit", "ir", "--json"], "--emit prints the program and nothing else; leave out --emit or --json"),
         (["--emit", "ir", "--run"], "leave out --emit or --run"),
         (["--emit", "ir", "--compare", "none"], "leave out --emit or --compare"),
@@ -96,7 +100,7 @@ def test_list_policies_needs_no_model(command: Command) -> None:
 def test_help_names_every_option(command: Command) -> None:
     text = command("--help").stdout
     for option in (
-        *("--entry", "--arg", "--argnums", "--policy", "--compare", "--emit", "--output", "--run", "--platform"),
+        *("--entry", "--arg", "--argnums", "--policy", "--compare", "--emit", "--output", "--run", "--target"),
         *("--barrier", "--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies"),
         *("--traceback", "--has-aux", "--quiet", "--verbose", "--version"),
     ):

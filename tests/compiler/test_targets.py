@@ -35,7 +35,7 @@ def loss(x: Any) -> Any:
     ("platform", "op"), [("cpu", "sine"), ("cuda", "cosine"), ("tpu", "tanh"), ("rocm", "tanh"), (None, "sine")]
 )
 def test_a_function_is_imported_as_it_is_on_its_platform(platform: str | None, op: str) -> None:
-    text = rematc.lower(rematc.from_jax(branching), X, platform=platform).stablehlo()
+    text = rematc.lower(rematc.from_jax(branching), X, target=platform).stablehlo()
     assert [other for other in ("sine", "cosine", "tanh") if f"stablehlo.{other}" in text] == [op]
 
 
@@ -48,7 +48,7 @@ def test_a_primitive_is_lowered_as_on_its_platform(platform: str) -> None:
         theirs = jax.jit(function).trace(X).lower(lowering_platforms=(platform,)).as_text()
     except NotImplementedError:
         pytest.skip("JAX has no such kernel there")
-    ours = rematc.lower(rematc.from_jax(function), X, platform=platform)
+    ours = rematc.lower(rematc.from_jax(function), X, target=platform)
     targets = [line.split("@")[1].split("(")[0] for line in theirs.splitlines() if "custom_call @" in line]
     assert list(ours.program.module.calls) == list(dict.fromkeys(targets))
     if targets:

@@ -154,7 +154,7 @@ def test_matrices_without_elements_need_no_kernel(op: Op) -> None:
     [(Lu(), "tpu"), (Qr(False), "tpu"), (Eigh(), "tpu"), (Svd(), "tpu"), (Eig(), "tpu"), (Eig(), "cuda")],
 )
 def test_a_platform_without_the_kernel_is_refused(op: Op, platform: str) -> None:
-    with pytest.raises(CompileError, match=f"'{op.name}' has no kernel on platform '{platform}'; .*platform='cpu'"):
+    with pytest.raises(CompileError, match=f"'{op.name}' has no kernel on platform '{platform}'; .*target='cpu'"):
         stablehlo_text(graph_of(op, [TensorType(F64, (3, 3))]), Target.of(platform))
 
 

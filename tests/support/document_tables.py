@@ -15,6 +15,7 @@ from rematc.ir.core import Op
 from rematc.ir.registry import OPS
 from rematc.ir.types import DTYPES
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS
+from rematc.lowering.described import MODELS
 from rematc.numpy import supported
 from rematc.passes.policies import describe_policies
 
@@ -100,6 +101,15 @@ def _folders(package: str, layers: Mapping[str, Sequence[str]]) -> Iterator[tupl
         yield from _folders(inner, layers)
 
 
+def targets_table() -> str:
+    """The devices that need not be here, as XLA's compilers call them, with their memory."""
+    rows = [
+        (f"`{name}`, `{model.example}`", f"`{model.device.kinds[0]}`", f"{model.device.memory:,}", f"`{model.extra}`")
+        for name, model in MODELS.items()
+    ]
+    return _table(("one, many", "JAX's `device_kind`", "bytes", "extra"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "folders": folders_table,
     "ops": ops_table,
@@ -108,6 +118,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "policies": policies_table,
     "names": names_table,
     "numpy": numpy_list,
+    "targets": targets_table,
 }
 
 

@@ -135,17 +135,20 @@ def test_a_compiled_function_is_not_called_with_other_flags() -> None:
                 compiled(*arguments)
 
 
-def weighted(x: Any, policy: Any, platform: Any = 1.0) -> Any:
-    return (x * policy * platform).sum()
+def weighted(x: Any, policy: Any, target: Any = 1.0) -> Any:
+    return (x * policy * target).sum()
 
 
 def test_keywords_of_the_users_function_are_the_users() -> None:
     lowered: Any = rematc.jit(weighted)
-    assert float(lowered.lower(X, policy=X, platform=X).compile()(X, policy=X, platform=X)) > 0
-    for name in ("policy", "platform"):
+    assert float(lowered.lower(X, policy=X, target=X).compile()(X, policy=X, target=X)) > 0
+    for name in ("policy", "target"):
         with pytest.raises(rematc.CompileError, match=f"'{name}' is an option of rematc.compile and rematc.lower, and"):
-            rematc.compile(weighted, X, X, **{name: "cpu"})
-    assert rematc.compile(lambda x: x + 1, X, platform="cpu").executable.target.platform == "cpu"
+            rematc.compile(weighted, X, **{name: "cpu"})
+    # What is given by position cannot be meant, and an array is no target.
+    assert rematc.compile(weighted, X, X, X, target="cpu", policy="dots").executable.target.platform == "cpu"
+    assert rematc.lower(lambda x, target: x + target, X, target=X).program.leaf_types[1].shape == X.shape
+    assert rematc.compile(lambda x: x + 1, X, target="cpu").executable.target.platform == "cpu"
 
 
 def test_a_policy_of_jit_is_that_of_derivatives_without_one() -> None:

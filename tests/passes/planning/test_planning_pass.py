@@ -21,7 +21,7 @@ from rematc.passes.linearize import under_policy, vjp
 from rematc.passes.manager import PassManager, parse_pipeline, print_pipeline
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import plan_for_budget
-from rematc.passes.planning.device import CPU, H100, V5E, device_named, device_of_platform
+from rematc.passes.planning.device import CPU, H100, V5E, device_named, device_of
 from rematc.passes.planning.planning_pass import PlanPass
 from rematc.passes.planning.problem import Stages, simulate
 from rematc.passes.planning.translation import Translation, translate
@@ -212,4 +212,4 @@ def test_a_kernel_takes_what_it_is_bound_by() -> None:
 
 def test_devices_have_names_and_platforms() -> None:
     assert device_named("h100") is H100
-    assert [device_of_platform(name).name for name in ("cpu", "cuda", "tpu")] == ["cpu", "h100", "v5e"]
+    assert [device_of(name).name for name in ("cpu", "cuda", "tpu")] == ["cpu", "h100", "v5e"]
