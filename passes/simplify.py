@@ -118,7 +118,7 @@ def _folded(scope: Scope, eqn: Equation) -> Value | None:
 
 def _is_folded(op: Op) -> bool:
     # A broadcast constant is how a constant of one repeated element is written.
-    return not (op.is_identity or op.is_opaque or op.regions() or isinstance(op, BroadcastInDim))
+    return not (op.is_identity or op.is_opaque or op.axes or op.regions() or isinstance(op, BroadcastInDim))
 
 
 def _all_known(found: Iterable[Array | None]) -> list[Array] | None:

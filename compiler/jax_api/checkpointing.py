@@ -41,7 +41,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
-from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of, varied
+from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.checkpoints import is_first_region
 from rematc.lowering.jax_internals.platform import on_platform
@@ -199,7 +199,7 @@ class _Region:
         return _Region(traced, _with_derivative(traced, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
-        results = self.call(*varied([*arrays, *self.traced.captured], self.traced.axes))
+        results = self.call(*arrays, *self.traced.captured)
         return jax.tree_util.tree_unflatten(self.traced.out_tree, results)
 
 
@@ -280,10 +280,8 @@ def _with_derivative(traced: TracedCall, segments: bool) -> Callable[..., Sequen
         results = apply_graph(*applied(operands))
         return tuple([like(value, aval) for value, aval in zip(results, traced.out_avals, strict=True)])
 
-    # The jaxpr was traced as if all devices had the same values, which jax.lax tells apart again; and JAX's functions
-    # with derivative rules hold no references.
-    is_traced_anew = traced.axes or traced.jaxpr.effects
-    body = of_graph if is_traced_anew else jaxpr_as_fun(traced.jaxpr)
+    # JAX's functions with derivative rules hold no references.
+    body = of_graph if traced.jaxpr.effects else jaxpr_as_fun(traced.jaxpr)
     return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
 
 

@@ -23,7 +23,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.gradient_call import lasting_call, passed_graph
 from rematc.compiler.jax_api.pulling import pulled_back
-from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, summed, trace_jax
+from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, trace_jax
 from rematc.compiler.tracing.arguments import argument_positions, chosen
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
@@ -238,10 +238,7 @@ class _Gradient:
         count = len(traced.out_avals)
         given = iter(results[count:])
         pairs = zip(arguments.arrays, self.differentiated, strict=True)
-        gradients = [
-            like(summed(next(given), array, traced.axes), jax.typeof(array)) if is_set else None
-            for array, is_set in pairs
-        ]
+        gradients = [like(next(given), jax.typeof(array)) if is_set else None for array, is_set in pairs]
         found = chosen(self.wanted.argnums, arguments.positional(gradients))
         return traced.outputs(results[:count]), found
 

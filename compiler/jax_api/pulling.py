@@ -13,14 +13,13 @@ from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
-from rematc.compiler.jax_api.traced import explicit_mesh, like, summed, trace_jax, words
+from rematc.compiler.jax_api.traced import explicit_mesh, like, trace_jax, words
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering.jax_compiling import compiled, is_outermost
-from rematc.lowering.jax_export.evaluating import varied
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.types import is_float0
@@ -80,12 +79,12 @@ def pulled_back(
             if is_set
         ]
         given, has_ct = (
-            iter(_run(backward_graph, (*residuals, *varied(present, traced.axes)), (), options, target)),
+            iter(_run(backward_graph, (*residuals, *present), (), options, target)),
             iter(pulled.has_ct),
         )
         outgoing = [
-            like(summed(next(given), array, traced.axes), aval) if is_set and next(has_ct) else _zero(aval)
-            for is_set, aval, array in zip(wrt, traced.in_avals, arguments.arrays, strict=False)
+            like(next(given), aval) if is_set and next(has_ct) else _zero(aval)
+            for is_set, aval in zip(wrt, traced.in_avals, strict=False)
         ]
         return arguments.positional(outgoing, [_zero_of_fixed(leaf) for leaf in arguments.others])
 

@@ -16,7 +16,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import naming_arguments
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.collecting import users_code
-from rematc.lowering.jax_export.evaluating import lax, varied, varying_axes
+from rematc.lowering.jax_export.evaluating import varied_as
 from rematc.lowering.jax_internals.jaxprs import captured_as_inputs
 from rematc.lowering.jax_internals.keys import is_key, key_words, keys_of_words
 from rematc.lowering.jax_internals.types import is_float0, is_weak, weakly_typed
@@ -38,7 +38,6 @@ class TracedCall:
             are, whatever they are.
         name: what reports call the function.
         names: of the inputs that callers pass.
-        axes: of `shard_map`, along which inputs differ from device to device. Inside, all values do.
     """
 
     jaxpr: Any
@@ -49,7 +48,6 @@ class TracedCall:
     kept: dict[int, Any]
     name: str
     names: tuple[str, ...]
-    axes: frozenset[str]
 
     @property
     def is_lasting(self) -> bool:
@@ -67,7 +65,7 @@ class TracedCall:
     def operands(self, arrays: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
         """What to pass for the parameters of an import: keys as words, numbers as arrays; then its `constants`."""
         given = [words(array, aval) for array, aval in zip(arrays, self.in_avals, strict=True)]
-        return varied([*given, *[words(array, None) for array in (*self.captured, *constants)]], self.axes)
+        return [*given, *[words(array, None) for array in (*self.captured, *constants)]]
 
     def outputs(self, results: Sequence[Any]) -> Any:
         """What the function returns, of the graph's results."""
@@ -113,10 +111,8 @@ def trace_jax(
     flat.__name__ = flat.__qualname__ = name
     # What JAX says of the function has the user's file and line.
     vars(flat).update(__wrapped__=function, __signature__=_ARRAYS)
-    axes = varying_axes(arguments.arrays)
-    given = [_struct(array) for array in arguments.arrays] if axes else arguments.arrays
     with naming_arguments(arguments.names, function), users_code():
-        jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*given)
+        jaxpr = jax.make_jaxpr(flat if wrap is None else wrap(flat))(*arguments.arrays)
     closed, captured = captured_as_inputs(jaxpr)
     count = len(arguments.arrays)
     return TracedCall(
@@ -127,7 +123,6 @@ def trace_jax(
         *trees[-1],
         name,
         arguments.names(function),
-        axes | varying_axes(captured),
     )
 
 
@@ -137,14 +132,6 @@ def _output_count(tree: jax.tree_util.PyTreeDef) -> int:
     has_aux = len(children) == 2 and tree.node_data()[0] is tuple
     count: int = (children[0] if has_aux else tree).num_leaves
     return count
-
-
-def _struct(array: Any) -> jax.ShapeDtypeStruct:
-    """The type of an array that is the same on all devices."""
-    aval = jax.typeof(array)
-    struct: Any = jax.ShapeDtypeStruct
-    found: jax.ShapeDtypeStruct = struct(aval.shape, aval.dtype, weak_type=is_weak(aval))
-    return found
 
 
 def words(array: Any, aval: Any) -> Any:
@@ -162,20 +149,14 @@ def words(array: Any, aval: Any) -> Any:
 
 
 def like(value: Any, aval: Any) -> Any:
-    """A graph's result as JAX has it: typed keys, `float0`, weak types."""
+    """A graph's result as JAX has it: typed keys, `float0`, weak types, differing from device to device."""
     if is_key(aval.dtype):
-        return keys_of_words(value, aval.dtype)
+        return varied_as(keys_of_words(value, aval.dtype), aval)
     if is_float0(aval.dtype):
         return np.zeros(aval.shape, jax.dtypes.float0)
     if is_weak(aval):
-        return weakly_typed(value)
-    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
-
-
-def summed(gradient: Any, array: Any, axes: frozenset[str]) -> Any:
-    """The gradient with respect to an array that is the same on all devices along some axes of `shard_map`."""
-    common = axes - varying_axes([array])
-    return lax.psum(gradient, tuple(sorted(common))) if common else gradient
+        return varied_as(weakly_typed(value), aval)
+    return varied_as(value if isinstance(value, jax.Array) else jax.numpy.asarray(value), aval)
 
 
 def explicit_mesh(values: Sequence[Any]) -> Any:

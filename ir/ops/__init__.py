@@ -14,6 +14,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     custom_call,
     custom_jvp,
     custom_vjp,
+    devices,
     dot,
     dynamic,
     effects,

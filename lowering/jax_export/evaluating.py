@@ -102,6 +102,40 @@ def _varied(value: Any, axes: frozenset[str]) -> Any:
     return lax.pcast(value, tuple(sorted(axes)), to="varying") if axes else value
 
 
+def varied_as(value: Any, aval: Any) -> Any:
+    """The value as one that may differ at least along the axes along which values of JAX's type `aval` do."""
+    axes = varying_axes_of(aval)
+    return _varied(value, axes - varying_axes_of(jax.typeof(value))) if axes else value
+
+
+def varied_alike(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """`varied_as` of each value, with the type of the one at its place."""
+    return [varied_as(value, jax.typeof(other)) for value, other in zip(values, others, strict=True)]
+
+
+def axes_of_results(function: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[frozenset[str]]:
+    """For each result of a function of arrays, the axes along which it may differ."""
+    return [varying_axes_of(aval) for aval in jax.make_jaxpr(function)(*operands).out_avals]
+
+
+def varied_for_steps(step: Callable[..., Sequence[Any]], state: Sequence[Any], axes: frozenset[str]) -> list[Any]:
+    """The state of a loop as values that differ wherever steps make them differ: types stay the same in a loop.
+
+    Args:
+        step: the state to the next one.
+        state: before the first step.
+        axes: along which anything differs that a step reads.
+    """
+    state = list(state)
+    while any(axes - varying_axes_of(jax.typeof(value)) for value in state):
+        found = axes_of_results(step, state)
+        wider = [varied([value], one)[0] for value, one in zip(state, found, strict=True)]
+        if all(one is other for one, other in zip(wider, state, strict=True)):
+            break
+        state = wider
+    return state
+
+
 # -- derivatives of our own -------------------------------------------------------------------------------------------
 
 
@@ -188,7 +222,7 @@ def differentiable_call(function: Callable[..., Sequence[Any]], forward: Forward
         else:
             results, outgoing = forward(present, primals, given)
         pairs = zip(outgoing, results, strict=True)
-        return tuple(results), tuple([no_tangent(y) if t is None else t for t, y in pairs])
+        return tuple(results), tuple([no_tangent(y) if t is None else varied_as(t, jax.typeof(y)) for t, y in pairs])
 
     wrapped.defjvp(rule, symbolic_zeros=True)
     found: Callable[..., Sequence[Any]] = wrapped
@@ -206,4 +240,4 @@ def no_tangent(value: Any) -> Any:
     dtype = jax.typeof(value).dtype
     if not jax.numpy.issubdtype(dtype, np.inexact):
         return np.zeros(np.shape(value), jax.dtypes.float0)
-    return jax.numpy.zeros_like(value)
+    return varied_as(jax.numpy.zeros_like(value), jax.typeof(value))

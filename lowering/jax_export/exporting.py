@@ -7,6 +7,7 @@ from typing import Any
 
 from rematc.ir.core import Graph
 from rematc.lowering.jax_export import (  # noqa: F401  # rules enter the registry
+    collectives,
     custom_calls,
     elementwise,
     indexing,

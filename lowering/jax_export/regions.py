@@ -19,6 +19,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
 from rematc.lowering.jax_export.evaluating import (
+    axes_of_results,
     evaluate,
     exports,
     forward_differentiated,
@@ -27,6 +28,9 @@ from rematc.lowering.jax_export.evaluating import (
     linearized,
     no_tangent,
     varied,
+    varied_alike,
+    varied_as,
+    varied_for_steps,
     varying_axes,
 )
 from rematc.lowering.jax_export.opaque import opaque
@@ -100,14 +104,18 @@ def scan(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.scan`."""
     op = eqn.op
     assert isinstance(op, Scan)
-    axes = varying_axes(operands)
-    consts, carry, xs = op.parts(varied(operands, axes))
+    consts, carry, xs = op.parts(operands)
 
     def step(state: Any, slices: Any) -> Any:
-        results = varied(evaluate(op.body, (*consts, *state, *slices)), axes)
-        return tuple(results[: op.carry]), tuple(results[op.carry :])
+        results = evaluate(op.body, (*consts, *state, *slices))
+        return tuple(varied_alike(results[: op.carry], state)), tuple(results[op.carry :])
 
-    last, stacks = lax.scan(step, tuple(carry), tuple(xs), op.length, op.is_reversed, op.unroll)
+    def of_one(*state: Any) -> Any:
+        slices = [varied_as(lax.full(x.shape[1:], 0, x.dtype), jax.typeof(x)) for x in xs]
+        return step(state, slices)[0]
+
+    state = varied_for_steps(of_one, carry, varying_axes(operands))
+    last, stacks = lax.scan(step, tuple(state), tuple(xs), op.length, op.is_reversed, op.unroll)
     return (*last, *stacks)
 
 
@@ -116,13 +124,16 @@ def while_(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.while_loop`."""
     op = eqn.op
     assert isinstance(op, While)
-    axes = varying_axes(operands)
-    cond_consts, body_consts, carry = op.parts(varied(operands, axes))
-    found: Sequence[Any] = lax.while_loop(
-        lambda state: evaluate(op.cond, (*cond_consts, *state))[0],
-        lambda state: tuple(varied(evaluate(op.body, (*body_consts, *state)), axes)),
-        tuple(carry),
-    )
+    cond_consts, body_consts, carry = op.parts(operands)
+
+    def is_on(state: Any) -> Any:
+        return evaluate(op.cond, (*cond_consts, *state))[0]
+
+    def step(state: Any) -> Any:
+        return tuple(varied_alike(evaluate(op.body, (*body_consts, *state)), state))
+
+    first = varied_for_steps(lambda *state: step(state), carry, varying_axes(operands))
+    found: Sequence[Any] = lax.while_loop(is_on, step, tuple(first))
     return found
 
 
@@ -137,14 +148,23 @@ def case(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         return evaluate(op.branches[0], rest)
     is_inside = lax.ge(index, lax.full_like(index, 0))
     chosen = lax.select(is_inside, index, lax.full_like(index, last))
-    axes = varying_axes(operands)
+    axes = [frozenset[str]()] * len(eqn.results)
+    if varying_axes(operands):
+        # As in JAX, whatever the index is.
+        rows = [axes_of_results(functools.partial(_evaluated, branch), rest) for branch in op.branches]
+        axes = [frozenset[str]().union(*row) for row in zip(*rows, strict=True)]
     branches = [functools.partial(_branch, branch, axes) for branch in op.branches]
-    found: Sequence[Any] = lax.switch(chosen, branches, *varied(rest, axes))
+    found: Sequence[Any] = lax.switch(chosen, branches, *rest)
     return found
 
 
-def _branch(graph: Graph, axes: frozenset[str], *operands: Any) -> tuple[Any, ...]:
-    return tuple(varied(evaluate(graph, operands), axes))
+def _branch(graph: Graph, axes: Sequence[frozenset[str]], *operands: Any) -> tuple[Any, ...]:
+    results = evaluate(graph, operands)
+    return tuple([varied([value], one)[0] for value, one in zip(results, axes, strict=True)])
+
+
+def _evaluated(graph: Graph, *operands: Any) -> Sequence[Any]:
+    return evaluate(graph, operands)
 
 
 # -- derivatives that the user gives ----------------------------------------------------------------------------------
@@ -199,7 +219,8 @@ def _with_backward(op: CustomVjp) -> Callable[..., Sequence[Any]]:
         residuals, operands = saved
         present = [ct for ct, is_set in zip(cts, op.of, strict=True) if is_set]
         given = iter(evaluate(backward, (*residuals, *present)))
-        return tuple([next(given) if is_set else no_tangent(x) for is_set, x in zip(op.wrt, operands, strict=True)])
+        pairs = zip(op.wrt, operands, strict=True)
+        return tuple([varied_as(next(given), jax.typeof(x)) if is_set else no_tangent(x) for is_set, x in pairs])
 
     wrapped: Any = jax.custom_vjp(run)
     wrapped.defvjp(run_forward, run_backward)

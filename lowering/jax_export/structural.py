@@ -11,7 +11,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from rematc.ir.core import Equation
-from rematc.ir.ops import collective, effects, placement, structural
+from rematc.ir.ops import effects, placement, structural
 from rematc.lowering.jax_export.evaluating import exports, lax
 from rematc.lowering.jax_export.opaque import opaque
 
@@ -82,32 +82,3 @@ def _on_arrays(function: Callable[..., Any], *arrays: Any) -> Any:
 
 def _results(op: effects.PureCallback, *arrays: Any) -> Any:
     return op.results([np.asarray(array) for array in arrays])
-
-
-@exports(collective.AxisSum)
-def axis_sum(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`lax.psum`."""
-    assert isinstance(eqn.op, collective.AxisSum)
-    return (lax.psum(operands[0], eqn.op.axis),)
-
-
-@exports(collective.AxisMax, collective.AxisMin)
-def axis_extremum(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """The extremum of `lax.all_gather`: JAX's `pmax` and `pmin` have no derivative."""
-    assert isinstance(eqn.op, collective.AxisExtremum)
-    every = lax.all_gather(operands[0], eqn.op.axis)
-    return (lax.reduce_max(every, (0,)) if isinstance(eqn.op, collective.AxisMax) else lax.reduce_min(every, (0,)),)
-
-
-@exports(collective.AxisGather)
-def axis_gather(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`lax.all_gather`."""
-    assert isinstance(eqn.op, collective.AxisGather)
-    return (lax.all_gather(operands[0], eqn.op.axis, axis=eqn.op.dimension),)
-
-
-@exports(collective.AxisIndex)
-def axis_index(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """`lax.axis_index`."""
-    assert isinstance(eqn.op, collective.AxisIndex)
-    return (lax.axis_index(eqn.op.axis),)

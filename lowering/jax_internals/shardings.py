@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -76,3 +77,13 @@ def with_varying_axes(aval: Any, like: Any) -> Any:
     partition: Any = jax.sharding.PartitionSpec
     spec = partition(*(None,) * aval.ndim)
     return like.update(shape=aval.shape, dtype=aval.dtype, weak_type=False, sharding=like.sharding.update(spec=spec))
+
+
+def is_manual(names: Sequence[str]) -> bool:
+    """Whether axes are those of a mesh, inside of a `shard_map` over them, and not names of batch dimensions."""
+    return set(names) <= set(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def axis_sizes(names: Sequence[str]) -> tuple[int, ...]:
+    """How many elements, or devices, there are along axes where JAX is tracing."""
+    return tuple([int(jax.lax.axis_size(name)) for name in names])

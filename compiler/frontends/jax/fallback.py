@@ -242,7 +242,7 @@ def _lowered(block: Block, eqn: Any) -> Graph:
     for platform in dict.fromkeys((own, "tpu")):
         try:
             with in_arithmetic_of([*avals, *[variable.aval for variable in eqn.outvars]]):
-                traced = jax.jit(function, keep_unused=True).trace(*structs(avals))
+                traced = jax.jit(function, keep_unused=True).trace(*structs(avals, is_alike=True))
                 text = traced.lower(lowering_platforms=(platform,)).as_text()
             graph = _named(from_stablehlo(text), eqn.primitive.name)
             # Plain StableHLO runs wherever it was meant for; what a library of another platform's computes does not.

@@ -20,6 +20,8 @@ _SAID = {
     "bitcast_convert_type": ("new_dtype",),
     "broadcast_in_dim": ("shape",),
     "all_gather": ("axis_size",),
+    "all_to_all": ("tiled",),
+    "reduce_scatter": ("axis_size",),
     "closed_call": ("name",),
     "cond": ("name",),
     "conj": ("_input_dtype", "input_dtype"),

@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 from rematc.ir.collecting import users_code
 from rematc.lowering.jax_internals.jaxprs import apply_equation, pulled_back
 from rematc.lowering.jax_internals.keys import is_key
-from rematc.lowering.jax_internals.shardings import has_explicit_sharding
+from rematc.lowering.jax_internals.shardings import has_explicit_sharding, varying_axes_of
 from rematc.lowering.jax_internals.types import is_float0, is_weak
 
 #: What a rule of the user's, or of JAX's, may raise where it is traced.
@@ -38,11 +38,13 @@ def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Any:
         return jax.make_jaxpr(function)(*structs(avals))
 
 
-def structs(avals: Sequence[Any]) -> list[Any]:
-    """What JAX traces a function of arrays of these abstract values with."""
+def structs(avals: Sequence[Any], *, is_alike: bool = False) -> list[Any]:
+    """What JAX traces a function of arrays of these abstract values with; `is_alike`: as if devices had the same."""
     struct: Any = jax.ShapeDtypeStruct
     return [
-        struct(
+        aval
+        if not is_alike and varying_axes_of(aval)  # which a struct does not say
+        else struct(
             aval.shape,
             aval.dtype,
             weak_type=is_weak(aval),
