@@ -30,10 +30,12 @@ from jaxlib.mlir.dialects import stablehlo
 from rematc.ir.errors import CompileError
 from rematc.ir.types import DTYPES, TensorType
 from rematc.ir.values import Array
-from rematc.lowering.program import Module, Program
+from rematc.lowering.program import Module, PlatformChoice, Program
 from rematc.lowering.reading import module_of
+from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
 from rematc.lowering.writer import tensor
+from rematc.passes.planning.device import device_of_kind
 
 FORMAT = "rematc artifact"
 VERSION = 1
@@ -58,6 +60,7 @@ class Artifact:
         compiler_options: options of XLA by name, those of the user's.
         static_positions: the arguments that it was compiled for by value.
         static_names: these by name.
+        device: the kind of device that it was compiled for, of `rematc.targets`, where it was not there; else "".
     """
 
     program: Program
@@ -67,6 +70,17 @@ class Artifact:
     compiler_options: tuple[tuple[str, str | bool | int], ...] = ()
     static_positions: tuple[int, ...] = ()
     static_names: tuple[str, ...] = ()
+    device: str = ""
+
+    def check_device(self, target: Target) -> None:
+        """Raise CompileError where it was compiled for a device that was not there, and the target is another one."""
+        found = device_of_kind(target.device_kind)
+        if self.device and (found is None or found.name != self.device):
+            raise CompileError(
+                f"'{self.program.name}' was compiled for '{self.device}', and JAX runs on '{target.device_kind}' here; "
+                f"load it where a '{self.device}' is, or compile it for what is here with target='{target.platform}', "
+                "which what it keeps and computes again was not chosen for"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as a file is written. Containers are pickled by themselves: any that pickle takes."""
@@ -121,6 +135,8 @@ def _write(artifact: Artifact, file: Path | IO[bytes]) -> None:
         "out_tree": _tree_to_json(artifact.out_tree),
         "donated": list(artifact.donated),
         "compiler_options": dict(artifact.compiler_options),
+        "device": artifact.device,
+        "choice": None if program.choice is None else [program.choice.platform, program.choice.what],
         "static": [list(artifact.static_positions), list(artifact.static_names)],
         "stablehlo": stablehlo.get_current_version(),
     }
@@ -161,19 +177,31 @@ def _read(file: str | os.PathLike[str] | IO[bytes], name: str) -> Artifact:
             name=meta["name"],
             constants=tuple([_array(type, elements) for type, elements in zip(hidden, data, strict=True)]),
             is_depth_first=bool(meta.get("is_depth_first", False)),
+            choice=_choice_from_json(meta.get("choice")),
         )
+        static_positions, static_names = map(tuple, meta.get("static", ([], [])))
         return Artifact(
             program,
             _tree_from_json(meta["in_tree"]),
             _tree_from_json(meta["out_tree"]),
             tuple(map(int, meta.get("donated", ()))),
             tuple(sorted(meta.get("compiler_options", {}).items())),
-            *map(tuple, meta.get("static", ([], []))),
+            static_positions=static_positions,
+            static_names=static_names,
+            device=str(meta.get("device", "")),
         )
     except OSError as error:
         raise CompileError(f"cannot read {name}: {error.strerror or error}") from None
     except _DAMAGES as error:
         raise CompileError(f"{name} is no artifact of rematc, or damaged ({error}); save it anew") from None
+
+
+def _choice_from_json(data: Any) -> PlatformChoice | None:
+    """What of the program was taken for one platform. Raises ValueError or TypeError for what says no such thing."""
+    if data is None:
+        return None
+    platform, what = data
+    return PlatformChoice(str(platform), str(what), None)
 
 
 def _check_format(meta: Any, name: str) -> None:

@@ -120,13 +120,19 @@ class CompiledFunction:
 
         Raises CompileError for a program that calls Python functions, or is spread over several devices.
         """
-        if self.executable.target.devices > 1:
+        self._check_on_one_device()
+        target = self.executable.target
+        return _compiled_artifact, (self.artifact, target.platform if target.is_here else None)
+
+    def _check_on_one_device(self) -> None:
+        """Where its arguments lie is no part of a file."""
+        count = self.executable.target.devices
+        if count > 1:
             raise CompileError(
-                f"'{self.artifact.program.name}' is compiled for {self.executable.target.devices} devices, and not "
-                "pickled; compile it where it is to run",
+                f"'{self.artifact.program.name}' is compiled for {count} devices, and neither saved nor pickled; "
+                "compile it where it is to run",
                 user_location(),
             )
-        return _compiled_artifact, (self.artifact, self.executable.target.platform)
 
     def __copy__(self) -> CompiledFunction:
         return self  # it never changes
@@ -137,9 +143,12 @@ class CompiledFunction:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write its StableHLO and constants to a file that `rematc.load` reads, with other versions of jaxlib too.
 
-        Raises CompileError where the file cannot be written, or for arguments or results in other containers than
-        tuples, lists, dicts and None.
+        What was compiled for a device that is not here is loaded where such a device is.
+
+        Raises CompileError where the file cannot be written, for arguments or results in other containers than tuples,
+        lists, dicts and None, and for a program on several devices.
         """
+        self._check_on_one_device()
         save_artifact(self.artifact, path)
 
     def stablehlo(self) -> str:
@@ -175,15 +184,22 @@ def is_same(one: object, other: object) -> bool:
 def load(path: str | os.PathLike[str], target: str | None = None) -> CompiledFunction:
     """Read what `CompiledFunction.save` wrote, and compile it for a target (by default what jax would take).
 
-    Raises CompileError for a file that is not there, damaged, or written by a newer version.
+    Raises CompileError for a file that is not there, damaged, or written by a newer version; for a program that calls
+    libraries of another platform than the target's; and for one that was compiled for a device that was not there, as
+    `target="h100"`, where JAX would take another kind of device, unless a target is named.
     """
     return _compiled_artifact(load_artifact(path), target)
 
 
 def _compiled_artifact(artifact: Artifact, name: str | None) -> CompiledFunction:
+    target = target_of((), name)
+    if artifact.program.choice is not None:
+        artifact.program.choice.check(artifact.program.name, [target.platform])
+    if name is None:
+        artifact.check_device(target)
     executable = compile_program(
         artifact.program,
-        target_of((), name),
+        target,
         compiler_options=dict(artifact.compiler_options),
         donated=artifact.donated,
     )

@@ -35,6 +35,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.manager import PassRecord
+from rematc.passes.planning.device import device_of
 from rematc.passes.planning.plan import Plan
 
 
@@ -175,6 +176,7 @@ class Lowered:
             tuple(sorted(options.items())),
             tuple(sorted(self.options.statics.positions)),
             tuple(sorted(self.options.statics.names)),
+            "" if chosen.is_here else device_of(chosen.platform, chosen.device_kind).name,
         )
         shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
         # Calls of the function have no budget that all of it is planned for.

@@ -145,5 +145,10 @@ def device_named(name: str) -> Device:
 
 def device_of(platform: str, kind: str = "") -> Device:
     """The device that stands for those of a platform that JAX calls by this name, or for the platform."""
-    known = ((start, device) for device in DEVICES.values() for start in device.kinds if kind.startswith(start))
-    return max(known, key=lambda pair: len(pair[0]), default=("", _PLATFORMS.get(platform, CPU)))[1]
+    return device_of_kind(kind) or _PLATFORMS.get(platform, CPU)
+
+
+def device_of_kind(kind: str) -> Device | None:
+    """The device that JAX calls by this name; None where nothing is known of it."""
+    known = [(len(start), device) for device in DEVICES.values() for start in device.kinds if kind.startswith(start)]
+    return max(known, key=lambda pair: pair[0])[1] if known else None
