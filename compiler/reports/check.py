@@ -162,6 +162,9 @@ def judge(comparison: Comparison, wanted: int = 0, looped: int = 0) -> tuple[str
     where = ""
     if comparison.looped:
         where = " in loops" if comparison.looped == count else f", {comparison.looped} of them in loops"
+    if comparison.unseen:
+        others = f"; whether {comparison.unseen} of them were cannot be told: XLA computes these in other forms"
+        notes = f"{others}{notes}"
     return KEPT, f"kept: {count} recomputed {_products(count)}{where}, {comparison.found} executed in all{notes}", ""
 
 

@@ -14,15 +14,17 @@ Where products are found under names that lead to no group, those groups of thei
 compared as one with them, by size alone.
 
 Groups without a recomputed product cannot have lost one. Sizes are numbers of multiplications, since XLA swaps,
-transposes and flattens operands as it likes. Of products with vectors nothing is said: XLA turns some of them into
-multiplications and sums.
+transposes and flattens operands as it likes. XLA for TPUs changes sizes, too: it pads and splits dimensions, and
+makes those of batches a convolution's window. Where there are as many products of the names of a group as are planned,
+of whatever size, all of it is there. Where XLA makes many of each, as of float64 on TPUs, all names must be there.
+Of products with vectors nothing is said: XLA turns some of them into multiplications and sums.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rematc.lowering.hlo.merging import Repetition, TooLargeError, repeated_products
@@ -148,6 +150,11 @@ def _counts_at_one_size(counts: Counter[Product]) -> Counter[Product]:
     return found
 
 
+#: The name of a product's operation and the user's line; these with the number of multiplications.
+_Name = tuple[str, SourceLine | None]
+_Sized = tuple[int, str, SourceLine | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Products that are compared together.
@@ -158,6 +165,8 @@ class _Group:
         distinct: how many of these if equal ones were merged.
         repeated: the recomputed ones.
         found: those in the module that XLA runs.
+        names: those of the planned ones.
+        is_named: whether as many have these names in the module that XLA runs, of whatever size.
     """
 
     size: int
@@ -165,11 +174,19 @@ class _Group:
     distinct: int
     repeated: Counter[Product]
     found: Counter[Product]
+    names: frozenset[_Name]
+    is_named: bool
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether XLA makes several products of each, and none of some: how many would be there says nothing then."""
+        there = {_name(product) for product in self.found}
+        return self.found.total() >= 2 * self.planned and there < self.names
 
     @property
     def is_whole(self) -> bool:
         """Whether it has a plan, and nothing of it is missing."""
-        return 0 < self.planned <= self.found.total()
+        return 0 < self.planned <= self.found.total() and not self.is_expanded
 
     @staticmethod
     def joined(groups: Sequence[_Group]) -> _Group:
@@ -180,6 +197,8 @@ class _Group:
             sum(group.distinct for group in groups),
             sum([group.repeated for group in groups], Counter[Product]()),
             sum([group.found for group in groups], Counter[Product]()),
+            frozenset().union(*[group.names for group in groups]),
+            all(group.is_named for group in groups),
         )
 
 
@@ -204,6 +223,12 @@ def _groups(repetition: Repetition, there: Counter[Product]) -> list[_Group]:
             place = (product.multiplications, lead(origin) if origin in leader else None)
             members.setdefault(place, []).append(product)
     repeated = repetition.repeated
+    planned: defaultdict[_Name, Counter[int]] = defaultdict(Counter)
+    for product, count in repetition.all.items():
+        planned[_name(product)][product.multiplications] += count
+    running: Counter[_Name] = Counter()
+    for product, count in there.items():
+        running[_name(product)] += count
     return [
         _Group(
             size,
@@ -211,14 +236,26 @@ def _groups(repetition: Repetition, there: Counter[Product]) -> list[_Group]:
             sum(repetition.merged[one] for one in products),
             Counter({one: repeated[one] for one in products if repeated[one]}),
             Counter({one: there[one] for one in products if there[one]}),
+            frozenset([_name(one) for one in products if repetition.all[one]]),
+            _is_named({_name(product) for product in products}, planned, running),
         )
         for (size, _), products in members.items()
     ]
 
 
-def _provenance(product: Product) -> tuple[object, ...]:
+def _is_named(names: Iterable[_Name], planned: Mapping[_Name, Counter[int]], running: Counter[_Name]) -> bool:
+    """Whether what XLA runs has as many products of these names as are planned, and they are planned of one size."""
+    return all(name[0] and len(planned[name]) == 1 and running[name] >= planned[name].total() for name in names)
+
+
+def _provenance(product: Product) -> _Sized:
+    """What products of one operation have in common in both modules, if XLA keeps their size."""
+    return product.multiplications, *_name(product)
+
+
+def _name(product: Product) -> _Name:
     """What products of one operation have in common in both modules."""
-    return product.multiplications, product.name, product.source
+    return product.name, product.source
 
 
 def _compared(groups: Sequence[_Group], unread: int) -> Comparison:
@@ -226,13 +263,15 @@ def _compared(groups: Sequence[_Group], unread: int) -> Comparison:
     rewritten = unseen = duplicated = 0
     for group in _by_size_where_names_fail(groups):
         count = group.found.total()
-        if count < group.distinct:
+        if group.is_named and count < group.planned:
             rewritten += group.planned - count
+        elif count < group.distinct or group.is_expanded:
+            rewritten += max(group.planned - count, 0)
             unseen += group.planned - group.distinct
         elif count < group.planned:
             lost.append((group.planned - count, group))
         else:
-            duplicated += count - group.planned
+            duplicated += group.found.total() - group.planned
     return Comparison(
         merged=sum(count for count, _ in lost),
         where=_where(lost, sum([group.repeated for group in groups], Counter[Product]())),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import rematc
-from rematc.compiler.reports.check import KEPT, UNDONE, judge
+from rematc.compiler.reports.check import KEPT, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.ir.builder import Builder
 from rematc.ir.locations import Location
@@ -84,3 +84,62 @@ def test_products_have_names_of_their_own_in_locations_and_stay_on_the_users_lin
     ]
     read = rematc.from_stablehlo(text)
     assert [eqn.loc for eqn in read.equations][:3] == [eqn.loc for eqn in graph.equations][:3]
+
+
+# -- modules in which XLA computes products in other forms, as it does for TPUs ----------------------------------------
+
+_GIVEN = """
+HloModule given
+ENTRY main {
+  x = f32[32,32] parameter(0)
+  w = f32[32,32] parameter(1)
+  first = f32[32,32] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="loss#1"}
+  held = f32[32,32] opt-barrier(x)
+  second = f32[32,32] dot(held, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="loss#2"}
+  ROOT both = (f32[32,32], f32[32,32]) tuple(first, second)
+}
+"""
+
+
+def running(*products: tuple[str, int]) -> str:
+    """A module of products with these names, of so many terms each."""
+    lines = ["HloModule running", "ENTRY main {"]
+    for index, (name, terms) in enumerate(products):
+        lines += [
+            f"  x{index} = f32[32,{terms}] parameter({2 * index})",
+            f"  w{index} = f32[{terms},32] parameter({2 * index + 1})",
+            f"  product{index} = f32[32,32] dot(x{index}, w{index}), lhs_contracting_dims={{1}}, "
+            f'rhs_contracting_dims={{0}}, metadata={{op_name="{name}"}}',
+        ]
+    return "\n".join([*lines, "}"])
+
+
+def verdict(*products: tuple[str, int]) -> tuple[str, Comparison]:
+    found = compare_modules(_GIVEN, running(*products))
+    assert (found.planned, found.recomputed, found.barriers, found.unread) == (2, 1, 1, "")
+    return judge(found)[0], found
+
+
+def test_products_of_other_sizes_are_there_by_their_names() -> None:
+    assert verdict(("loss#1", 32), ("loss#2", 32))[0] == KEPT
+    kept, found = verdict(("loss#1", 128), ("loss#2", 96))
+    assert kept == KEPT and (found.rewritten, found.unseen, found.merged) == (2, 0, 0)
+    kept, found = verdict(("loss#1", 32), ("loss#2", 48))
+    assert kept == KEPT and (found.rewritten, found.unseen, found.merged) == (1, 0, 0)
+
+
+def test_where_a_name_is_missing_beside_other_sizes_nothing_can_be_told() -> None:
+    unknown, found = verdict(("loss#1", 96))
+    assert unknown == UNKNOWN and (found.rewritten, found.unseen, found.merged) == (2, 1, 0)
+    assert verdict(("loss#1", 32))[0] == UNDONE
+
+
+def test_of_products_that_are_made_of_many_all_names_must_be_there() -> None:
+    kept, found = verdict(*[("loss#1", 32)] * 8, *[("loss#2", 32)] * 8)
+    assert kept == KEPT and found.duplicated == 14
+    assert verdict(*[("loss#1", 32)] * 8)[0] == UNKNOWN
+
+
+def test_what_cannot_be_told_of_some_is_said_beside_those_that_are_kept() -> None:
+    kept, message, _ = judge(Comparison(planned=6, recomputed=3, unseen=2, barriers=1, found="6", rewritten=2))
+    assert kept == KEPT and "3 recomputed products, 6 executed in all; whether 2 of them were cannot be told" in message
