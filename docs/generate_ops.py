@@ -53,6 +53,11 @@ _ELSEWHERE = {
     **dict.fromkeys(
         ("axis_sum", "axis_max", "axis_min", "axis_gather", "axis_index"), "none: `vmap` over the axis replaces it"
     ),
+    **dict.fromkeys(
+        [f"device_{what}" for what in ("exchange", "extremum", "gather", "permute", "scatter", "sum", "vary")],
+        "none: `jax.lax` applies it inside of `shard_map`",
+    ),
+    "device_map": "`func.call` of a function with `sdy.manual_computation`",
 }
 _EMITTED = re.compile(r"stablehlo\.custom_call @[\w$.]+|(?:stablehlo|chlo)\.[a-z_0-9]+(?=[\s\"(]|$)")
 _PLUMBING = frozenset({"stablehlo.constant", "stablehlo.return", "stablehlo.convert", "stablehlo.reshape"})

@@ -36,6 +36,7 @@ from rematc.lowering.ops import (
     indexing,
     inverse,
     logical,
+    mapped,
     placement,
     random,
     random_bits,
@@ -76,6 +77,7 @@ FAMILIES = (
     indexing,
     inverse,
     logical,
+    mapped,
     placement,
     random,
     random_bits,
@@ -120,6 +122,7 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
     _function(writer, graph, "public @main")
     for callee, body in writer.pending_functions():
         _function(writer, body, f"private @{callee}")
+    writer.lines += writer.foreign
     head = f"module @{symbol(module_name or graph.name)} {{"
     text = "\n".join([head, *writer.lines, f"}} {UNKNOWN}", *writer.loc_aliases, ""])
     return Module(

@@ -115,6 +115,7 @@ class Writer:
         partitions: over how many devices they spread it at most; 0 where there are none.
         constrained_at: the user's line of one of them.
         loc_aliases: the lines that define the aliases of locations.
+        foreign: the lines of functions that a frontend wrote.
         is_inside: whether what is written is part of a function that is called, of a loop or of a branch.
         is_tuned: whether something is written in one of several ways, the one that this platform is fast with.
     """
@@ -141,6 +142,8 @@ class Writer:
         self._symbols: dict[Graph, str] = {}
         # By identity first: hashing a graph costs its size. The graphs are held so that no other one gets their id.
         self._symbol_of_id: dict[int, tuple[Graph, str]] = {}
+        self.foreign: list[str] = []
+        self._foreign: dict[Any, str] = {}
         self._taken = {"main"}
         self._pending: deque[tuple[str, Graph]] = deque()
         self._nonzero: set[Value] = set()
@@ -223,6 +226,14 @@ class Writer:
         """The functions that are called but not yet written, those found meanwhile included."""
         while self._pending:
             yield self._pending.popleft()
+
+    def foreign_function(self, name: str, key: Any, write: Callable[[str], Sequence[str]]) -> str:
+        """The symbol of a private function that a frontend writes: `write` gives its lines, for a symbol."""
+        symbol = self._foreign.get(key)
+        if symbol is None:
+            symbol = self._foreign[key] = self._fresh_symbol(name)
+            self.foreign += write(symbol)
+        return symbol
 
     def _fresh_symbol(self, name: str) -> str:
         base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"

@@ -25,6 +25,7 @@ from rematc.ir.ops import (  # noqa: F401  # imported for what they register
     indexing,
     inverse,
     logical,
+    mapped,
     placement,
     random,
     random_bits,

@@ -17,6 +17,7 @@ from rematc.ir.core import Emitter, Graph
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.host_functions import UNWRITTEN
+from rematc.ir.ops.mapped import DeviceMap
 from rematc.ir.ops.structural import Identity
 from rematc.ir.registry import register
 from rematc.ir.types import TensorType
@@ -96,8 +97,8 @@ class Placement(Identity):
         return b.emit(replace(self, dimensions=dimensions, source=source), *batch.operands)
 
 
-def placements_of(graph: Graph) -> Iterator[Placement]:
-    """The placements of a graph, those in regions included."""
+def placements_of(graph: Graph) -> Iterator[Placement | DeviceMap]:
+    """The placements of a graph, those in regions included, and what else names devices."""
     graphs, seen = [graph], set[int]()
     while graphs:
         current = graphs.pop()
@@ -105,7 +106,7 @@ def placements_of(graph: Graph) -> Iterator[Placement]:
             continue
         seen.add(id(current))
         for eqn in current.equations:
-            if isinstance(eqn.op, Placement):
+            if isinstance(eqn.op, (Placement, DeviceMap)):
                 yield eqn.op
             graphs.extend(eqn.op.regions())
 

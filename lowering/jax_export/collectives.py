@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rematc.ir.core import Equation
-from rematc.ir.ops import collective, devices
+from rematc.ir.errors import CompileError
+from rematc.ir.ops import collective, devices, mapped
 from rematc.lowering.jax_export.evaluating import exports, lax, varied, with_own_jvp
 
 
@@ -98,3 +99,13 @@ def device_permute(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.ppermute`."""
     assert isinstance(eqn.op, devices.DevicePermute)
     return (lax.ppermute(operands[0], eqn.op.over, eqn.op.pairs),)
+
+
+@exports(mapped.DeviceMap)
+def device_map(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """JAX's own equation."""
+    op = eqn.op
+    assert isinstance(op, mapped.DeviceMap)
+    if op.source is None:
+        raise CompileError(f"'{op.label}' over devices was read from text, which does not say what it does", eqn.loc)
+    return list(op.source(*operands))

@@ -73,6 +73,7 @@ WITHOUT_ROWS = {
     "device_exchange": "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
     "device_extremum": "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
     "device_gather": "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
+    "device_map": "has a meaning on devices alone: tests/compiler/test_device_maps.py",
     "device_permute": "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
     "device_scatter": "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
     "device_sum": "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",

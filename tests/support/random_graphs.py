@@ -109,6 +109,11 @@ EXEMPT = {
     "debug_callback": "shows itself outside of the graph: tests/compiler/api/debugging",
     "debug_print": "shows itself outside of the graph: tests/compiler/api/debugging",
     "pure_callback": "calls Python, which StableHLO alone cannot: tests/compiler/api/debugging",
+    **dict.fromkeys(
+        [f"device_{what}" for what in ("exchange", "extremum", "gather", "permute", "scatter", "sum", "vary")],
+        "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
+    ),
+    "device_map": "has a meaning on devices alone: tests/compiler/test_device_maps.py",
     "placement": "it says where devices hold parts of an array: tests/compiler/test_placements.py",
     "to_memory": "its operand or result lies in the host's memory, which CPUs do not have: tests/passes",
 }

@@ -245,8 +245,10 @@ def differentiated_inputs(block: Block, eqn: Any, consts: int = 0) -> list[bool]
     return [is_set and value in block.varying for is_set, value in zip(flags, operands, strict=True)]
 
 
-def traced_jvp(block: Block, eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
-    """JAX's jvp of an equation as a closed jaxpr, or None and why there is none.
+def traced_jvp(
+    block: Block, eqn: Any, wrt: Sequence[bool], name: str, derivative: Callable[[Any, Sequence[bool]], Any] = jvp_of
+) -> tuple[Any | None, str]:
+    """JAX's jvp of an equation as a closed jaxpr, or None and why there is none; `derivative` makes it.
 
     A function that JAX has traced once is there many times with the same equations: they are asked for once.
     """
@@ -256,14 +258,16 @@ def traced_jvp(block: Block, eqn: Any, wrt: Sequence[bool], name: str) -> tuple[
     found = block.shared.jaxprs.get(key)
     if found is None:
         # The equation is kept with it, so that its identity stays its own.
-        found = block.shared.jaxprs[key] = (eqn, *_traced_jvp(eqn, wrt, name))
+        found = block.shared.jaxprs[key] = (eqn, *_traced_jvp(eqn, wrt, name, derivative))
     _, rule, reason = found
     return rule, reason
 
 
-def _traced_jvp(eqn: Any, wrt: Sequence[bool], name: str) -> tuple[Any | None, str]:
+def _traced_jvp(
+    eqn: Any, wrt: Sequence[bool], name: str, derivative: Callable[[Any, Sequence[bool]], Any]
+) -> tuple[Any | None, str]:
     try:
-        jaxpr = jvp_of(eqn, wrt)
+        jaxpr = derivative(eqn, wrt)
         if any(isinstance(one, jax.core.Tracer) for one in jaxpr.consts):
             return None, _CLOSURE.format(name=name)
         return jaxpr, ""

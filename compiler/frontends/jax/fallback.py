@@ -8,7 +8,7 @@ a `custom_jvp`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from rematc.compiler.frontends.jax.custom_derivatives import (
     traced_jvp,
     with_common_captures,
 )
-from rematc.compiler.frontends.jax.retracing import FAILURES, in_arithmetic_of, structs, trace
+from rematc.compiler.frontends.jax.retracing import FAILURES, in_arithmetic_of, jvp_of, structs, trace
 from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.frontends.stablehlo.importing import from_stablehlo
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
@@ -42,7 +42,6 @@ _REFUSED = {
     "get": f"reads a reference from outside; {REFERENCES}",
     "swap": f"writes a reference from outside; {REFERENCES}",
     "addupdate": f"writes a reference from outside; {REFERENCES}",
-    "shard_map": "is one program for each device; apply rematc inside of the function that shard_map maps",
     "check": "is a runtime check of checkify; transform the function by checkify.checkify, which returns the errors",
     "assert": "is a runtime check; transform the function by checkify.checkify, which returns the errors",
     "xla_pmap": "is one program for each device; apply rematc inside of the function that is mapped",
@@ -76,18 +75,26 @@ def foreign(block: Block, eqn: Any) -> Sequence[Value]:
     rule of another function a primitive of tangents is linear in them, and its adjoint is JAX's transpose.
     """
     body = _meaning(block, eqn)
-    if eqn.effects and not body.graph.effect and not has_only_local_references(eqn):
-        block.fail(eqn, _EFFECTS.format(effects=", ".join(sorted(map(str, eqn.effects)))))
+    if not body.graph.effect and not has_only_local_references(eqn):
+        check_effects(block, eqn)
     return transposable(block, eqn, body, eqn.primitive.name)
 
 
-def transposable(block: Block, eqn: Any, body: Region, name: str) -> Sequence[Value]:
-    """What `foreign` makes of a primitive, where `body` says what it computes."""
+def check_effects(block: Block, eqn: Any) -> None:
+    """Raise CompileError for effects that an op would not have."""
+    if eqn.effects:
+        block.fail(eqn, _EFFECTS.format(effects=", ".join(sorted(map(str, eqn.effects)))))
+
+
+def transposable(
+    block: Block, eqn: Any, body: Region, name: str, derivative: Callable[[Any, Sequence[bool]], Any] = jvp_of
+) -> Sequence[Value]:
+    """What `foreign` makes of a primitive, where `body` says what it computes, and `derivative` its rule."""
     operands, parts = block.operands(eqn), {"body": body}
     wrt, of = differentiated_inputs(block, eqn), inexact_outputs(eqn)
     if not any(wrt) or not any(of):
         return block.b.inline(body.graph, [*body.captured, *operands])
-    rule, reason = traced_jvp(block, eqn, wrt, name)
+    rule, reason = traced_jvp(block, eqn, wrt, name, derivative)
     reason = reason and f"{reason.rstrip('.')}; {_WAY_OUT}"
     linear = linear_inputs(block, operands)
     adjoint = _adjoint_of(eqn, linear, of) if any(linear) else None

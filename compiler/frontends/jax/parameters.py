@@ -59,6 +59,8 @@ _OWN_WAY = {
     "pjit": ("ctx_mesh", "donated_invars", "inline", "keep_unused", "name"),
     "remat_opt": ("fun_jaxpr_thunk", "num_consts", "num_res"),
     "scan": ("linear", "ft_in", "ft_out", "num_consts", "num_carry"),
+    # The op is JAX's own equation.
+    "shard_map": ("check_vma", "in_specs", "jaxpr", "mesh", "newly_manual_axes", "out_specs"),
     "sort": ("is_stable",),
     "top_k": ("is_stable", "operand"),
     # What a composite is made of says what it is.

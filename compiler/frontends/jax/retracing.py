@@ -75,6 +75,20 @@ def jvp_of(eqn: Any, wrt: Sequence[bool]) -> Any:
 
     Raises what JAX's rule for the primitive, or the user's, raises.
     """
+    return _derivative_of(eqn, wrt, jax.jvp)
+
+
+def linearization_of(eqn: Any, wrt: Sequence[bool]) -> Any:
+    """As `jvp_of`, of an equation that maps a function: one equation gives values alone, another one tangents."""
+
+    def linearized(function: Any, primals: Any, tangents: Any) -> Any:
+        results, linear = jax.linearize(function, *primals)
+        return results, linear(*tangents)
+
+    return _derivative_of(eqn, wrt, linearized)
+
+
+def _derivative_of(eqn: Any, wrt: Sequence[bool], jvp: Callable[..., Any]) -> Any:
     avals = [atom.aval for atom in eqn.invars]
     count = len(avals)
 
@@ -88,7 +102,7 @@ def jvp_of(eqn: Any, wrt: Sequence[bool]) -> Any:
             )
 
         moving = [one for one, is_set in zip(primals, wrt, strict=True) if is_set]
-        results, derivatives = jax.jvp(function, moving, list(tangents))
+        results, derivatives = jvp(function, moving, list(tangents))
         return [*results, *[one for one in derivatives if not is_float0(one.dtype)]]
 
     return trace(derivative, [*avals, *[aval for aval, is_set in zip(avals, wrt, strict=True) if is_set]])

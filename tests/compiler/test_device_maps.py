@@ -1,0 +1,193 @@
+"""`shard_map` inside of what is differentiated, in every entry. JAX beside it is the law.
+
+Eight devices of the host's have to be asked for before JAX starts, so one other process runs all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rematc.ir.builder import Builder
+from rematc.ir.errors import CompileError
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.mapped import DeviceMap
+from rematc.ir.parser import parse_graph
+from rematc.ir.printer import print_graph
+from rematc.ir.types import F32, TensorType
+from rematc.lowering.jax_export.exporting import jax_function
+from rematc.lowering.module import stablehlo_text
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = r"""
+import json, re
+import jax, jax.numpy as jnp, numpy as np, rematc, rematc.jax as rjax
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((2, 4), ("d", "t"), axis_types=(AxisType.Auto,) * 2)
+random = np.random.default_rng(0)
+w = random.normal(0, 0.3, (3, 16, 16)).astype(np.float32)
+x = random.normal(0, 1, (64, 16)).astype(np.float32)
+over = lambda body, *specs, **more: jax.shard_map(body, mesh=mesh, in_specs=specs[:-1], out_specs=specs[-1], **more)
+
+
+def layer_of(checked):
+    def gathered(w, x):
+        return x + jnp.tanh(x @ lax.all_gather(w, "t", tiled=True))
+    return over(gathered, P("t"), P(("d", "t")), P(("d", "t")), check_vma=checked)
+
+def unrolled(checked):
+    layer = layer_of(checked)
+    return lambda w, x: jnp.mean(layer(w[2], layer(w[1], layer(w[0], x))) ** 2)
+
+def scanned(checked):
+    layer = layer_of(checked)
+    return lambda w, x: jnp.mean(lax.scan(lambda x, one: (layer(one, x), None), x, w)[0] ** 2)
+
+def wrapped(checked):
+    layer = layer_of(checked)
+    return lambda w, x: jnp.mean(jax.checkpoint(lambda w, x: jnp.sin(layer(w, x)))(w[0], x) ** 2)
+
+def batched(checked):
+    layer = layer_of(checked)
+    return lambda w, x: jnp.mean(jax.vmap(lambda x: layer(w[0], x))(x.reshape(2, 32, 16)) ** 2)
+
+def columns(checked):
+    def body(w, x):
+        for one in w:
+            x = x + jnp.tanh(lax.psum(jnp.tanh(x @ one) @ one.T, "t"))
+        return lax.pmean(jnp.mean(x**2), "d")
+    return over(body, P(None, None, "t"), P("d"), P(), check_vma=checked)
+
+def partial(checked):
+    body = lambda w, x: x + jnp.tanh(x @ lax.all_gather(w, "t", tiled=True))
+    layer = over(body, P("t"), P("t"), P("t"), check_vma=checked, axis_names={"t"})
+    rows = NamedSharding(mesh, P("d"))
+    return lambda w, x: jnp.mean(layer(w[0], lax.with_sharding_constraint(x, rows)) ** 2)
+
+def collectives(text):
+    names = re.findall(r"= .*? (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)\(", text)
+    return {name: names.count(name) for name in sorted(set(names))}
+
+def described(compiled, results):
+    value, gradient = results
+    return {
+        "value": float(value), "gradient": np.asarray(gradient).tolist(), "sharding": str(gradient.sharding.spec),
+        "temporary": compiled.memory_analysis().temp_size_in_bytes, "collectives": collectives(compiled.as_text()),
+    }
+
+def of_jax(step, *args):
+    compiled = jax.jit(step).lower(*args).compile()
+    return described(compiled, compiled(*args))
+
+def of_ours(step, *args):
+    compiled = rematc.compile(step, *args)
+    return described(compiled.executable._compiled, compiled(*args))
+
+def twice(gradient):
+    return lambda w, x: (jnp.float32(0), jax.grad(lambda w: jnp.sum(jnp.sin(gradient(w, x))))(w))
+
+args = jax.device_put(w, NamedSharding(mesh, P(None, "t"))), jax.device_put(x, NamedSharding(mesh, P(("d", "t"))))
+said = {}
+for make in (unrolled, scanned, wrapped, batched, columns, partial):
+    for checked in (True, False):
+        if make is partial and checked:
+            continue
+        loss, name = make(checked), f"{make.__name__} {checked}"
+        own = rematc.from_jax(loss)
+        said[name] = {
+            "jax": of_jax(jax.value_and_grad(loss), *args),
+            "rematc": of_jax(rjax.value_and_grad(loss), *args),
+            "rematc nothing": of_jax(rjax.value_and_grad(loss, policy="nothing"), *args),
+            "from_jax": of_ours(rematc.value_and_grad(own), *args),
+            "from_jax nothing": of_ours(rematc.value_and_grad(own, policy="nothing"), *args),
+        }
+loss = unrolled(False)
+said["twice"] = {
+    "jax": of_jax(twice(jax.grad(loss)), *args), "rematc": of_jax(twice(rjax.grad(loss)), *args),
+}
+batch = np.stack([x, 2 * x])
+own = rematc.vmap(rematc.grad(rematc.from_jax(loss)), (None, 0))(w, batch)
+said["batched by us"] = [np.asarray(one).tolist() for one in (own, jax.vmap(jax.grad(loss), (None, 0))(w, batch))]
+said["text"] = rematc.lower(rematc.from_jax(loss), *args).stablehlo()
+print(json.dumps(said))
+"""
+
+
+@cache
+def said() -> dict[str, Any]:
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+NAMES = [f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns") for on in (True, False)]
+CASES = [*NAMES, "partial False", "twice"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_shardings_are_those_of_jax(name: str) -> None:
+    expected = said()[name]["jax"]
+    for way, found in said()[name].items():
+        np.testing.assert_allclose(found["value"], expected["value"], rtol=1e-5, err_msg=way)
+        np.testing.assert_allclose(found["gradient"], expected["gradient"], rtol=1e-4, atol=1e-6, err_msg=way)
+        assert found["sharding"] == expected["sharding"], way
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("wrapped")])
+def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
+    """But for what `jax.checkpoint` computes again: XLA of jax 0.10 merges it with the forward pass, on the CPU."""
+    expected, found = said()[name]["jax"], said()[name]["rematc"]
+    assert found["collectives"] == expected["collectives"]
+    assert found["temporary"] <= 1.02 * expected["temporary"] + 256
+
+
+def test_a_policy_decides_about_what_devices_computed() -> None:
+    """What the backward pass needs of a layer is computed again, in a loop, too."""
+    plain, kept = said()["scanned False"]["rematc"], said()["scanned False"]["rematc nothing"]
+    assert kept["collectives"]["all-gather"] > plain["collectives"]["all-gather"]
+
+
+def test_batches_of_ours_are_those_of_jax() -> None:
+    found, expected = said()["batched by us"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_text_is_that_of_jax() -> None:
+    text = said()["text"]
+    assert text.count("sdy.manual_computation(") == text.count("func.call @device_map") == 3
+    assert 'manual_axes={"d", "t"}' in text
+
+
+# -- the op -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_read_from_text_cannot_run() -> None:
+    b = Builder("read")
+    x = b.parameter(TensorType(F32, (2,)))
+    graph = b.build(*b.emit(DeviceMap("layer", (TensorType(F32, (4,)),), 2), x))
+    assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
+    for use in (lambda: stablehlo_text(graph), lambda: jax_function(graph)(np.ones(2, np.float32))):
+        with pytest.raises(CompileError, match="'layer' over devices was read from text"):
+            use()
+    with pytest.raises(CompileError, match="has a value only on the devices of its mesh"):
+        evaluate(graph, [np.ones(2, np.float32)])
