@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -62,6 +62,21 @@ def abstract_mesh(sharding: Any) -> Any:
 def with_auto_axes(mesh: Any) -> Any:
     """An abstract mesh over whose axes XLA spreads values as it likes, where types said it before."""
     return mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto))
+
+
+def in_types_of(avals: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays of these types where XLA may spread all values as it likes: inside of it types say again how
+    they lie (axes of type Explicit), as these do.
+    """
+    axes = {name for aval in avals if has_explicit_sharding(aval) for name in aval.sharding.mesh.explicit_axes}
+    here: Any = jax.sharding.get_abstract_mesh()
+    missing = tuple(sorted(axes - set(here.explicit_axes)))
+    if here.empty or not missing:
+        return function
+    partition: Any = jax.sharding.PartitionSpec
+    specs = tuple([aval.sharding.spec if has_explicit_sharding(aval) else partition() for aval in avals])
+    found: Callable[..., Any] = jax.sharding.explicit_axes(function, axes=missing, in_sharding=specs)
+    return found
 
 
 def varying_axes_of(aval: Any) -> frozenset[str]:

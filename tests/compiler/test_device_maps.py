@@ -116,6 +116,26 @@ loss = unrolled(False)
 said["twice"] = {
     "jax": of_jax(twice(jax.grad(loss)), *args), "rematc": of_jax(twice(rjax.grad(loss)), *args),
 }
+Explicit, Auto = AxisType.Explicit, AxisType.Auto
+for name, kinds in {"explicit": (Explicit, Explicit), "mixed": (Explicit, Auto)}.items():
+    typed = jax.make_mesh((2, 4), ("d", "t"), axis_types=kinds)
+    with jax.set_mesh(typed):
+        if name == "explicit":
+            body = lambda w, x: x + jnp.tanh(x @ lax.all_gather(w, "t", tiled=True))
+            layer = jax.shard_map(body, in_specs=(P("t"), P("d")), out_specs=P("d"), check_vma=False)
+            parts = P("t")
+        else:
+            layer = lambda w, x: jnp.tanh(lax.with_sharding_constraint(jnp.tanh(x @ w), P(None, "t")) @ w.T)
+            parts = P(None, "t")
+        loss = lambda w, x: jnp.mean(layer(w, layer(w, x)) ** 2)
+        given = jax.device_put(w[0], NamedSharding(typed, parts)), jax.device_put(x, NamedSharding(typed, P("d")))
+        said[name] = {
+            "jax": of_jax(jax.value_and_grad(loss), *given),
+            "rematc": of_jax(rjax.value_and_grad(loss), *given),
+            "rematc nothing": of_jax(rjax.value_and_grad(loss, policy="nothing"), *given),
+            "twice": of_jax(jax.value_and_grad(lambda w, x: rjax.value_and_grad(loss)(w, x)[0]), *given),
+        }
+loss = unrolled(False)
 batch = np.stack([x, 2 * x])
 own = rematc.vmap(rematc.grad(rematc.from_jax(loss)), (None, 0))(w, batch)
 said["batched by us"] = [np.asarray(one).tolist() for one in (own, jax.vmap(jax.grad(loss), (None, 0))(w, batch))]
@@ -141,7 +161,7 @@ def said() -> dict[str, Any]:
 
 
 NAMES = [f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns") for on in (True, False)]
-CASES = [*NAMES, "partial False", "twice"]
+CASES = [*NAMES, "partial False", "twice", "explicit", "mixed"]
 
 
 @pytest.mark.parametrize("name", CASES)

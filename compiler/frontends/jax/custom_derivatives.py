@@ -30,6 +30,7 @@ from rematc.ir.values import Value
 from rematc.lowering.jax_internals.keys import apply_to_words
 from rematc.lowering.jax_internals.locations import function_name
 from rematc.lowering.jax_internals.references import has_only_local_references
+from rematc.lowering.jax_internals.shardings import in_types_of
 from rematc.lowering.jax_internals.types import is_float0
 
 _CLOSURE = (
@@ -226,7 +227,8 @@ def source_of(eqn: Any, captured: int, order: Sequence[int] | None = None) -> Fr
     def apply(*operands: Any) -> list[Any]:
         given = dict(zip(order, operands, strict=True))
         inputs = [given[captured + place] for place in range(len(eqn.invars))]
-        return apply_to_words(eqn, inputs)
+        avals = [atom.aval for atom in eqn.invars]
+        return list(in_types_of(avals, lambda *values: apply_to_words(eqn, values))(*inputs))
 
     return FrontendFunction(apply)
 

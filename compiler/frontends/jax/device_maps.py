@@ -20,6 +20,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.ops.mapped import DeviceMap
 from rematc.ir.values import Value
 from rematc.lowering.jax_internals.keys import apply_to_words
+from rematc.lowering.jax_internals.shardings import in_types_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class MappedEquation:
         def function(*given: Any) -> list[Any]:
             return apply_to_words(self.eqn, list(given))
 
-        applied: Any = function
+        applied: Any = in_types_of([atom.aval for atom in self.eqn.invars], function)
         for _ in range(self.batches):
             applied = jax.vmap(applied)
         found: Sequence[Any] = applied(*operands)

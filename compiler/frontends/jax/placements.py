@@ -17,7 +17,13 @@ from rematc.ir.ops.placement import OPEN, Placement
 from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import bind
 from rematc.lowering.jax_internals.keys import is_key
-from rematc.lowering.jax_internals.shardings import abstract_mesh, has_explicit_sharding, is_unspecified, with_auto_axes
+from rematc.lowering.jax_internals.shardings import (
+    abstract_mesh,
+    has_explicit_sharding,
+    in_types_of,
+    is_unspecified,
+    with_auto_axes,
+)
 
 # JAX leaves all three without annotations.
 _partition: Any = jax.sharding.PartitionSpec
@@ -46,7 +52,7 @@ class Bound:
     is_adjoint: bool = False
 
     def __call__(self, x: Any) -> Any:
-        function = self._transposed if self.is_adjoint else self._bound
+        function = in_types_of([self.aval], self._transposed if self.is_adjoint else self._bound)
         for _ in range(self.batches):
             function = jax.vmap(function)
         return function(x)
@@ -96,7 +102,7 @@ class OfType:
         if mesh.explicit_axes:
             return _reshard(x, jax.sharding.NamedSharding(mesh, self.spec))
         mesh = mesh if not mesh.empty else with_auto_axes(self.mesh)
-        return _constrain(x, jax.sharding.NamedSharding(mesh, self.spec))
+        return _constrain(x, jax.sharding.NamedSharding(mesh, _open(self.mesh, self.spec)))
 
     def batched(self) -> OfType:
         return replace(self, batches=self.batches + 1)
@@ -227,8 +233,17 @@ def _dimension(entry: Any) -> str:
 def _by_type(block: Block, aval: Any, value: Value, what: str) -> Value:
     sharding = aval.sharding
     spec = _partition(*sharding.spec, *(None,) * (value.type.rank - len(sharding.spec)))
-    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, spec), value.type.rank)
+    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, _open(sharding.mesh, spec)), value.type.rank)
     return block.b.emit1(Placement(what, mesh, dimensions, OfType(sharding.mesh, spec)), value)
+
+
+def _open(mesh: Any, spec: Any) -> Any:
+    """How types spread dimensions; those open of which they say nothing, if there are axes that types never name."""
+    return (
+        _partition(*[_partition.UNCONSTRAINED if entry is None else entry for entry in spec])
+        if mesh.auto_axes
+        else spec
+    )
 
 
 def where_types_say(block: Block, aval: Any, value: Value) -> Value:
