@@ -127,10 +127,12 @@ class Tpu:
     def devices(self, shape: tuple[int, ...]) -> list[Any]:
         if shape and len(shape) != self.dimensions:
             raise CompileError(f"chips of {self.device.name} form a torus of {self.dimensions} dimensions")
-        sides = "x".join(map(str, shape or (1,) * self.dimensions))
+        # One chip is the first of a host's: libtpu before 0.0.50 describes whole hosts alone.
+        sides = "x".join(map(str, shape or (2, 2, 1)[: self.dimensions]))
         for name, value in _LIBTPU.items():
             os.environ.setdefault(name, value)
-        return tpu_devices(f"{self.device.name}:{sides}", **self.options)
+        found = tpu_devices(f"{self.device.name}:{sides}", **self.options)
+        return found if shape else found[:1]
 
 
 #: Without these libtpu looks for a machine around it, and for itself in other processes.

@@ -22,7 +22,7 @@ from rematc.lowering.described import described_devices
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
-from rematc.lowering.jax_internals.costs import cost_as_given
+from rematc.lowering.jax_internals.costs import cost_of
 from rematc.lowering.jax_internals.settings import is_device_here, platform_of_device, restore_x64, swap_x64
 from rematc.lowering.jax_internals.shardings import replicated
 from rematc.lowering.program import Program
@@ -176,11 +176,8 @@ class Executable:
         )
 
     def cost(self) -> Mapping[str, float]:
-        """XLA's estimates by name (`flops`, `bytes accessed`, ...). Loop bodies count once.
-
-        XLA for a GPU that is not here makes none: they are those of the program as XLA gets it.
-        """
-        return dict(self._compiled.cost_analysis() or cost_as_given(self._lowered))
+        """XLA's estimates by name (`flops`, `bytes accessed`, ...). Loop bodies count once."""
+        return dict(cost_of(self._lowered, self._compiled))
 
     def flops(self) -> float:
         """Floating-point operations by XLA's estimate."""
@@ -221,13 +218,18 @@ def compile_program(
 
     Raises:
         CompileError: where there is no such platform, it lacks a memory that the program uses, its arguments lie on
-            another one, or XLA runs out of memory.
+            another one, it is a GPU that is not here and the program calls Python, or XLA runs out of memory.
     """
     target = target or current_target()
     spread = [sharding for sharding in shardings if sharding is not None and len(sharding.device_set) > 1]
     spread = spread or [replicated(mesh) for mesh in program.module.meshes if mesh.size > 1]
     _check_spread(program, target, bool(spread))
     device = _device_of(spread, target) if spread else _one_device(shardings, target)
+    if program.module.callbacks and not target.is_here and target.platform != "tpu":
+        raise CompileError(
+            f"'{program.name}' calls Python functions (debug.print, debug.callback, pure_callback), which JAX compiles "
+            f"for a GPU that is here alone, and '{target.name}' is not; leave them out, or compile it there"
+        )
     if program.module.uses_host_memory and not target.has_host_memory:
         raise host_memory_error(program, target.platform)
 

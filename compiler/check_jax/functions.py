@@ -14,9 +14,11 @@ from rematc.compiler.reports.check import KEPT, NOTHING, UNDONE, UNKNOWN, judge
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
+from rematc.lowering.jax_internals.costs import cost_of
 from rematc.lowering.reading import module_of
 from rematc.lowering.runtime import CompilerOptions, compile_program
 from rematc.lowering.stripping import without_barriers
+from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of
 
 #: Recomputation that leaves more than this part of the memory is said to save nothing.
@@ -109,8 +111,10 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
     module = module_of(lowered.compiler_ir("stablehlo"))
     barriers = module.barriers
     is_flat = comparison.recomputed > comparison.looped or not comparison.recomputed
-    without = _without(module.text) if comparison.barriers and is_flat else None
-    options = target_of((args, kwargs)).compile_options(has_barriers=barriers > 0)
+    target = target_of((args, kwargs))
+    is_comparable = comparison.barriers and is_flat and target.devices == 1  # of many, where arguments lie is not known
+    without = _without(module.text, target, (args, kwargs)) if is_comparable else None
+    options = target.compile_options(has_barriers=barriers > 0)
     held = _temp_bytes(lowered.compile(compiler_options=options)) if options else None
     temp = _temp_bytes(compiled)
     cure = "" if held is None else _cure(options, held, temp)
@@ -124,27 +128,24 @@ def check_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxChe
         temp,
         None if without is None else without[0],
         held,
-        _flops(compiled),
+        float(cost_of(lowered, compiled).get("flops", 0.0)),
         None if without is None else without[1],
         placed_well(function, args, lowered.out_info) if barriers and not kwargs else None,
     )
 
 
-def _without(text: str) -> tuple[int, float] | None:
-    """Temporary memory and FLOPs of the module without barriers."""
+def _without(text: str, target: Target, arguments: Any) -> tuple[int, float] | None:
+    """Temporary memory and FLOPs of the module without barriers, on the device that the arguments lie on."""
     program = without_barriers(text, "without_barriers")
     if program is None:
         return None
-    executable = compile_program(program)
+    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree_util.tree_leaves(arguments)]
+    executable = compile_program(program, target, shardings=shardings)
     return executable.memory().temp_bytes, executable.flops()
 
 
 def _temp_bytes(compiled: Any) -> int:
     return int(compiled.memory_analysis().temp_size_in_bytes)
-
-
-def _flops(compiled: Any) -> float:
-    return float((compiled.cost_analysis() or {}).get("flops", 0.0))
 
 
 def _judge(comparison: Comparison, barriers: int, temp: int, without: int | None, cure: str) -> tuple[str, str, str]:

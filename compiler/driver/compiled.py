@@ -193,8 +193,6 @@ def load(path: str | os.PathLike[str], target: str | None = None) -> CompiledFun
 
 def _compiled_artifact(artifact: Artifact, name: str | None) -> CompiledFunction:
     target = target_of((), name)
-    if artifact.program.choice is not None:
-        artifact.program.choice.check(artifact.program.name, [target.platform])
     if name is None:
         artifact.check_device(target)
     executable = compile_program(
