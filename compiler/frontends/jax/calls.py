@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from rematc.compiler.frontends.jax.block import NOT_INLINED, Block, imports
+from rematc.compiler.frontends.jax.custom_derivatives import differentiated_inputs, inexact_outputs, source_of
 from rematc.compiler.frontends.jax.placements import constrained
+from rematc.compiler.tracing.derivative_order import derivative_order
+from rematc.ir.host_functions import FrontendFunction
+from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.values import Value
 from rematc.lowering import graph_call
 from rematc.lowering.jax_internals import platform
 from rematc.lowering.jax_internals.jaxprs import closed
 from rematc.lowering.jax_internals.locations import is_library_function
+
+_PARTITIONED = "JAX has no derivative of a function with custom_partitioning; give it one with jax.custom_vjp"
 
 
 @imports("jit", "pjit", keys=True)
@@ -52,10 +60,44 @@ def composite(block: Block, eqn: Any) -> Sequence[Value]:
     return block.inline(closed(jaxpr), block.operands(eqn), call=eqn)
 
 
-@imports("custom_vmap_call", "custom_partitioning", keys=True)
+@imports("custom_vmap_call", keys=True)
 def call_with_rules(block: Block, eqn: Any) -> Sequence[Value]:
-    """The function's equations: its rules for batches, or for parts on several devices, say the same in another way."""
+    """The function's equations: its rules for batches say the same in another way."""
     return block.inline(closed(eqn.params["call"]), block.operands(eqn), call=eqn)
+
+
+@imports("custom_partitioning", keys=True)
+def custom_partitioning(block: Block, eqn: Any) -> Sequence[Value]:
+    """The function's equations; where nothing is differentiated, JAX's own equation with them beside it.
+
+    JAX has no derivative of it: it stands in the rules of a function that has one.
+    """
+    jaxpr = closed(eqn.params["call"])
+    if derivative_order() and any(differentiated_inputs(block, eqn)):
+        return block.inline(jaxpr, block.operands(eqn), call=eqn)
+    body = block.region(jaxpr, eqn.primitive.name)
+    operands = (*body.captured, *block.operands(eqn))
+    source, flags = source_of(eqn, len(body.captured)), (False,) * len(operands)
+    if source is not None:
+        source = FrontendFunction(_batched_by_parts(source, jaxpr_as_fun(jaxpr), len(body.captured)))
+    op = CustomJvp(body.graph, None, flags, inexact_outputs(eqn), reason=_PARTITIONED, source=source)
+    return block.b.emit(op, *operands)
+
+
+def _batched_by_parts(
+    source: Callable[..., Sequence[Any]], function: Callable[..., Sequence[Any]], captured: int
+) -> Callable[..., Sequence[Any]]:
+    """JAX's equation; in a batch the function alone, since JAX has no rule for batches of it."""
+    applied: Any = jax.custom_batching.custom_vmap(lambda *operands: list(source(*operands)))
+
+    def of_batch(size: int, is_batched: Sequence[bool], *operands: Any) -> tuple[list[Any], list[bool]]:
+        axes = tuple([0 if is_set else None for is_set in is_batched])
+        results = jax.vmap(lambda *one: list(function(*one[captured:])), axes, axis_size=size)(*operands)
+        return results, [True] * len(results)
+
+    applied.def_vmap(of_batch)
+    found: Callable[..., Sequence[Any]] = applied
+    return found
 
 
 @imports(graph_call.NAME)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -226,3 +227,27 @@ def test_what_a_rule_applies_to_tangents_has_the_transpose_of_jax(function: Any)
         np.testing.assert_array_equal(found(X), expected)
     through_numpy = second(rematc.grad, lambda function: rematc.grad(from_jax(function)))
     np.testing.assert_array_equal(through_numpy(np.asarray(X)), expected)
+
+
+def test_custom_partitioning_goes_back_to_jax_as_it_stands() -> None:
+    """Where it stands in rules: JAX has no derivative of it, and no rule for batches, which the function itself has."""
+
+    @custom_partitioning
+    def partitioned(x: Any) -> Any:
+        return jnp.tanh(x)
+
+    rules: Any = partitioned.def_partition
+    rules(lambda *_: None, infer_sharding_from_operands=lambda *_: None, sharding_rule="i j -> i j")
+
+    @jax.custom_vjp
+    def tanh(x: Any) -> Any:
+        return partitioned(x)
+
+    tanh.defvjp(lambda x: (partitioned(x), x), lambda x, ct: (ct * (1 - partitioned(x) ** 2),))
+    gradient = rematc.jax.grad(lambda x: jnp.sum(tanh(x)))
+    plain: Any = jax.grad(lambda x: jnp.sum(jnp.tanh(x)))
+    assert str(jax.make_jaxpr(gradient)(X)).count("custom_partitioning[") == 2
+    batch = jnp.stack([X, 2 * X])
+    np.testing.assert_allclose(jax.vmap(gradient)(batch), jax.vmap(plain)(batch), rtol=1e-5, atol=1e-7)
+    own: Any = rematc.grad(from_jax(lambda x: jnp.sum(tanh(x))))
+    np.testing.assert_allclose(own(X), plain(X), rtol=1e-5, atol=1e-7)
