@@ -86,6 +86,11 @@ class Target:
         return self.platform == "cpu" and self.jaxlib < (0, 12)
 
     @property
+    def shares_behind_barriers(self) -> bool:
+        """Whether XLA:CPU writes results over what barriers give on: it has none any more when it assigns buffers."""
+        return self.jaxlib >= (0, 12)
+
+    @property
     def keeps_bfloat16(self) -> bool:
         """Whether XLA:CPU moves bfloat16 numbers as they are, and multiplies most matrices so: not in 32 bits."""
         return self.jaxlib >= (0, 12)

@@ -77,6 +77,19 @@ class DotGeneral(Op):
         """Contract dimensions and the rest (neither contracted nor batched) of one operand."""
         return self.contract[side], others(self.contract[side] + self.batch[side], rank)
 
+    def moved(self, side: int, shape: Sequence[int]) -> tuple[int, ...]:
+        """The dimensions of one operand in the order in which a product of matrices takes them; () where they stand so.
+
+        That is batch, rest, contracted for the first operand, batch, contracted, rest for the second. One matrix for
+        each element of a batch may stand either way.
+        """
+        batch, (contract, rest) = self.batch[side], self._split(side, len(shape))
+        if len(rest) <= 1 and len(contract) == 1 and batch == tuple(range(len(batch))):
+            return ()
+        first, second = (rest, contract) if side == 0 else (contract, rest)
+        order = [d for d in (*batch, *first, *second) if shape[d] > 1]
+        return () if order == sorted(order) else tuple(order)
+
     def _dtype(self, x: TensorType, y: TensorType) -> DType:
         if self.result_dtype is None:
             if x.dtype is not y.dtype:

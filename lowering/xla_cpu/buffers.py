@@ -44,7 +44,7 @@ def allocate(program: Program, order: Schedule, scheduler: int) -> Allocation:
     results = {owner_of(result) for result in program.results}
     elsewhere = _in_carries(program, order)
     buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
-    over = _may_be_written_over(buffers, order)
+    over = _may_be_written_over(program, buffers, order)
     outer = [buffer for buffer in buffers if buffer.owner in results]
     temporary = _beside_results(outer, [buffer for buffer in buffers if buffer.owner not in results], over, order)
     ranges: list[LiveRange] = []
@@ -76,7 +76,7 @@ def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
     return found
 
 
-def _may_be_written_over(buffers: list[Buffer], order: Schedule) -> dict[Buffer, list[Buffer]]:
+def _may_be_written_over(program: Program, buffers: list[Buffer], order: Schedule) -> dict[Buffer, list[Buffer]]:
     """For each buffer those of operands whose place it may take, which have its size and shape.
 
     What an op writes over in place is one buffer with its result, to which XLA gives no operand's place and from which
@@ -94,10 +94,20 @@ def _may_be_written_over(buffers: list[Buffer], order: Schedule) -> dict[Buffer,
         if buffer in aliased:
             found[buffer] = [in_place[buffer]] if buffer in in_place else []
             continue
-        # XLA does not see through barriers and reshapes here: only what wrote a buffer hands it on.
-        lasts = [of[last] for last in order.replaceable[buffer.owner] if last in of and last.name != "part"]
+        # XLA does not see through reshapes here: only what wrote a buffer hands it on, and a barrier where it is gone.
+        read = order.replaceable[buffer.owner]
+        if program.target.shares_behind_barriers:
+            read = [_before_barriers(last) for last in read]
+        lasts = [of[last] for last in read if last in of and last.name != "part"]
         found[buffer] = [last for last in lasts if last not in aliased and _ends_for(last, buffer)]
     return found
+
+
+def _before_barriers(instruction: Instruction) -> Instruction:
+    """What a barrier gives on, if anything."""
+    while instruction.name == "after" and instruction.buffer is not None:
+        instruction = instruction.buffer
+    return instruction
 
 
 def _ends_for(last: Buffer, buffer: Buffer) -> bool:

@@ -137,13 +137,14 @@ class Program:
         results: the instructions that the graph returns.
         carried: of a loop's body, each carry before and after it.
         is_body: whether it is a loop's body, which takes its parameters from one tuple.
+        target: what it is compiled for.
     """
 
     def __init__(
         self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], Sequence[int]], target: Target
     ) -> None:
         graph = in_computed_types(graph, target)
-        self._target = target
+        self.target = target
         self.instructions: list[Instruction] = []
         self.is_body = loop is not None
         self._inside = inside
@@ -228,7 +229,7 @@ class Program:
 
     def _inline(self, body: Graph, eqn: Equation, operands: list[Instruction]) -> None:
         """The body's instructions in the place of a call."""
-        body = in_computed_types(body, self._target)
+        body = in_computed_types(body, self.target)
         self._folded |= folded_transposes(body)
         self._scattered |= scattered_into_zeros(body)
         self._of.update(zip(body.params, operands, strict=True))
@@ -326,8 +327,7 @@ class Program:
         first, second = (free, contract) if side == 0 else (contract, free)
         shape = operand.type.shape
         flat = (*[shape[d] for d in batch], math.prod(shape[d] for d in first), math.prod(shape[d] for d in second))
-        moved = [d for d in (*batch, *first, *second) if shape[d] > 1]
-        return self._reordered(operand, () if moved == sorted(moved) else tuple(moved), flat)
+        return self._reordered(operand, op.moved(side, shape), flat)
 
     def _convolve(self, op: Convolution, eqn: Equation, operands: list[Instruction]) -> None:
         own = ConvolutionDimensions.features_last(len(op.window_strides))

@@ -153,6 +153,14 @@ def test_a_rule_predicts_what_xla_takes(units: int, text: str) -> None:
     assert measured(graph) == pytest.approx(units * UNIT, abs=UNIT / 16)
 
 
+def test_a_kernel_writes_over_what_a_barrier_gives_on_since_jaxlib_0_12() -> None:
+    held = (dot("%x", "%w"), "optimization_barrier %0", "tanh %1", "optimization_barrier %2", "sine %3")
+    added = "%8: f32[] = reduce_sum %7 {dimensions=[0,1]}"
+    graph = parse(program(*held, dot("%4", "%w"), "tanh %5", dot("%6", "%w"), added, types="f32[]"))
+    assert [allocation(graph, Target("cpu", jaxlib)).peak() // UNIT for jaxlib in ((0, 11), (0, 12))] == [2, 1]
+    assert measured(graph) == pytest.approx(allocation(graph).peak(), abs=UNIT / 16)
+
+
 def test_a_convolution_in_another_order_copies_what_it_reads() -> None:
     """XLA's kernels take images as [batch, spatial, features]; the gradient of a kernel has the batch as features."""
 
