@@ -15,11 +15,13 @@ writer has rules for plain ops alone. A long expansion is a function, written on
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.regions import Call
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
@@ -35,12 +37,15 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     solving,
     windows,
 )
+from rematc.passes.legalize.factors import SmallerFirst, has_barriers
 from rematc.passes.legalize.rules import RULES, expanded
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
 #: An expansion of more equations is a function.
 _MOST_IN_PLACE = 16
+#: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
+_IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
 
 
 @register_pass
@@ -56,7 +61,9 @@ class Legalize(Pass):
     platform: str | None = None
 
     def run(self, graph: Graph) -> Graph:
-        return _Legalizer(self.platform).graph(graph)
+        if self.platform != "cpu" or not has_barriers(graph):
+            return _Legalizer(self.platform).graph(graph)
+        return SmallerFirst().graph(_Legalizer(self.platform, holds=True).graph(graph))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -67,8 +74,14 @@ def expansion(op: Op, types: tuple[TensorType, ...], platform: str | None = None
 
 
 class _Legalizer:
-    def __init__(self, platform: str | None) -> None:
-        self._platform = platform
+    """Expands the ops of graphs.
+
+    With `holds` what XLA:CPU expands itself is behind a barrier where it has several readers: it computes the cheap end
+    of it in each of them, and writes the dear parts that this reads, of erfc three in the place of one.
+    """
+
+    def __init__(self, platform: str | None, *, holds: bool = False) -> None:
+        self._platform, self._holds = platform, holds
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
@@ -76,10 +89,11 @@ class _Legalizer:
         env: dict[Value, Value] = {}
         equations: list[Equation] = []
         has_changed = False
+        readers = Counter(value for eqn in graph.equations for value in eqn.operands)
         for eqn in graph.equations:
             found = expansion(eqn.op, eqn.operand_types, self._platform) if type(eqn.op) in RULES else None
             op = self._regions.op(eqn.op) if found is None else eqn.op
-            if found is None and op is eqn.op and not env:
+            if found is None and op is eqn.op and not env and not self._is_held(eqn, readers):
                 equations.append(eqn)
                 continue
             has_changed = True
@@ -90,8 +104,16 @@ class _Legalizer:
                 equations.append(Equation(Call(found), operands, eqn.results, eqn.loc))
             else:
                 env.update(zip(eqn.results, splice(found, operands, equations, eqn.loc), strict=True))
+            if self._is_held(eqn, readers):
+                (result,) = eqn.results
+                written = env.get(result, result)
+                env[result] = Value(result.type, result.name)
+                equations.append(Equation(OptimizationBarrier(), (written,), (env[result],), eqn.loc))
         if not has_changed:
             return graph
         return Graph(
             graph.name, graph.params, tuple(equations), tuple([env.get(value, value) for value in graph.results])
         )
+
+    def _is_held(self, eqn: Equation, readers: Counter[Value]) -> bool:
+        return self._holds and eqn.op.name in _IN_PARTS and readers[eqn.results[0]] > 1

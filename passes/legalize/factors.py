@@ -1,0 +1,138 @@
+"""The factors of products in the order in which XLA:CPU copies less, where several dimensions are summed over.
+
+Before:  %0 = dot_general %ct, %x {contract=[[0,1],[0,1]]}   %1 = transpose %0   for f32[8,1024,50257], f32[8,1024,768]
+After:   %2 = optimization_barrier %ct   %1 = dot_general %x, %2 {contract=[[0,1],[0,1]]}
+
+XLA:CPU multiplies plain matrices, and wants what is summed over last in the first one and first in the second one: %ct
+would be copied, with its dimensions in another order, and of the logits of a head that is as much as there is. The
+smaller factor is copied instead. Without the barrier XLA would write the larger one reshaped, and over no operand. A
+product that is not transposed anyway is written and then transposed, behind a barrier again, where that is still less:
+XLA would make of it, transposed, the one in the first order.
+
+Only programs that recompute get barriers: with barriers XLA:CPU is known to run as these are planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.locations import Location
+from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.shape import Transpose
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.values import Value
+from rematc.passes.regions import RegionRewriter
+
+
+def has_barriers(graph: Graph) -> bool:
+    """Whether there are barriers in a graph or its regions."""
+    graphs = [graph]
+    while graphs:
+        for eqn in graphs.pop().equations:
+            if isinstance(eqn.op, OptimizationBarrier):
+                return True
+            graphs.extend(eqn.op.regions())
+    return False
+
+
+def copies_larger(eqn: Equation) -> bool:
+    """Whether an equation is a product whose first factor is copied, and to copy the second and the result is less."""
+    op, operands = eqn.op, eqn.operands
+    if not isinstance(op, DotGeneral) or operands[0].type.bytes <= operands[1].type.bytes + eqn.results[0].type.bytes:
+        return False
+    return bool(op.moved(0, operands[0].type.shape)) and not swapped(op).moved(1, operands[0].type.shape)
+
+
+def copied(eqn: Equation) -> list[bool]:
+    """Which factors of a product are copied, once the smaller one is the first where it ought to be."""
+    op = eqn.op
+    assert isinstance(op, DotGeneral), "others have no factors"
+    if copies_larger(eqn):
+        return [False, bool(swapped(op).moved(0, eqn.operands[1].type.shape))]
+    return [bool(op.moved(side, operand.type.shape)) for side, operand in enumerate(eqn.operands)]
+
+
+def swapped(op: DotGeneral) -> DotGeneral:
+    """The product of the factors in the other order."""
+    return replace(op, contract=(op.contract[1], op.contract[0]), batch=(op.batch[1], op.batch[0]))
+
+
+class SmallerFirst:
+    """Rewrites graphs, and their regions."""
+
+    def __init__(self) -> None:
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph with the smaller factor first where that is for nothing else; the graph itself where it is not."""
+        users = _users(graph)
+        rewriting = _Rewriting()
+        for eqn in graph.equations:
+            if copies_larger(eqn):
+                rewriting.swap(eqn, users.get(eqn.results[0], []))
+            else:
+                op = self._regions.op(eqn.op)
+                rewriting.keep(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
+        equations = rewriting.equations
+        results = tuple([rewriting.names.get(value, value) for value in graph.results])
+        has_changed = any(new is not old for new, old in zip(equations, graph.equations, strict=False))
+        return Graph(graph.name, graph.params, tuple(equations), results) if has_changed else graph
+
+
+def _users(graph: Graph) -> dict[Value, list[Equation | None]]:
+    """The equations that read each value; None is the end of the graph."""
+    users: dict[Value, list[Equation | None]] = {}
+    for eqn in graph.equations:
+        for value in eqn.operands:
+            users.setdefault(value, []).append(eqn)
+    for value in graph.results:
+        users.setdefault(value, []).append(None)
+    return users
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """The equations of one graph, as far as they are rewritten.
+
+    Attributes:
+        equations: the new ones.
+        held: for larger factors what their barriers give.
+        names: for transposes of products the products of the factors in the other order.
+    """
+
+    equations: list[Equation] = field(default_factory=list)
+    held: dict[Value, Value] = field(default_factory=dict)
+    names: dict[Value, Value] = field(default_factory=dict)
+
+    def keep(self, eqn: Equation) -> None:
+        """Add an equation, unless it is a transpose that is already there."""
+        if not self.names.keys().isdisjoint(eqn.operands):
+            operands = tuple([self.names.get(value, value) for value in eqn.operands])
+            eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+        if self.names.keys().isdisjoint(eqn.results):
+            self.equations.append(eqn)
+
+    def swap(self, eqn: Equation, users: Sequence[Equation | None]) -> None:
+        """Add a product with its factors in the other order, which is what stands for its transposes."""
+        large, small = [self.names.get(value, value) for value in eqn.operands]
+        assert isinstance(eqn.op, DotGeneral), "others have no factors"
+        if large not in self.held:
+            self.held[large] = self._barrier(large, Value(large.type, large.name), eqn.loc)
+        op, (result,) = swapped(eqn.op), eqn.results
+        product = Value(op.infer((small.type, large.type))[0], result.name)
+        self.equations.append(Equation(op, (small, self.held[large]), (product,), eqn.loc))
+        paired, rank = len(op.batch[0]), product.type.rank
+        middle, end = small.type.rank - len(op.contract[0]), rank - (small.type.rank - len(op.contract[0])) + paired
+        there = (*range(paired), *range(middle, rank), *range(paired, middle))
+        back = (*range(paired), *range(end, rank), *range(paired, end))
+        others = [user for user in users if user is None or user.op != Transpose(back)]
+        self.names.update((user.results[0], product) for user in users if user is not None and user not in others)
+        if others:
+            written = self._barrier(product, Value(product.type, product.name), eqn.loc)
+            self.equations.append(Equation(Transpose(there), (written,), (result,), eqn.loc))
+
+    def _barrier(self, value: Value, result: Value, loc: Location | None) -> Value:
+        self.equations.append(Equation(OptimizationBarrier(), (value,), (result,), loc))
+        return result
