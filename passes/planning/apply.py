@@ -8,19 +8,23 @@ After:   %0 = sine %x   %1 = dot_general %0, %w   ...   %8 = checkpoint %x, %7 {
 A region's operands are what it reads from memory: what is kept, and what earlier stages give. To them is added some of
 what the stage before it gives, though it be read later: so much that all work of that stage is behind the region's
 operands, and no compiler can begin the region before. It gives these on, and whoever reads them reads them from there;
-no bytes move. What is fused is computed from memory again in each region that reads it.
+no bytes move. What is fused is computed from memory again in each region that reads it. What must be written once for
+all that read it is behind a barrier of its own (`written_once`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.locations import Location
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.translation import Translation
+from rematc.passes.planning.written_once import written_once
 
 
 def apply(translation: Translation, stages: Stages) -> Graph:
@@ -28,13 +32,14 @@ def apply(translation: Translation, stages: Stages) -> Graph:
     graph = translation.graph
     if not stages.begins:
         return graph
+    pinned = frozenset(translation.values[value] for value in written_once(translation.problem, stages))
     first, *others = _pieces(translation, stages)
-    equations = list(dict.fromkeys(eqn for node in first.nodes for eqn in translation.clusters[node]))
     here: dict[Value, Value] = {}
+    equations = _as_they_stand(translation, first.nodes, pinned, here)
     waits: list[int] = []
     for before, piece in zip((first, *others), others, strict=False):
         waits = _waits(translation, before, waits, piece)
-        _append(translation, piece, waits, here, equations)
+        _append(translation, piece, waits, pinned, here, equations)
     end = _Copies(dict(here))
     end.add(translation.tail)
     results = tuple([end.names.get(value, value) for value in graph.results])
@@ -98,8 +103,34 @@ def _waits(translation: Translation, before: _Piece, passed: Sequence[int], piec
     return waits
 
 
+def _as_they_stand(
+    translation: Translation, nodes: Iterable[int], pinned: Set[Value], here: dict[Value, Value]
+) -> list[Equation]:
+    """The equations of nodes; `here` gets what stands for values that are pinned."""
+    equations = []
+    for eqn in dict.fromkeys(eqn for node in nodes for eqn in translation.clusters[node]):
+        operands = tuple([here.get(value, value) for value in eqn.operands])
+        equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
+        if not pinned.isdisjoint(eqn.results):
+            equations.append(_barrier(eqn.results, here, eqn.loc))
+    return equations
+
+
+def _barrier(values: Sequence[Value], names: dict[Value, Value], loc: Location | None) -> Equation:
+    """A barrier behind values, by their names, which are then what it gives."""
+    operands = tuple([names.get(value, value) for value in values])
+    results = tuple([Value(value.type, value.name) for value in values])
+    names.update(zip(values, results, strict=True))
+    return Equation(OptimizationBarrier(), operands, results, loc)
+
+
 def _append(
-    translation: Translation, piece: _Piece, waits: Sequence[int], here: dict[Value, Value], equations: list[Equation]
+    translation: Translation,
+    piece: _Piece,
+    waits: Sequence[int],
+    pinned: Set[Value],
+    here: dict[Value, Value],
+    equations: list[Equation],
 ) -> None:
     """Add the region of a stage; `here` has, for what earlier regions gave, its name, and gets what this one gives."""
     values = translation.values
@@ -112,7 +143,7 @@ def _append(
         if value not in written
     )
     taken |= dict.fromkeys([values[index] for index in waits])
-    copies = _Copies({value: Value(value.type, value.name) for value in taken})
+    copies = _Copies({value: Value(value.type, value.name) for value in taken}, pinned)
     params = tuple(copies.names.values())
     for node in piece.nodes:
         copies.add(translation.clusters[node])
@@ -131,10 +162,12 @@ class _Copies:
 
     Attributes:
         names: what stands for values.
+        pinned: those that are behind barriers.
         equations: the copies.
     """
 
     names: dict[Value, Value]
+    pinned: Set[Value] = frozenset()
     equations: list[Equation] = field(default_factory=list)
 
     def add(self, cluster: Iterable[Equation]) -> None:
@@ -146,3 +179,5 @@ class _Copies:
             results = tuple([Value(value.type, value.name) for value in eqn.results])
             self.names.update(zip(eqn.results, results, strict=True))
             self.equations.append(Equation(eqn.op, operands, results, eqn.loc))
+            if not self.pinned.isdisjoint(eqn.results):
+                self.equations.append(_barrier(eqn.results, self.names, eqn.loc))

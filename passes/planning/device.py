@@ -27,6 +27,8 @@ class Device:
         launch: ns that a kernel takes besides.
         memory: bytes that a program may have; None where they depend on the machine.
         kinds: how the names begin that JAX gives to such devices (`device_kind`).
+        copies_factors: whether factors of products are copied where their dimensions stand in another order than that
+            of plain matrices (`rematc.passes.legalize.factors`).
     """
 
     name: str
@@ -36,6 +38,7 @@ class Device:
     launch: float
     memory: int | None = None
     kinds: tuple[str, ...] = ()
+    copies_factors: bool = False
 
     def product_time(self, flops: int, bits: int) -> float:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
@@ -53,7 +56,7 @@ class Device:
 
 
 #: AMD EPYC 7763 (product page): 64 cores at 2.45 GHz, 32 FLOP a cycle in 32 bits, 204.8 GB/s. 16 bits go by 32.
-CPU = Device("cpu", {16: 5018.0, 32: 5018.0, 64: 2509.0}, 5018.0, 204.8, 1000.0)
+CPU = Device("cpu", {16: 5018.0, 32: 5018.0, 64: 2509.0}, 5018.0, 204.8, 1000.0, copies_factors=True)
 #: NVIDIA A100 SXM of 80 GB (datasheet, without sparsity): int8 624, bf16 312, TF32 156, f64 19.5, f32 19.5 TFLOP/s
 #: outside of tensor cores. TF32 is what products of 32 bits are by default.
 A100 = Device(

@@ -14,15 +14,18 @@ no plan of their own yet, no ops with regions: a loop or a branch runs as a whol
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
+from rematc.passes.legalize.factors import copied
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
 from rematc.passes.planning.problem import Problem, Run, Simulator, problem_of
@@ -90,7 +93,9 @@ def _translate(graph: Graph, device: Device, runs: dict[int, Run], constraints: 
         size=[0 if value in results or value.type.on_host else value.type.bytes for value in place],
         producer=writer,
         results=[place[value] for value in results],
-        workspace=[inside.peak(eqn) for eqn in own],
+        workspace=[
+            inside.peak(eqn) + copies for eqn, copies in zip(own, _copied(device, own, reads, place), strict=True)
+        ],
         is_repeatable=[all(may_repeat(eqn) and not eqn.op.regions() for eqn in each) for each in clusters],
         replaces=in_place,
     )
@@ -120,6 +125,30 @@ def _time(device: Device, cluster: Sequence[Equation], read: Sequence[Value]) ->
             flops += eqn.flops
     moved = sum(value.type.bytes for value in (*read, *cluster[-1].results))
     return device.time(products, flops, moved)
+
+
+def _copied(
+    device: Device, own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int]
+) -> list[int]:
+    """For each node the bytes of what its product copies of what is in memory anyway.
+
+    What no other node reads, and is computed element by element, is written as the product takes it.
+    """
+    if not device.copies_factors:
+        return [0] * len(own)
+    readers = Counter(value for read in reads for value in read)
+    fusible = {value for eqn in own if eqn.op.is_fusible for value in eqn.results}
+    found = []
+    for eqn in own:
+        sides = copied(eqn) if isinstance(eqn.op, DotGeneral) else []
+        found.append(
+            sum(
+                value.type.bytes
+                for value, is_copied in zip(eqn.operands, sides, strict=False)
+                if is_copied and value in place and (readers[place[value]] > 1 or value not in fusible)
+            )
+        )
+    return found
 
 
 def _in_place(

@@ -1,0 +1,36 @@
+"""Values that a plan counts on being written once, in the place of another, for several readers.
+
+    %1 = exponential %0   %2 = multiply %1, %s   %3 = dot_general %2, %w   %4 = dot_general %x, %2
+
+The multiplication takes the memory of %1, and both products read %2. A compiler that computes it once for each of them,
+fused into the copy that a product makes of its operand, holds %1, %2 and the copy at once: three times as much, which
+of logits is all the memory there is. Behind a barrier %2 is written, and read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from rematc.passes.planning.problem import Problem, Stages
+from rematc.passes.planning.timeline import Timeline
+
+
+def written_once(problem: Problem, stages: Stages) -> frozenset[int]:
+    """The values of which a plan's peak would be exceeded if what they are written over lived as long as they do."""
+    timeline = Timeline(problem, stages)
+    peak, runs = timeline.peak, timeline.runs
+    return frozenset(
+        value
+        for value, (old, producer) in enumerate(zip(problem.replaces.tolist(), timeline.producer, strict=True))
+        if old >= 0 and any(_is_exceeding(timeline, value, old, key, peak) for key in runs[producer])
+    )
+
+
+def _is_exceeding(timeline: Timeline, value: int, old: int, key: int, peak: int) -> bool:
+    """Whether the copy that is written there has several readers, dies too late for the other to live on beside it."""
+    reads = [read for read in timeline.reads[value] if key < read < timeline.following(value, key)]
+    if len(reads) < 2 or timeline.end(old, timeline.begin(old, key)) != key:
+        return False
+    at, size = bisect_left(timeline.keys, key), timeline.size[old]
+    after = timeline.live[at + 1 : bisect_right(timeline.keys, reads[-1])]
+    return bool(max(timeline.live[at] + min(size, timeline.size[value]), after.max(initial=0) + size) > peak)

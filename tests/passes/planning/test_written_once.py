@@ -1,0 +1,76 @@
+"""What a plan counts on being written once, in the place of another value, is behind a barrier."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rematc.compiler.api.text import parse
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.passes.planning.apply import apply
+from rematc.passes.planning.device import CPU, H100
+from rematc.passes.planning.problem import Problem, Stages, simulate
+from rematc.passes.planning.translation import translate
+from rematc.passes.planning.written_once import written_once
+from tests.support.problems import problems, staged
+
+#: Logits, what the loss makes of them in their place, and the two products that read that: with a stage at %2.
+HEAD = """graph @f(%x: f32[8,16], %w: f32[16,512]) -> (f32[16,512], f32[8,16]) {
+  %0: f32[8,512] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[8] = reduce_max %0 {dimensions=[1]}
+  %2: f32[8,512] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %3: f32[8,512] = broadcast_in_dim %1 {shape=[8,512], dimensions=[0]}
+  %4: f32[8,512] = subtract %2, %3
+  %5: f32[16,512] = dot_general %x, %4 {contract=[[0],[0]], batch=[[],[]]}
+  %6: f32[8,16] = dot_general %4, %w {contract=[[1],[1]], batch=[[],[]]}
+  return %5, %6
+}"""
+STAGE = Stages((2,), ((1,),))
+
+
+def barriers(text: str, stages: Stages = STAGE) -> int:
+    """How many there are in the stage."""
+    (region,) = [eqn for eqn in apply(translate(parse(text), CPU), stages).equations if isinstance(eqn.op, Checkpoint)]
+    return sum(isinstance(eqn.op, OptimizationBarrier) for eqn in region.op.regions()[0].equations)
+
+
+def test_what_several_products_read_is_written_once() -> None:
+    assert barriers(HEAD) == 1
+    assert barriers(HEAD.replace("%6: f32[8,16] = dot_general %4", "%6: f32[8,16] = dot_general %3")) == 0, "one reader"
+
+
+@given(st.data())
+def test_without_the_place_of_the_other_a_value_would_exceed_the_peak(data: st.DataObject) -> None:
+    problem = data.draw(problems())
+    stages = data.draw(staged(problem))
+    peak = simulate(problem, stages).peak
+    for value in written_once(problem, stages):
+        assert problem.replaces[value] >= 0
+        read = [node for node, reads in enumerate(problem.reads) if value in reads]
+        assert len(read) + sum(node in again for again in stages.again for node in read) > 1
+        # What is written over is read by all who read the value, too: it lives as long.
+        old = int(problem.replaces[value])
+        reads = [[*row, old] if value in row and old not in row else row for row in problem.reads]
+        beside = dataclasses.replace(problem, reads=reads)
+        assert simulate(beside, stages).peak > peak
+
+
+def copies(problem: Problem) -> list[int]:
+    return problem.workspace.tolist()
+
+
+def test_products_that_sum_over_several_dimensions_copy_what_is_in_memory_anyway() -> None:
+    text = """graph @f(%x: f32[2,8,3], %w: f32[3,4], %v: f32[3,64]) -> (f32[64,4], f32[2,8,4]) {
+      %0: f32[2,8,4] = dot_general %x, %w {contract=[[2],[0]], batch=[[],[]]}
+      %1: f32[2,8,64] = dot_general %x, %v {contract=[[2],[0]], batch=[[],[]]}
+      %2: f32[64,4] = dot_general %1, %0 {contract=[[0,1],[0,1]], batch=[[],[]]}
+      %3: f32[2,8,4] = negate %0
+      return %2, %3
+    }"""
+    small = math.prod((2, 8, 4)) * 4
+    assert copies(translate(parse(text), CPU).problem)[2] == small, "the smaller factor, which goes first"
+    assert copies(translate(parse(text), H100).problem)[2] == 0
