@@ -16,13 +16,17 @@ from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
+from rematc.passes.planning.loops import LoopDecision
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
+from rematc.passes.planning.problem import Stages
 
 #: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
 Amount = int | str
 #: How many plans are made by what is expected of them, until one is expected to fit.
 _GUESSES = 4
+#: A plan that takes so little longer than none is as good as it gets.
+_ALIKE = 0.005
 #: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
 #: error that nine of ten predictions are within (`benchmarks/prediction.py`, and `benchmarks/budget.py --predicted`).
 ROOM = 15
@@ -111,6 +115,8 @@ class GraphPlanner:
         self._target, self._strategy = target, strategy
         self._planner = Planner(self.before.graph, device_of(target.platform, target.device_kind), seconds, constraints)
         self.peak = self._planner.peak
+        self._plans: dict[int, Plan] = {}
+        self._known: dict[tuple[Stages, tuple[LoopDecision, ...]], int] = {}
 
     @functools.cached_property
     def whole(self) -> int:
@@ -119,7 +125,9 @@ class GraphPlanner:
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        return self._planner.plan(budget)
+        if budget not in self._plans:
+            self._plans[budget] = self._planner.plan(budget)
+        return self._plans[budget]
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
@@ -147,7 +155,10 @@ class GraphPlanner:
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
-        return self._expected(self.applied(plan), plan.peak)
+        known = plan.stages, plan.decisions
+        if known not in self._known:
+            self._known[known] = self._expected(self.applied(plan), plan.peak)
+        return self._known[known]
 
     def _expected(self, graph: Graph, simulated: int) -> int:
         if self._target.platform != "cpu":
@@ -155,36 +166,40 @@ class GraphPlanner:
         return predict(run_passes(graph, default_pipeline(self._strategy)).graph, self._target).peak
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
-        """The plan for a target, or for less as long as what is expected, times a ratio, is more than is aimed at.
+        """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.
 
-        Where guesses by what is expected do not meet it, a plan is looked for between them and the smallest one; where
-        none does, it is the one that is expected to take least.
+        A plan for the target is the first guess; those for less or more follow, until one fits and one for little more
+        does not. More simulated bytes may be fewer expected ones: where none fits, plans are looked for between the
+        smallest one and those that do not, and if none does either, it is the one that is expected to take least.
         """
+        limit = aim / ratio
+        tried: list[Plan] = []
         high = self.peak
         for _ in range(_GUESSES):
-            plan = self.plan(target)
-            if not plan.is_feasible:
-                return self._expected_between(plan, high, aim / ratio)
-            expected = int(self.expected(plan) * ratio)
-            if expected <= aim:
-                return plan
-            high = min(target, plan.peak)
-            target = scaled(high, aim, expected)
-        return self._expected_between(self.plan(0), high, aim / ratio)
-
-    def _expected_between(self, smallest: Plan, high: int, aim: float) -> Plan:
-        """A plan with a peak below `high` that is expected to take no more than is aimed at, or least."""
-        tried = [(self.expected(smallest), smallest)]
-        low = smallest.peak
+            tried.append(self.plan(target))
+            expected = self.expected(tried[-1])
+            if expected <= limit or not tried[-1].is_feasible:
+                break
+            high = min(target, tried[-1].peak)
+            target = scaled(high, int(limit), expected)
+        if not any(self.expected(plan) <= limit for plan in tried):
+            tried.append(self.plan(0))
+        low = min(tried, key=lambda plan: plan.peak).peak
         for _ in range(_GUESSES):
-            plan = self.plan((low + high) // 2)
-            tried.append((self.expected(plan), plan))
-            if tried[-1][0] <= aim:
-                low = plan.peak
+            fitting = [plan for plan in tried if self.expected(plan) <= limit]
+            if high <= low or (fitting and min(plan.time for plan in fitting) <= self._least_time * (1 + _ALIKE)):
+                break
+            tried.append(self.plan((low + high) // 2))
+            if self.expected(tried[-1]) <= limit:
+                low = (low + high) // 2
             else:
-                high = plan.peak
-        fitting = [plan for expected, plan in tried if expected <= aim]
-        return min(fitting, key=lambda plan: plan.time) if fitting else min(tried, key=lambda one: one[0])[1]
+                high = min((low + high) // 2, tried[-1].peak)
+        fitting = [plan for plan in tried if self.expected(plan) <= limit]
+        return min(fitting, key=lambda plan: plan.time) if fitting else min(tried, key=self.expected)
+
+    @functools.cached_property
+    def _least_time(self) -> int:
+        return self.plan(self.peak).time
 
     def wanted(self, budget: Budget) -> int:
         """A budget in bytes, where XLA is not asked: a percentage is of what it is expected to take without a plan."""
