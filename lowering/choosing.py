@@ -12,12 +12,13 @@ from rematc.ir.policy import Policy
 from rematc.lowering.pipeline import DEFAULT_PIPELINE
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
+from rematc.passes.accounting import flat_equations, total_work
 from rematc.passes.linearize import value_and_cotangents, vjp
 from rematc.passes.manager import PassManager, parse_pipeline, unwatched
 from rematc.passes.staging.stage import ways_to_stage
 
 #: What predictions of two ways of one program cannot tell apart: of ways that need no more than so much of the least,
-#: the one with least work is taken.
+#: the one whose products are least work is taken.
 _AS_GOOD = 0.95
 #: The default passes; what is chosen is verified when it goes through them.
 _LOOKED_AT = PassManager(parse_pipeline(DEFAULT_PIPELINE), verify=False)
@@ -52,7 +53,8 @@ def staged_for(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[b
 
 
 def _needed(way: Graph, wrt: Sequence[bool], of: Sequence[bool], target: Target) -> tuple[int, int]:
-    """Bytes of temporary memory of the value and the cotangents, and floating-point operations."""
+    """Bytes of temporary memory of the value and the cotangents, and floating-point operations of products."""
     with unwatched():
         joint = _LOOKED_AT.run(value_and_cotangents(vjp(way, wrt, of))).graph
-        return predict(joint, target).peak, sum(eqn.flops for eqn in joint.equations)
+        products = total_work(eqn for eqn in flat_equations(joint) if eqn.op.is_product)
+        return predict(joint, target).peak, products.flops

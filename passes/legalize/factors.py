@@ -9,6 +9,7 @@ smaller factor is copied instead. Without the barrier XLA would write the larger
 product that is not transposed anyway is written and then transposed, behind a barrier again, where that is still less:
 XLA would make of it, transposed, the one in the first order.
 
+What one product alone reads is written as its copy and in no other place, and what another one copies is copied anyway.
 Only programs that recompute get barriers: with barriers XLA:CPU is known to run as these are planned.
 """
 
@@ -70,7 +71,7 @@ class SmallerFirst:
         users = _users(graph)
         rewriting = _Rewriting()
         for eqn in graph.equations:
-            if copies_larger(eqn):
+            if copies_larger(eqn) and _is_in_memory(eqn.operands[0], users[eqn.operands[0]]):
                 rewriting.swap(eqn, users.get(eqn.results[0], []))
             else:
                 op = self._regions.op(eqn.op)
@@ -79,6 +80,18 @@ class SmallerFirst:
         results = tuple([rewriting.names.get(value, value) for value in graph.results])
         has_changed = any(new is not old for new, old in zip(equations, graph.equations, strict=False))
         return Graph(graph.name, graph.params, tuple(equations), results) if has_changed else graph
+
+
+def _is_in_memory(value: Value, users: Sequence[Equation | None]) -> bool:
+    """Whether several products read a value, and none of them as a copy once all have the smaller factor first."""
+    products = [user for user in users if user is not None and isinstance(user.op, DotGeneral)]
+    copies = (
+        is_copied
+        for user in products
+        for operand, is_copied in zip(user.operands, copied(user), strict=True)
+        if operand is value
+    )
+    return len(products) > 1 and not any(copies)
 
 
 def _users(graph: Graph) -> dict[Value, list[Equation | None]]:

@@ -267,7 +267,7 @@ REFUSALS = {
     "other devices": r"<string>:\d+:\d+: error: .*over a mesh of 4 devices, and is compiled for 1; pass arrays",
     "text on other devices": r"mlp.mlir:\d+:\d+: error: 'main' has sharding constraints over a mesh of 4 devices",
     "spmd_axis_name": r"jax.vmap with spmd_axis_name=\('d',\) cannot batch 'main', which has sharding constraints",
-    "file": r"<string>:\d+:\d+: error: .*has sharding constraints, which a file cannot hold",
+    "file": r"<string>:\d+:\d+: error: .*is compiled for 4 devices, and neither saved nor pickled",
     "GSPMD": r"<string>:\d+:\d+: error: .*has sharding constraints, which rematc writes for Shardy",
     "GSPMD in text": r"<stablehlo>:\d+:\d+: error: .*mhlo.sharding = .*, which is written for XLA's older partitioner",
     "types in vjp": "rematc.jax.vjp of 'of_types' cannot keep types that say how arrays lie over devices",

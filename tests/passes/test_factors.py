@@ -19,11 +19,12 @@ from rematc.passes.legalize.legalization import Legalize
 from tests.support.random_graphs import arguments_for, graphs, same_bits
 
 #: The derivative of a head: the cotangent of logits with more columns than rows, and what is multiplied by the weights.
-HEAD = """graph @f(%x: f32[2,8,4], %ct: f32[2,8,64]) -> (RESULT) {
+HEAD = """graph @f(%x: f32[2,8,4], %ct: f32[2,8,64], %w: f32[64,5]) -> (RESULT) {
   %0: f32[64,4] = dot_general %ct, %x {contract=[[0,1],[0,1]], batch=[[],[]]}
   %1: f32[4,64] = transpose %0 {permutation=[1,0]}
   %2: f32[2,8,64] = optimization_barrier %ct
   %3: f32[2,8,64] = negate %2
+  %4: f32[2,8,5] = dot_general %ct, %w {contract=[[2],[0]], batch=[[],[]]}
   return RETURNED
 }"""
 BARRIER = "optimization_barrier"
@@ -31,7 +32,7 @@ ON_CPU, ON_GPU = Legalize("cpu"), Legalize("cuda")
 
 
 def head(*returned: str, old: str = BARRIER, new: str = BARRIER) -> Graph:
-    types = {"%0": "f32[64,4]", "%1": "f32[4,64]", "%3": "f32[2,8,64]"}
+    types = {"%0": "f32[64,4]", "%1": "f32[4,64]", "%3": "f32[2,8,64]", "%4": "f32[2,8,5]"}
     text = HEAD.replace("RESULT", ", ".join(types[name] for name in returned))
     return parse(text.replace("RETURNED", ", ".join(returned)).replace(old, new))
 
@@ -49,7 +50,7 @@ def agrees(before: Graph, after: Graph) -> bool:
 
 
 def test_the_smaller_factor_is_the_first_and_nothing_is_transposed() -> None:
-    before = head("%1", "%3")
+    before = head("%1", "%3", "%4")
     after = ON_CPU.run(before)
     assert ops(after)[:2] == [BARRIER, "dot_general"] and "transpose" not in ops(after)
     assert after.equations[1].operands[0] is after.params[0]
@@ -57,7 +58,7 @@ def test_the_smaller_factor_is_the_first_and_nothing_is_transposed() -> None:
 
 
 def test_what_is_not_transposed_anyway_is_written_first() -> None:
-    before = head("%0", "%1", "%3")
+    before = head("%0", "%1", "%3", "%4")
     after = ON_CPU.run(before)
     assert ops(after)[:4] == [BARRIER, "dot_general", BARRIER, "transpose"]
     assert agrees(before, after)
@@ -69,16 +70,20 @@ def test_what_is_not_transposed_anyway_is_written_first() -> None:
         ("optimization_barrier %ct", "negate %ct"),
         ("contract=[[0,1],[0,1]]", "contract=[[1,0],[1,0]]"),
         ("64", "3"),
+        (
+            "dot_general %ct, %w {contract=[[2],[0]], batch=[[],[]]",
+            "slice %ct {start=[0,0,0], limit=[2,8,5], strides=[1,1,1]",
+        ),
     ],
-    ids=["no barrier", "another order", "smaller"],
+    ids=["no barrier", "another order", "smaller", "one product"],
 )
 def test_nothing_else_changes(old: str, new: str) -> None:
-    graph = head("%1", "%3", old=old, new=new)
+    graph = head("%1", "%3", "%4", old=old, new=new)
     assert ops(ON_CPU.run(graph)) == ops(graph)
 
 
 def test_other_platforms_take_factors_in_any_order() -> None:
-    assert ops(ON_GPU.run(head("%1", "%3"))) == ops(head("%1", "%3"))
+    assert ops(ON_GPU.run(head("%1", "%3", "%4"))) == ops(head("%1", "%3", "%4"))
 
 
 def test_xla_takes_less_for_the_derivative_of_a_head() -> None:
