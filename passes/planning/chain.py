@@ -5,9 +5,11 @@ blocks' values in reversed order, block by block. For blocks s to t and m bytes 
 
     run s to j without keeping anything, hold what is read after it, solve j to t, then s to j       for each j
     run s, keep what will be read of it, solve s + 1 to t, read it
+    run s, keep what is dear of that, solve s + 1 to t, run the rest of s, read it
     run s and read it at once                                                                       where t = s + 1
 
-which nests to any depth; on equal blocks of one value it is the binomial schedule of `rematc.passes.revolve`.
+which nests to any depth; on equal blocks of one value it is the binomial schedule of `rematc.passes.revolve`. What is
+dear is what takes long for its bytes: of a network the products, with others where the bar is lower.
 
 Reference: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, "Optimal checkpointing for heterogeneous chains" (2019).
 """
@@ -28,6 +30,8 @@ BLOCKS = 48
 NODES_AND_BLOCKS = 24_000
 #: Into how many parts memory is divided.
 LEVELS = 300
+#: What is dear takes longer for its bytes than so many parts of all bytes that are read after the peak.
+DEAR = (0.25, 0.5, 0.75, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Chain:
         forward: [blocks] the most bytes that it takes while it runs, nothing of it being kept.
         reading: [blocks] the most bytes while it is run again and its values are read, with all else that is live then.
         base: [blocks + 1] bytes that are live before a block's reading besides forward values; the last before all.
+        partly: the same where what is dear is kept, for each bar.
     """
 
     cuts: list[int]
@@ -55,6 +60,24 @@ class Chain:
     forward: Integers
     reading: Integers
     base: Integers
+    partly: tuple[Partly, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partly:
+    """Blocks of which what is dear is kept.
+
+    Attributes:
+        runs: [nodes before the peak] whether the node runs again.
+        again: [blocks] nanoseconds of that.
+        kept: [blocks] bytes that are kept.
+        reading: [blocks] as `Chain.reading`.
+    """
+
+    runs: Booleans
+    again: Integers
+    kept: Integers
+    reading: Integers
 
 
 def chain_of(problem: Problem) -> Chain | None:
@@ -145,9 +168,35 @@ class _Blocks:
         base = np.array([outside[begin - 1] if begin else 0 for begin in begins] + [outside[begins[-1] - 1]])
         again = self._again(begins)
         last = np.add.reduceat(np.where(again, problem.cost[: uses.peak], 0), cuts[:-1])
-        return Chain(
-            cuts, begins, cost, last, kept, crossing, self._forward(), self._reading(begins, outside, again), base
-        )
+        nothing = np.zeros(len(problem.size), np.bool_)
+        reading = self._reading(begins, outside, again, nothing)
+        partly = tuple([self._partly(begins, outside, bar) for bar in self._bars()])
+        return Chain(cuts, begins, cost, last, kept, crossing, self._forward(), reading, base, partly)
+
+    def _bars(self) -> list[float]:
+        """How long for its bytes a node takes at least that is dear, in nanoseconds for each byte."""
+        late = np.flatnonzero(self.uses.is_forward & (self.uses.last >= 0) & (self.problem.size > 0))
+        if not len(late):
+            return []
+        rates = self.problem.cost[self.problem.producer[late]] / self.problem.size[late]
+        order = np.argsort(rates, kind="stable")
+        total = np.cumsum(self.problem.size[late][order])
+        places = np.searchsorted(total, [part * total[-1] for part in DEAR])
+        return sorted(set(rates[order][places].tolist()) - {float(rates.min())})
+
+    def _partly(self, begins: list[int], outside: Integers, bar: float) -> Partly:
+        """Where what takes so long for its bytes is kept, and what later blocks read."""
+        problem, uses = self.problem, self.uses
+        size = np.maximum(problem.size, 1)
+        rates = np.where(uses.is_forward, problem.cost[np.maximum(problem.producer, 0)] / size, 0.0)
+        is_crossing = uses.is_forward & (uses.forward >= np.asarray(self.cuts)[self.block + 1])
+        may_run = problem.is_repeatable[np.maximum(problem.producer, 0)]
+        is_needed, runs = self._needed(begins, is_crossing | (rates >= bar) | ~may_run)
+        held = is_needed & (is_crossing | (rates >= bar) | ~may_run) | is_crossing
+        kept = np.zeros(self.count, np.int64)
+        np.add.at(kept, self.block[held], problem.size[held])
+        again = np.add.reduceat(np.where(runs, problem.cost[: uses.peak], 0), self.cuts[:-1])
+        return Partly(runs, again, kept, self._reading(begins, outside, runs, held))
 
     def _begins(self) -> list[int]:
         """Where blocks begin to be read: backwards, a value is first read for the node that read it last."""
@@ -211,36 +260,44 @@ class _Blocks:
 
     def _again(self, begins: list[int]) -> Booleans:
         """[nodes before the peak] whether reading a block needs the node to run, where nothing of it was kept."""
+        return self._needed(begins, np.zeros(len(self.problem.size), np.bool_))[1]
+
+    def _needed(self, begins: list[int], held: Booleans) -> tuple[Booleans, Booleans]:
+        """The values that reading their blocks needs, and [nodes before the peak] whether it needs them to run, where
+        these are held.
+        """
         problem, uses = self.problem, self.uses
         is_needed = uses.is_forward & (uses.last >= np.asarray(begins)[self.block])
         runs = np.zeros(uses.peak, np.bool_)
         for node in range(uses.peak - 1, -1, -1):
-            runs[node] = any(is_needed[value] for value in problem.writes[node])
+            runs[node] = any(is_needed[value] and not held[value] for value in problem.writes[node])
             if runs[node]:
                 first = self.cuts[int(self.block[problem.writes[node][0]])]
                 for value in problem.reads[node]:
                     is_needed[value] |= problem.producer[value] >= first
-        return runs
+        return is_needed, runs
 
-    def _reading(self, begins: list[int], outside: Integers, again: Booleans) -> Integers:
+    def _reading(self, begins: list[int], outside: Integers, again: Booleans, held: Booleans) -> Integers:
         problem, uses = self.problem, self.uses
         start = np.asarray(begins)[self.block]
         is_kept = uses.is_forward & (uses.last >= start)
         chosen = np.flatnonzero(is_kept)
         backward = outside + self._live(start[chosen], uses.last[chosen], problem.size[chosen])
         own = np.flatnonzero(uses.is_forward)
-        own = own[again[problem.producer[own]]]
+        own = own[again[problem.producer[own]] & ~held[own]]
         stop = np.asarray(self.cuts)[self.block + 1] - 1
         end = np.where(is_kept, stop, np.minimum(np.maximum(uses.forward, problem.producer), stop))
         run = self._live(problem.producer[own], end[own], problem.size[own]) + problem.workspace
         run -= self._replaced(np.where(is_kept, -1, uses.forward))
         run[: uses.peak][~again] = 0
+        there = np.zeros(self.count, np.int64)
+        np.add.at(there, self.block[held], problem.size[held])
         most = []
         for block, begin in enumerate(begins):
             after = begins[block - 1] if block else len(problem.cost)
             reads = int(backward[begin:after].max()) if after > begin else 0
             inside = run[self.cuts[block] : self.cuts[block + 1]]
-            most.append(max(reads, int(outside[begin - 1]) + int(inside.max())))
+            most.append(max(reads, int(outside[begin - 1]) + int(there[block]) + int(inside.max())))
         return np.array(most, np.int64)
 
 
@@ -276,6 +333,7 @@ class Programme:
                 if kept[first] < levels:
                     options[0, kept[first] :] = self.best[first + 1, end, : levels - kept[first]] + chain.cost[first]
                     options[0, : reading[first]] = np.inf
+                partly = [self._kept_partly(each, first, end) for each in chain.partly]
                 splits = np.arange(first + 1, end)
                 forward = (
                     np.maximum.accumulate(chain.forward[first : end - 1])
@@ -286,9 +344,21 @@ class Programme:
                 inner = self.best[splits[:, None], end, np.maximum(room, 0)]
                 options[1:] = inner + self.best[first, splits] + (run[splits] - run[first])[:, None]
                 options[1:][(room < 0) | (memory[None, :] < needed[:, None])] = np.inf
+                options = np.concatenate([options, *partly])
                 pick = np.argmin(options, axis=0)
                 self.best[first, end] = options[pick, memory]
-                self.choice[first, end] = first + pick
+                # What is kept partly is behind the splits; -2 and less stand for it.
+                self.choice[first, end] = np.where(pick < end - first, first + pick, end - first - 2 - pick)
+
+    def _kept_partly(self, partly: Partly, first: int, end: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """[1, levels] the time where what is dear of the first block is kept."""
+        kept, reading = self._up(int(partly.kept[first])), self._up(int(partly.reading[first]))
+        found = np.full((1, self.levels), np.inf)
+        if kept < self.levels:
+            own = float(self.chain.cost[first] + partly.again[first])
+            found[0, kept:] = self.best[first + 1, end, : self.levels - kept] + own
+            found[0, :reading] = np.inf
+        return found
 
     def amounts(self) -> list[int]:
         """The levels of memory at which more of it gives a faster plan."""
@@ -306,6 +376,12 @@ class Programme:
             pick = int(self.choice[first, end, room])
             if end == first + 1:
                 self._run(again, gap, first, end)
+            elif pick < -1:
+                partly = self.chain.partly[-2 - pick]
+                self._run(again, gap, first, first + 1)
+                nodes = range(self.chain.cuts[first], self.chain.cuts[first + 1])
+                again.setdefault(self.chain.begins[first], set()).update(node for node in nodes if partly.runs[node])
+                work.append((first + 1, end, room - self._up(int(partly.kept[first])), gap))
             elif pick == first:
                 self._run(again, gap, first, first + 1)
                 work.append((first + 1, end, room - self._up(int(self.chain.kept[first])), gap))
