@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rematc.lowering.xla_cpu.instructions import Instruction, Program
+from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
 from rematc.lowering.xla_cpu.schedule import Schedule, owner_of
 from rematc.passes.liveness import Allocation, LiveRange
 
@@ -116,7 +116,16 @@ def _ends_for(last: Buffer, buffer: Buffer) -> bool:
 
 
 def _is_alike(first: Instruction, second: Instruction) -> bool:
-    return first.size == second.size and first.type.shape == second.type.shape
+    return first.size == second.size and _shape(first) == _shape(second)
+
+
+def _shape(instruction: Instruction) -> tuple[int, ...]:
+    """The shape in which a result lies: the library converts products as it computes them, before they are reshaped."""
+    if instruction.name == "convert" and instruction.operands[0].name == "bitcast":
+        (source,) = instruction.operands[0].operands
+        if source.kind is Kind.PRODUCT and source.is_joined:
+            return source.type.shape
+    return instruction.type.shape
 
 
 def _beside_results(

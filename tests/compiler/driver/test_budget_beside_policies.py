@@ -42,6 +42,17 @@ def test_logits_that_are_widened_for_several_readers_are_held_as_planned() -> No
     assert planner.lower(plan, 0).compile().memory().temp_bytes <= 1.06 * plan.peak
 
 
+@pytest.mark.skipif(
+    not Target.of("cpu").keeps_bfloat16,
+    reason="XLA computes with bfloat16 in 32 bits: no library's product is converted",
+)
+@pytest.mark.parametrize("policy", ["nothing", "dots", "auto"])
+def test_logits_that_the_library_converts_lie_in_the_shape_of_its_product(policy: str) -> None:
+    """Nothing is written over them that has another shape, though it has their size."""
+    lowered = _lowered(policy)
+    assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.02)
+
+
 @pytest.mark.parametrize("policy", ["nothing", "dots-no-batch"])
 def test_a_budget_that_a_policy_meets_is_met_in_as_little_time(policy: str) -> None:
     budget, seconds, flops = _taken(policy)
