@@ -14,6 +14,7 @@ from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.interpreter import evaluate
 from rematc.ir.verifier import verify
+from rematc.lowering.target import Target
 from rematc.passes.legalize.factors import SmallerFirst
 from rematc.passes.legalize.legalization import Legalize
 from tests.support.random_graphs import arguments_for, graphs, same_bits
@@ -95,7 +96,8 @@ def test_xla_takes_less_for_the_derivative_of_a_head() -> None:
 
     logits = 4 * 64 * 4096 * 4
     compiled = rematc.compile(rematc.value_and_grad(loss, argnums=(0, 1), policy="nothing"), w, x)
-    assert compiled.memory().temp_bytes < 2.2 * logits, "with a copy in another order it is three"
+    most = 2.2 if Target.of("cpu").shares_behind_barriers else 3.2
+    assert compiled.memory().temp_bytes < most * logits, "with a copy in another order it is four"
 
 
 ERFC = """graph @f(%x: f32[128,128], %w: f32[128,128]) -> (f32[128,128], f32[128,128]) {

@@ -115,7 +115,7 @@ class Block:
 
     def place(self, operation: Any) -> Location:
         """The operation's location for an error: where it has none, the first operation of its name in the text."""
-        return self.location(operation) or self.module.source.place_of(operation.name)
+        return self.location(operation) or self.module.source.place_of(operation.operation.name)
 
     def constant_of(self, value: Value, operation: Any, what: str) -> Array:
         """The array of an operand that must be a constant."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jaxlib.mlir.dialects import _chlo_ops_gen, _stablehlo_ops_gen
@@ -601,6 +601,7 @@ TEXT = lowered(lambda x: (jnp.sort(loop(x)[0]), x.at[0].add(1.0)), X)
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, len(TEXT)), st.integers(0, 40), st.text('abx%0#<>(){}[]:,=-"\\\0é\n', max_size=6))
+@example(TEXT.index("jax.result_info"), 0, "a")
 def test_changed_text_is_a_graph_or_an_error_with_a_place(at: int, removed: int, inserted: str) -> None:
     text = TEXT[:at] + inserted + TEXT[at + removed :]
     try:
