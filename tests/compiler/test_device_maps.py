@@ -5,12 +5,7 @@ Eight devices of the host's have to be asked for before JAX starts, so one other
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +20,7 @@ from rematc.ir.printer import print_graph
 from rematc.ir.types import F32, TensorType
 from rematc.lowering.jax_export.exporting import jax_function
 from rematc.lowering.module import stablehlo_text
-
-ROOT = Path(__file__).parents[2]
+from tests.support.many_devices import said_by
 
 PROGRAM = r"""
 import json, re
@@ -146,18 +140,7 @@ print(json.dumps(said))
 
 @cache
 def said() -> dict[str, Any]:
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT / "src"),
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    return said_by(PROGRAM, 8)
 
 
 NAMES = [f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns") for on in (True, False)]

@@ -5,19 +5,14 @@ Four devices of the host's have to be asked for before JAX starts, so one other 
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.many_devices import said_by
 
 PROGRAM = r"""
 import json
@@ -178,18 +173,7 @@ print(json.dumps(said))
 
 @cache
 def said() -> dict[str, Any]:
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT / "src"),
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    return said_by(PROGRAM, 4, "--xla_backend_optimization_level=0")
 
 
 @pytest.mark.parametrize("name", ["mlp", "scanned", "chosen", "checkpointed", "batched"])
