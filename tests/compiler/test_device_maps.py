@@ -140,7 +140,7 @@ print(json.dumps(said))
 
 @cache
 def said() -> dict[str, Any]:
-    return said_by(PROGRAM, 8)
+    return said_by(PROGRAM, 8, "--xla_backend_optimization_level=0")
 
 
 NAMES = [f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns") for on in (True, False)]

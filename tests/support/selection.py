@@ -1,6 +1,6 @@
 """Which tests run where not all of them are asked for: every op, every feature's file and every document, once.
 
-- Of the tests of a file, one in six, from the first one on.
+- Of the tests of a file, one in eight, from the first one on.
 - Of a test with many cases, the first ones in which each word stands: each op, each element type, each policy. A word
   is a name in what pytest shows of the case. Of cases without names, only numbers, one in eight.
 - All of a test, or a file, that is marked `each_case`.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 #: Of the tests of a file, one in so many runs.
-ONE_TEST_IN = 6
+ONE_TEST_IN = 8
 #: Tests of so few cases run with all of them.
 FEW = 3
 #: Of cases without a word, one in so many runs.
