@@ -175,6 +175,10 @@ class GraphPlanner:
         limit = aim / ratio
         tried: list[Plan] = []
         high = self.peak
+
+        def fitting() -> list[Plan]:
+            return [plan for plan in tried if self.expected(plan) <= limit]
+
         for _ in range(_GUESSES):
             tried.append(self.plan(target))
             expected = self.expected(tried[-1])
@@ -182,20 +186,19 @@ class GraphPlanner:
                 break
             high = min(target, tried[-1].peak)
             target = scaled(high, int(limit), expected)
-        if not any(self.expected(plan) <= limit for plan in tried):
+        if not fitting():
             tried.append(self.plan(0))
         low = min(tried, key=lambda plan: plan.peak).peak
         for _ in range(_GUESSES):
-            fitting = [plan for plan in tried if self.expected(plan) <= limit]
-            if high <= low or (fitting and min(plan.time for plan in fitting) <= self._least_time * (1 + _ALIKE)):
+            if high <= low or any(plan.time <= self._least_time * (1 + _ALIKE) for plan in fitting()):
                 break
-            tried.append(self.plan((low + high) // 2))
+            middle = (low + high) // 2
+            tried.append(self.plan(middle))
             if self.expected(tried[-1]) <= limit:
-                low = (low + high) // 2
+                low = middle
             else:
-                high = min((low + high) // 2, tried[-1].peak)
-        fitting = [plan for plan in tried if self.expected(plan) <= limit]
-        return min(fitting, key=lambda plan: plan.time) if fitting else min(tried, key=self.expected)
+                high = min(middle, tried[-1].peak)
+        return min(fitting(), key=lambda plan: plan.time, default=min(tried, key=self.expected))
 
     @functools.cached_property
     def _least_time(self) -> int:

@@ -38,6 +38,7 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.splicing import splice
+from rematc.ir.traversal import all_equations
 from rematc.ir.types import F32, I32
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
@@ -133,13 +134,8 @@ class Barriers(Pass):
 
 def has_recomputation(graph: Graph) -> bool:
     """Whether there are barriers, or functions that XLA must not inline, in a graph or its regions."""
-    graphs = [graph]
-    while graphs:
-        for eqn in graphs.pop().equations:
-            if isinstance(eqn.op, OptimizationBarrier) or (isinstance(eqn.op, Call) and not eqn.op.is_inlineable):
-                return True
-            graphs.extend(eqn.op.regions())
-    return False
+    ops = (eqn.op for eqn in all_equations(graph))
+    return any(isinstance(op, OptimizationBarrier) or (isinstance(op, Call) and not op.is_inlineable) for op in ops)
 
 
 @dataclass(frozen=True, slots=True)

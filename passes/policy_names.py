@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rematc.ir.core import Graph
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import Policy, is_private
+from rematc.ir.traversal import all_equations
 from rematc.passes.policies import AnyNamesBut, AnythingExceptNames, Either, OffloadNames, OnlyNames
 
 
@@ -61,13 +62,6 @@ def _names_of(policy: Policy | None) -> Sequence[str]:
 
 
 def _names_in(graph: Graph) -> Iterator[str]:
-    waiting, seen = [graph], set[int]()
-    while waiting:
-        current = waiting.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        for eqn in current.equations:
-            if isinstance(eqn.op, Name) and not is_private(eqn.op.label):
-                yield eqn.op.label
-            waiting.extend(eqn.op.regions())
+    for eqn in all_equations(graph):
+        if isinstance(eqn.op, Name) and not is_private(eqn.op.label):
+            yield eqn.op.label

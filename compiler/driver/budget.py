@@ -127,7 +127,7 @@ def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = Non
         attempts.append((measured, plan))
         # Of one plan XLA may take more than is expected, and of the next not: the last one alone leaves room for it.
         if count + 1 == COMPILATIONS:
-            ratio = max(measured / max(1, planner.expected(plan)) for measured, plan in attempts)
+            ratio = max(taken / max(1, planner.expected(tried)) for taken, tried in attempts)
         target = scaled(min(target, plan.peak), aim, measured)
     smallest, plan = min(attempts, key=lambda attempt: attempt[0])
     raise planner.unreachable(wanted, plan, smallest)

@@ -271,7 +271,7 @@ def _compared(groups: Sequence[_Group], unread: int) -> Comparison:
         elif count < group.planned:
             lost.append((group.planned - count, group))
         else:
-            duplicated += group.found.total() - group.planned
+            duplicated += count - group.planned
     return Comparison(
         merged=sum(count for count, _ in lost),
         where=_where(lost, sum([group.repeated for group in groups], Counter[Product]())),

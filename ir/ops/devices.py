@@ -21,12 +21,12 @@ from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, NUMBERS, ORDERED, check_arity, check_kind
 from rematc.ir.ops.structural import Identity
 from rematc.ir.registry import register
-from rematc.ir.types import TensorType
+from rematc.ir.types import Kind, TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
 
 class DeviceCollective(Op):
-    """Family base of ops that devices compute together. Linear, but for extrema.
+    """Family base of ops that devices compute together.
 
     Attributes:
         over: the names of the mesh's axes.
@@ -35,6 +35,7 @@ class DeviceCollective(Op):
 
     __slots__ = ()
     weight = Weight.HEAVY
+    kinds: ClassVar[frozenset[Kind]] = frozenset(Kind)
     over: tuple[str, ...]
     sizes: tuple[int, ...]
 
@@ -49,17 +50,8 @@ class DeviceCollective(Op):
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         check_arity(self, operands, 1)
+        check_kind(self, operands[0], self.kinds)
         return (operands[0],)
-
-    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
-        return (None if tangents[0] is None else b.emit1(self, tangents[0]),)
-
-    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
-        return (None if cts[0] is None else b.emit1(self.adjoint(), cts[0]),)
-
-    def adjoint(self) -> Op:
-        """The op on cotangents."""
-        raise NotImplementedError
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         if b.axis is not None and b.axis in self.over:
@@ -76,9 +68,25 @@ class DeviceCollective(Op):
         raise CompileError(f"'{self.name}' has a value only inside shard_map, over the axes {', '.join(self.over)}")
 
 
+class LinearCollective(DeviceCollective):
+    """Family base of those that are linear."""
+
+    __slots__ = ()
+
+    def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
+        return (None if tangents[0] is None else b.emit1(self, tangents[0]),)
+
+    def transpose(self, b: TransposeContext, cts: Tangents, operands: Operands) -> Derivatives:
+        return (None if cts[0] is None else b.emit1(self.adjoint(), cts[0]),)
+
+    def adjoint(self) -> Op:
+        """The op on cotangents."""
+        raise NotImplementedError
+
+
 @register
 @dataclass(frozen=True, slots=True)
-class DeviceSum(DeviceCollective):
+class DeviceSum(LinearCollective):
     """The sum over devices; each gets it.
 
     Attributes:
@@ -89,11 +97,7 @@ class DeviceSum(DeviceCollective):
     over: tuple[str, ...]
     sizes: tuple[int, ...]
     is_checked: bool = True
-
-    def infer(self, operands: Types) -> tuple[TensorType, ...]:
-        (type,) = DeviceCollective.infer(self, operands)
-        check_kind(self, type, NUMBERS)
-        return (type,)
+    kinds = NUMBERS
 
     def adjoint(self) -> Op:
         return DeviceVary(self.over, self.sizes) if self.is_checked else self
@@ -125,7 +129,7 @@ class DeviceVary(Identity):
 
 @register
 @dataclass(frozen=True, slots=True)
-class DeviceGather(DeviceCollective):
+class DeviceGather(LinearCollective):
     """The operands of all devices; each gets all.
 
     Attributes:
@@ -157,7 +161,7 @@ class DeviceGather(DeviceCollective):
 
 @register
 @dataclass(frozen=True, slots=True)
-class DeviceScatter(DeviceCollective):
+class DeviceScatter(LinearCollective):
     """The sum over devices, cut along one dimension; each gets its part.
 
     Attributes:
@@ -170,10 +174,10 @@ class DeviceScatter(DeviceCollective):
     sizes: tuple[int, ...]
     dimension: int = 0
     is_tiled: bool = False
+    kinds = NUMBERS
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         (x,) = DeviceCollective.infer(self, operands)
-        check_kind(self, x, NUMBERS)
         if not 0 <= self.dimension < x.rank:
             raise TypeMismatchError(f"'{self.name}' of {x} has no dimension {self.dimension}")
         size = x.shape[self.dimension]
@@ -191,7 +195,7 @@ class DeviceScatter(DeviceCollective):
 
 @register
 @dataclass(frozen=True, slots=True)
-class DeviceExchange(DeviceCollective):
+class DeviceExchange(LinearCollective):
     """Parts of the operands, one for each device; each joins what it gets (all to all).
 
     Attributes:
@@ -225,7 +229,7 @@ class DeviceExchange(DeviceCollective):
 
 @register
 @dataclass(frozen=True, slots=True)
-class DevicePermute(DeviceCollective):
+class DevicePermute(LinearCollective):
     """The operand of another device; zeros for devices to which none sends.
 
     Attributes:
@@ -258,11 +262,4 @@ class DeviceExtremum(DeviceCollective):
         "does not exist, as in JAX: the extremum over devices in shard_map; hide its operand with stop_gradient"
     )
     no_transpose: ClassVar[str] = NOT_LINEAR
-
-    def infer(self, operands: Types) -> tuple[TensorType, ...]:
-        (type,) = DeviceCollective.infer(self, operands)
-        check_kind(self, type, ORDERED)
-        return (type,)
-
-    jvp = Op.jvp
-    transpose = Op.transpose
+    kinds = ORDERED

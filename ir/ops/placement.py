@@ -20,6 +20,7 @@ from rematc.ir.host_functions import UNWRITTEN
 from rematc.ir.ops.mapped import DeviceMap
 from rematc.ir.ops.structural import Identity
 from rematc.ir.registry import register
+from rematc.ir.traversal import all_equations
 from rematc.ir.types import TensorType
 from rematc.ir.values import Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -99,16 +100,9 @@ class Placement(Identity):
 
 def placements_of(graph: Graph) -> Iterator[Placement | DeviceMap]:
     """The placements of a graph, those in regions included, and what else names devices."""
-    graphs, seen = [graph], set[int]()
-    while graphs:
-        current = graphs.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        for eqn in current.equations:
-            if isinstance(eqn.op, (Placement, DeviceMap)):
-                yield eqn.op
-            graphs.extend(eqn.op.regions())
+    for eqn in all_equations(graph):
+        if isinstance(eqn.op, (Placement, DeviceMap)):
+            yield eqn.op
 
 
 def has_placements(graph: Graph) -> bool:

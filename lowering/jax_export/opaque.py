@@ -11,6 +11,7 @@ from typing import Any
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.custom_derivatives import CustomDerivative
+from rematc.ir.traversal import all_equations
 from rematc.lowering import graph_call
 from rematc.lowering.jax_export.evaluating import evaluate, graph_of, varied, varying_axes, wide_types
 from rematc.lowering.pipeline import default_pipeline, make_program, run_passes
@@ -38,17 +39,8 @@ def _apply(graph: Graph, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def _has_sources(graph: Graph) -> bool:
-    graphs, seen = [graph], set[int]()
-    while graphs:
-        one = graphs.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        for eqn in one.equations:
-            if isinstance(eqn.op, CustomDerivative) and eqn.op.source is not None:
-                return True
-            graphs.extend(eqn.op.regions())
-    return False
+    ops = (eqn.op for eqn in all_equations(graph))
+    return any(isinstance(op, CustomDerivative) and op.source is not None for op in ops)
 
 
 @functools.lru_cache(maxsize=256)

@@ -23,19 +23,14 @@ from rematc.ir.locations import Location
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.traversal import all_equations
 from rematc.ir.values import Value
 from rematc.passes.regions import RegionRewriter
 
 
 def has_barriers(graph: Graph) -> bool:
     """Whether there are barriers in a graph or its regions."""
-    graphs = [graph]
-    while graphs:
-        for eqn in graphs.pop().equations:
-            if isinstance(eqn.op, OptimizationBarrier):
-                return True
-            graphs.extend(eqn.op.regions())
-    return False
+    return any(isinstance(eqn.op, OptimizationBarrier) for eqn in all_equations(graph))
 
 
 def copies_larger(eqn: Equation) -> bool:
@@ -58,6 +53,12 @@ def copied(eqn: Equation) -> list[bool]:
 def swapped(op: DotGeneral) -> DotGeneral:
     """The product of the factors in the other order."""
     return replace(op, contract=(op.contract[1], op.contract[0]), batch=(op.batch[1], op.batch[0]))
+
+
+def _swapping(op: DotGeneral, first: Value, result: Value) -> Transpose:
+    """The transpose of a product's result to that of the factors in the other order."""
+    batch, end, rank = len(op.batch[0]), first.type.rank - len(op.contract[0]), result.type.rank
+    return Transpose((*range(batch), *range(end, rank), *range(batch, end)))
 
 
 class SmallerFirst:
@@ -136,15 +137,12 @@ class _Rewriting:
         op, (result,) = swapped(eqn.op), eqn.results
         product = Value(op.infer((small.type, large.type))[0], result.name)
         self.equations.append(Equation(op, (small, self.held[large]), (product,), eqn.loc))
-        paired, rank = len(op.batch[0]), product.type.rank
-        middle, end = small.type.rank - len(op.contract[0]), rank - (small.type.rank - len(op.contract[0])) + paired
-        there = (*range(paired), *range(middle, rank), *range(paired, middle))
-        back = (*range(paired), *range(end, rank), *range(paired, end))
-        others = [user for user in users if user is None or user.op != Transpose(back)]
-        self.names.update((user.results[0], product) for user in users if user is not None and user not in others)
-        if others:
+        back = _swapping(eqn.op, large, result)
+        transposed = [user.results[0] for user in users if user is not None and user.op == back]
+        self.names.update(dict.fromkeys(transposed, product))
+        if len(transposed) < len(users):
             written = self._barrier(product, Value(product.type, product.name), eqn.loc)
-            self.equations.append(Equation(Transpose(there), (written,), (result,), eqn.loc))
+            self.equations.append(Equation(_swapping(op, small, product), (written,), (result,), eqn.loc))
 
     def _barrier(self, value: Value, result: Value, loc: Location | None) -> Value:
         self.equations.append(Equation(OptimizationBarrier(), (value,), (result,), loc))

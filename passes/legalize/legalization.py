@@ -89,11 +89,12 @@ class _Legalizer:
         env: dict[Value, Value] = {}
         equations: list[Equation] = []
         has_changed = False
-        readers = Counter(value for eqn in graph.equations for value in eqn.operands)
+        held = self._held(graph)
         for eqn in graph.equations:
             found = expansion(eqn.op, eqn.operand_types, self._platform) if type(eqn.op) in RULES else None
             op = self._regions.op(eqn.op) if found is None else eqn.op
-            if found is None and op is eqn.op and not env and not self._is_held(eqn, readers):
+            is_held = not held.isdisjoint(eqn.results)
+            if found is None and op is eqn.op and not env and not is_held:
                 equations.append(eqn)
                 continue
             has_changed = True
@@ -104,7 +105,7 @@ class _Legalizer:
                 equations.append(Equation(Call(found), operands, eqn.results, eqn.loc))
             else:
                 env.update(zip(eqn.results, splice(found, operands, equations, eqn.loc), strict=True))
-            if self._is_held(eqn, readers):
+            if is_held:
                 (result,) = eqn.results
                 written = env.get(result, result)
                 env[result] = Value(result.type, result.name)
@@ -115,5 +116,10 @@ class _Legalizer:
             graph.name, graph.params, tuple(equations), tuple([env.get(value, value) for value in graph.results])
         )
 
-    def _is_held(self, eqn: Equation, readers: Counter[Value]) -> bool:
-        return self._holds and eqn.op.name in _IN_PARTS and readers[eqn.results[0]] > 1
+    def _held(self, graph: Graph) -> set[Value]:
+        """The results that are behind barriers."""
+        in_parts = [eqn.results[0] for eqn in graph.equations if self._holds and eqn.op.name in _IN_PARTS]
+        if not in_parts:
+            return set()
+        readers = Counter(value for eqn in graph.equations for value in eqn.operands)
+        return {value for value in in_parts if readers[value] > 1}

@@ -160,10 +160,8 @@ class _Blocks:
         begins = self._begins()
         crossing = self._crossing()
         cost = np.add.reduceat(problem.cost[: uses.peak], cuts[:-1])
-        kept = np.zeros(self.count, np.int64)
         after = np.asarray(cuts)[self.block + 1]
-        chosen = uses.is_forward & ((uses.last >= 0) | (uses.forward >= after))
-        np.add.at(kept, self.block[chosen], problem.size[chosen])
+        kept = self._bytes(uses.is_forward & ((uses.last >= 0) | (uses.forward >= after)))
         outside = self._outside()
         base = np.array([outside[begin - 1] if begin else 0 for begin in begins] + [outside[begins[-1] - 1]])
         again = self._again(begins)
@@ -187,16 +185,20 @@ class _Blocks:
     def _partly(self, begins: list[int], outside: Integers, bar: float) -> Partly:
         """Where what takes so long for its bytes is kept, and what later blocks read."""
         problem, uses = self.problem, self.uses
-        size = np.maximum(problem.size, 1)
-        rates = np.where(uses.is_forward, problem.cost[np.maximum(problem.producer, 0)] / size, 0.0)
+        producer = np.maximum(problem.producer, 0)
+        rates = np.where(uses.is_forward, problem.cost[producer] / np.maximum(problem.size, 1), 0.0)
         is_crossing = uses.is_forward & (uses.forward >= np.asarray(self.cuts)[self.block + 1])
-        may_run = problem.is_repeatable[np.maximum(problem.producer, 0)]
-        is_needed, runs = self._needed(begins, is_crossing | (rates >= bar) | ~may_run)
-        held = is_needed & (is_crossing | (rates >= bar) | ~may_run) | is_crossing
-        kept = np.zeros(self.count, np.int64)
-        np.add.at(kept, self.block[held], problem.size[held])
+        stays = is_crossing | (rates >= bar) | ~problem.is_repeatable[producer]
+        is_needed, runs = self._needed(begins, stays)
+        held = (is_needed & stays) | is_crossing
         again = np.add.reduceat(np.where(runs, problem.cost[: uses.peak], 0), self.cuts[:-1])
-        return Partly(runs, again, kept, self._reading(begins, outside, runs, held))
+        return Partly(runs, again, self._bytes(held), self._reading(begins, outside, runs, held))
+
+    def _bytes(self, chosen: Booleans) -> Integers:
+        """[blocks] the bytes of chosen values."""
+        found = np.zeros(self.count, np.int64)
+        np.add.at(found, self.block[chosen], self.problem.size[chosen])
+        return found
 
     def _begins(self) -> list[int]:
         """Where blocks begin to be read: backwards, a value is first read for the node that read it last."""
@@ -290,8 +292,7 @@ class _Blocks:
         run = self._live(problem.producer[own], end[own], problem.size[own]) + problem.workspace
         run -= self._replaced(np.where(is_kept, -1, uses.forward))
         run[: uses.peak][~again] = 0
-        there = np.zeros(self.count, np.int64)
-        np.add.at(there, self.block[held], problem.size[held])
+        there = self._bytes(held)
         most = []
         for block, begin in enumerate(begins):
             after = begins[block - 1] if block else len(problem.cost)

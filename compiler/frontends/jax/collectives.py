@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
+from rematc.ir.core import Op
 from rematc.ir.ops.collective import AxisGather, AxisIndex, AxisMax, AxisMin, AxisSum
 from rematc.ir.ops.devices import (
     DeviceExchange,
@@ -39,13 +40,9 @@ def reduction(block: Block, eqn: Any) -> Sequence[Value]:
     if names and is_manual(names):
         is_checked = any(varying_axes_of(atom.aval) for atom in eqn.invars)
         if op is AxisSum:
-            found: Any = DeviceSum(names, axis_sizes(names), is_checked)
-        elif is_checked:
-            found = DeviceExtremum(names, axis_sizes(names), op is AxisMax)
-        else:
-            found = None
-        if found is not None:
-            return [block.b.emit1(found, value) for value in values]
+            return [block.b.emit1(DeviceSum(names, axis_sizes(names), is_checked), value) for value in values]
+        if is_checked:
+            return [block.b.emit1(DeviceExtremum(names, axis_sizes(names), op is AxisMax), value) for value in values]
     for axis, size in zip(names, axis_sizes(names), strict=True):
         values = [block.b.emit1(op(axis, size), value) for value in values]
     return values
@@ -55,14 +52,14 @@ def reduction(block: Block, eqn: Any) -> Sequence[Value]:
 def sum_of_varying(block: Block, eqn: Any) -> Sequence[Value]:
     """`device_sum`."""
     axes = tuple(eqn.params["axes"])
-    return [block.b.emit1(DeviceSum(axes, axis_sizes(axes)), value) for value in block.operands(eqn)]
+    return _of_each(block, eqn, DeviceSum(axes, axis_sizes(axes)))
 
 
 @imports("pvary")
 def vary(block: Block, eqn: Any) -> Sequence[Value]:
     """`device_vary`."""
     axes = tuple(eqn.params["axes"])
-    return [block.b.emit1(DeviceVary(axes, axis_sizes(axes)), value) for value in block.operands(eqn)]
+    return _of_each(block, eqn, DeviceVary(axes, axis_sizes(axes)))
 
 
 @imports("all_gather")
@@ -72,9 +69,9 @@ def all_gather(block: Block, eqn: Any) -> Sequence[Value]:
     names, dimension, is_tiled = _names(eqn), eqn.params["all_gather_dimension"], eqn.params["tiled"]
     if len(names) == 1 and not is_tiled and not is_manual(names):
         (size,) = axis_sizes(names)
-        return [block.b.emit1(AxisGather(names[0], size, dimension), value) for value in block.operands(eqn)]
+        return _of_each(block, eqn, AxisGather(names[0], size, dimension))
     op = DeviceGather(names, axis_sizes(names), dimension, is_tiled)
-    return [block.b.emit1(op, value) for value in block.operands(eqn)]
+    return _of_each(block, eqn, op)
 
 
 @imports("reduce_scatter")
@@ -83,7 +80,7 @@ def reduce_scatter(block: Block, eqn: Any) -> Sequence[Value]:
     _check_whole(block, eqn)
     names = _names(eqn)
     op = DeviceScatter(names, axis_sizes(names), eqn.params["scatter_dimension"], eqn.params["tiled"])
-    return [block.b.emit1(op, value) for value in block.operands(eqn)]
+    return _of_each(block, eqn, op)
 
 
 @imports("all_to_all")
@@ -92,7 +89,7 @@ def all_to_all(block: Block, eqn: Any) -> Sequence[Value]:
     _check_whole(block, eqn)
     names = _names(eqn)
     op = DeviceExchange(names, axis_sizes(names), eqn.params["split_axis"], eqn.params["concat_axis"])
-    return [block.b.emit1(op, value) for value in block.operands(eqn)]
+    return _of_each(block, eqn, op)
 
 
 @imports("ppermute")
@@ -101,7 +98,7 @@ def ppermute(block: Block, eqn: Any) -> Sequence[Value]:
     names = _names(eqn)
     pairs = tuple([(int(source), int(target)) for source, target in eqn.params["perm"]])
     op = DevicePermute(names, axis_sizes(names), pairs)
-    return [block.b.emit1(op, value) for value in block.operands(eqn)]
+    return _of_each(block, eqn, op)
 
 
 @imports("axis_index")
@@ -110,6 +107,11 @@ def axis_index(block: Block, eqn: Any) -> Sequence[Value]:
     axis = eqn.params["axis_name"]
     (size,) = axis_sizes((axis,))
     return [block.b.emit1(AxisIndex(axis, size))]
+
+
+def _of_each(block: Block, eqn: Any, op: Op) -> Sequence[Value]:
+    """The op on each operand."""
+    return [block.b.emit1(op, value) for value in block.operands(eqn)]
 
 
 def _check_whole(block: Block, eqn: Any) -> None:
