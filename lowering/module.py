@@ -117,7 +117,7 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
     writer, legal = Writer(target or Target.of("cpu")), Legalize().run(graph)
-    graph = Legalize(writer.target.platform).run(legal)
+    graph = Legalize(writer.target.platform, writer.target.devices).run(legal)
     writer.is_tuned = graph is not legal
     _function(writer, graph, "public @main")
     for callee, body in writer.pending_functions():

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
+from rematc.lowering.donation import aliased_results, result_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
+from rematc.passes.barriers import has_recomputation
+from rematc.passes.donated_updates import updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.loops import LoopDecision
@@ -106,13 +109,15 @@ class GraphPlanner:
         strategy: str = "optimization_barrier",
         seconds: float | None = None,
         constraints: Constraints = FREE,
+        donated: Sequence[int] = (),
     ) -> None:
         """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`).
 
         After so many `seconds` of planning, in all, no plan is improved any more. `constraints` are those of its plans.
+        `donated` are the parameters in whose memory results may lie.
         """
         self.before = run_passes(graph, BEFORE_PLAN)
-        self._target, self._strategy = target, strategy
+        self._target, self._strategy, self._donated = target, strategy, donated
         self._planner = Planner(self.before.graph, device_of(target.platform, target.device_kind), seconds, constraints)
         self.peak = self._planner.peak
         self._plans: dict[int, Plan] = {}
@@ -138,8 +143,7 @@ class GraphPlanner:
 
         Raises CompileError where the device does not say.
         """
-        results = sum(value.type.bytes for value in self.before.graph.results)
-        return max(0, free_bytes(self._target) - results)
+        return max(0, free_bytes(self._target) - result_bytes(self.before.graph, self._donated))
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
@@ -150,8 +154,14 @@ class GraphPlanner:
         return self._planner.applied(plan)
 
     def passed(self, plan: Plan) -> PassedGraph:
-        """The same after the default passes."""
-        return run_passes(self.applied(plan), default_pipeline(self._strategy))
+        """The same after the default passes, updates of donated parameters last."""
+        return self._passed(self.applied(plan))
+
+    def _passed(self, graph: Graph) -> PassedGraph:
+        passed = run_passes(graph, default_pipeline(self._strategy))
+        if not self._donated or not has_recomputation(passed.graph):
+            return passed  # without barriers it may be compiled in another order, as runs_depth_first says
+        return replace(passed, graph=updated_last(passed.graph, aliased_results(passed.graph, self._donated)))
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
@@ -163,7 +173,7 @@ class GraphPlanner:
     def _expected(self, graph: Graph, simulated: int) -> int:
         if self._target.platform != "cpu":
             return simulated
-        return predict(run_passes(graph, default_pipeline(self._strategy)).graph, self._target).peak
+        return predict(self._passed(graph).graph, self._target, self._donated).peak
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.
@@ -221,7 +231,7 @@ class GraphPlanner:
 
     def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
         """The error for a budget that no plan meets, of which this one came nearest."""
-        predicted = format_bytes(self.expected(plan) if measured is None else plan.peak)
+        predicted = format_bytes(self.expected(plan))
         smallest = f"predicted {predicted}" if measured is None else f"{format_bytes(measured)}, predicted {predicted}"
         return CompileError(
             f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "

@@ -20,6 +20,8 @@ from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
 from rematc.lowering.described import described_devices
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
+from rematc.lowering.hlo.assignment import Assignment
+from rematc.lowering.jax_internals.assignments import assignment_of
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error
 from rematc.lowering.jax_internals.costs import cost_of
@@ -196,6 +198,10 @@ class Executable:
         text = self._compiled.as_text()
         assert text is not None, "XLA shows no HLO for this platform"
         return text
+
+    def buffer_assignment(self) -> Assignment | None:
+        """Where in memory XLA puts each value; None where it does not say for this platform."""
+        return assignment_of(self._compiled)
 
 
 def compile_program(

@@ -80,7 +80,7 @@ class Barriers(Pass):
         return self._dissolved(graph, False)
 
     def _dissolved(self, graph: Graph, is_in_loop: bool) -> Graph:
-        place = _Place(is_in_loop, set(graph.params))
+        place = _Place(is_in_loop, set(graph.params), dict.fromkeys(graph.results))
         self._dissolve(graph.equations, place)
         results = tuple([place.env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(place.equations), results)
@@ -123,9 +123,10 @@ class Barriers(Pass):
             return
         operands = eqn.operands
         if self.strategy == "optimization_barrier":
-            results = tuple(Value(value.type, value.name) for value in pinned)
-            place.append(Equation(OptimizationBarrier(), pinned, results, eqn.loc))
-            renamed = dict(zip(pinned, results, strict=True))
+            held = (*pinned, *place.finished(pinned))
+            results = tuple(Value(value.type, value.name) for value in held)
+            place.append(Equation(OptimizationBarrier(), held, results, eqn.loc))
+            renamed = dict(zip(held, results, strict=True))
             operands = tuple(
                 [renamed[value] if is_set else value for value, is_set in zip(operands, pins, strict=True)]
             )
@@ -145,20 +146,37 @@ class _Place:
     Attributes:
         is_in_loop: whether it is the body of a loop.
         variable: values that depend on parameters; the others are known when the program is compiled.
+        unheld: the results of the graph that no barrier holds yet.
         equations: the new equations.
         env: for results of regions that have dissolved their values.
+        computed: the results of the equations.
     """
 
     is_in_loop: bool
     variable: set[Value]
+    unheld: dict[Value, None]
     equations: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
+    computed: set[Value] = field(default_factory=set)
 
     def append(self, eqn: Equation) -> None:
         """Add an equation."""
         self.equations.append(eqn)
+        self.computed.update(eqn.results)
         if eqn.op.effect or not self.variable.isdisjoint(eqn.operands):
             self.variable.update(eqn.results)
+
+    def finished(self, pinned: Sequence[Value]) -> list[Value]:
+        """The results of the graph that are computed here, which a barrier holds, too, if none before it did.
+
+        The cotangent of a loss is a constant: XLA would begin the recomputation before the loss is there, and hold
+        twice what both read. Gradients of weights wait for nothing: what they are products of would be held until then.
+        """
+        values = {self.env.get(value, value): value for value in self.unheld}
+        done = [value for value in values if value in self.computed]
+        for value in done:
+            del self.unheld[values[value]]
+        return [value for value in done if value not in pinned]
 
     def opaque(self, values: Sequence[Value]) -> Value | None:
         """The last of the values whose bits no compiler can know; None where there is none."""

@@ -60,6 +60,10 @@ class Scope:
         eqn = self._definitions.get(value)
         return eqn.operands if eqn is not None and type(eqn.op) is cls else None
 
+    def equation(self, value: Value) -> Equation | None:
+        """The equation that defines `value`; None for a parameter."""
+        return self._definitions.get(value)
+
     def definition(self, value: Value, cls: type[_O]) -> tuple[_O, tuple[Value, ...]] | None:
         """The op that defines `value`, if it is of this class, and its operands."""
         eqn = self._definitions.get(value)

@@ -5,7 +5,7 @@ Before:  %0: f32[4] = negate %x        After:  %0: f32[4] = subtract %y, %x
          return %1
 
 Why: derivative rules are written for the general case, and frontends convert, reshape and broadcast step by step.
-The rules stand in `rewrites_elementwise.py`, `rewrites_selection.py` and `rewrites_shape.py`; all are exact to the bit.
+The rules stand in the modules `rewrites_*.py`; all are exact to the bit.
 What they make superfluous is left for dce.
 """
 
@@ -19,13 +19,13 @@ import numpy as np
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.values import Array, Value
-from rematc.passes import rewrites_elementwise, rewrites_selection, rewrites_shape
+from rematc.passes import rewrites_elementwise, rewrites_gather, rewrites_selection, rewrites_shape
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.rewriting import RULES, Application, Scope
 
 # Importing these modules enters their rules.
-RULE_MODULES = (rewrites_elementwise, rewrites_selection, rewrites_shape)
+RULE_MODULES = (rewrites_elementwise, rewrites_gather, rewrites_selection, rewrites_shape)
 
 
 @register_pass

@@ -18,10 +18,15 @@ from rematc.ir.values import Value
 @register
 @dataclass(frozen=True, slots=True)
 class Exponential(Unary):
-    """e^x."""
+    """e^x.
+
+    Attributes:
+        is_accurate: whether it is asked for as accurately as the device can, however long that takes.
+    """
 
     name = "exponential"
     kinds = INEXACT
+    is_accurate: bool = False
 
     def evaluate(self, *operands: Numeric) -> Any:
         return np.exp(operands[0])

@@ -61,7 +61,6 @@ _SAME: dict[type[Op], Callable[..., Any]] = {
     special.ErfInv: lax.erf_inv,
     special.Lgamma: lax.lgamma,
     special.Digamma: lax.digamma,
-    transcendental.Exponential: lax.exp,
     transcendental.ExponentialMinusOne: lax.expm1,
     transcendental.Log: lax.log,
     transcendental.LogPlusOne: lax.log1p,
@@ -112,6 +111,14 @@ def power(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     if eqn.results[0].type.dtype.is_integer:
         return opaque(eqn, operands)
     return (lax.pow(*operands),)
+
+
+@exports(transcendental.Exponential)
+def exponential(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`lax.exp`, with the accuracy that is asked for."""
+    assert isinstance(eqn.op, transcendental.Exponential)
+    accuracy = lax.AccuracyMode.HIGHEST if eqn.op.is_accurate else None
+    return (lax.exp(operands[0], accuracy=accuracy),)
 
 
 @exports(arithmetic.IntegerPower)

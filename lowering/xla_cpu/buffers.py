@@ -11,7 +11,7 @@ of what lives at once. An elementwise kernel writes its result over an operand o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
@@ -39,22 +39,53 @@ class Buffer:
     end: int
 
 
-def allocate(program: Program, order: Schedule, scheduler: int) -> Allocation:
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """A scheduled program with its buffers.
+
+    Attributes:
+        program: the program.
+        order: its schedule.
+        temporary: what lies in no result's buffer, each with the steps in which it counts.
+        inside: for each step the bytes that it takes only while it runs.
+    """
+
+    program: Program
+    order: Schedule
+    temporary: Sequence[tuple[Buffer, LiveRange]]
+    inside: Sequence[int]
+
+    @property
+    def allocation(self) -> Allocation:
+        """The same without what the buffers hold."""
+        return Allocation([live for _, live in self.temporary], self.inside)
+
+
+def place(program: Program, order: Schedule, scheduler: int) -> Placement:
     """Place the temporary buffers; `scheduler` says by which one loops run inside."""
     results = {owner_of(result) for result in program.results}
     elsewhere = _in_carries(program, order)
     buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
     over = _may_be_written_over(program, buffers, order)
     outer = [buffer for buffer in buffers if buffer.owner in results]
-    temporary = _beside_results(outer, [buffer for buffer in buffers if buffer.owner not in results], over, order)
-    ranges: list[LiveRange] = []
+    read = {owner_of(result): _donated(parameter, order) for result, parameter in program.aliased.items()}
+    temporary = _beside_results(outer, [buffer for buffer in buffers if buffer.owner not in results], over, order, read)
+    ranges: list[tuple[Buffer, LiveRange]] = []
     taken: set[Buffer] = set()
     for buffer in temporary:
         last = next((last for last in over[buffer] if last in temporary and last not in taken), None)
         if last is not None:
             taken.add(last)
-        ranges.append(LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end))
-    return Allocation(ranges, [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order])
+        ranges.append((buffer, LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end)))
+    return Placement(
+        program, order, ranges, [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
+    )
+
+
+def _donated(parameter: Instruction, order: Schedule) -> list[tuple[int, int, Buffer]]:
+    """When a donated parameter takes the place of the result that lies there."""
+    last = order.last_read.get(parameter, -1)
+    return [(-1, last, Buffer(parameter, parameter.type.bytes, -1, last))] if last >= 0 else []
 
 
 def _is_buffer(instruction: Instruction) -> bool:
@@ -129,14 +160,20 @@ def _shape(instruction: Instruction) -> tuple[int, ...]:
 
 
 def _beside_results(
-    outer: list[Buffer], temporary: list[Buffer], over: dict[Buffer, list[Buffer]], order: Schedule
+    outer: list[Buffer],
+    temporary: list[Buffer],
+    over: dict[Buffer, list[Buffer]],
+    order: Schedule,
+    read: Mapping[Instruction, Sequence[tuple[int, int, Buffer]]],
 ) -> dict[Buffer, None]:
-    """The temporary buffers that find no place in the buffer of a result."""
+    """The temporary buffers that find no place in the buffer of a result, of which `read` says when it is taken by a
+    donated parameter.
+    """
     classes: dict[int, list[Buffer]] = {}
     for buffer in sorted(outer, key=lambda buffer: (buffer.size, buffer.begin)):
         classes.setdefault(buffer.size, []).append(buffer)
     begins = {size: [buffer.begin for buffer in alike] for size, alike in classes.items()}
-    held = {buffer: [(buffer.begin, len(order.order), buffer)] for buffer in outer}
+    held = {buffer: [*read.get(buffer.owner, ()), (buffer.begin, len(order.order), buffer)] for buffer in outer}
 
     def places(buffer: Buffer) -> Iterator[Buffer]:
         for size, alike in classes.items():

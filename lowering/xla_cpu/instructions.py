@@ -97,6 +97,7 @@ class Instruction:
         is_joined: a product that the library evaluates together with a reduction.
         is_direct: all between it and the end of the kernels that it is a part of is elementwise.
         is_kept_whole: it must not be evaluated twice, as what it reads is more than what it gives.
+        eqn: the equation of the graph that it is a part of; None for parameters and the end.
     """
 
     index: int
@@ -122,6 +123,7 @@ class Instruction:
     is_joined: bool = False
     is_direct: bool = False
     is_kept_whole: bool = False
+    eqn: Equation | None = None
 
     @property
     def elements(self) -> int:
@@ -133,17 +135,25 @@ class Program:
     """The instructions of a graph.
 
     Attributes:
+        graph: in the element types that XLA computes in.
         instructions: in program order; the last one is the end, which reads the results.
         results: the instructions that the graph returns.
         carried: of a loop's body, each carry before and after it.
         is_body: whether it is a loop's body, which takes its parameters from one tuple.
         target: what it is compiled for.
+        aliased: of each result that lies in a donated parameter's memory, the parameter.
     """
 
     def __init__(
-        self, graph: Graph, loop: Scan | None, inside: Callable[[Equation], Sequence[int]], target: Target
+        self,
+        graph: Graph,
+        loop: Scan | None,
+        inside: Callable[[Equation], Sequence[int]],
+        target: Target,
+        aliased: Sequence[tuple[int, int]] = (),
     ) -> None:
         graph = in_computed_types(graph, target)
+        self.graph = graph
         self.target = target
         self.instructions: list[Instruction] = []
         self.is_body = loop is not None
@@ -160,13 +170,17 @@ class Program:
             is_row = index >= kept
             self._of[value] = self._add(Kind.LOOP, "slice", [parameter], value.type) if is_row else parameter
         for eqn in graph.equations:
+            first = len(self.instructions)
             self._build(eqn)
+            for instruction in self.instructions[first:]:
+                instruction.eqn = eqn
         results = [self._of[value] for value in graph.results]
         if loop is not None:
             results = [self._add(Kind.LOOP, "write", [result], result.type, 0) for result in results]
         carries = [] if loop is None else range(loop.carry)
         self.carried = [(self._of[graph.params[loop.consts + index]], results[index]) for index in carries if loop]
         self.results = results
+        self.aliased = {results[place]: self._of[graph.params[index]] for index, place in aliased}
         self.end = self._add(Kind.OPAQUE, "end", results, _NOTHING, 0)
         for instruction in self.instructions:
             for operand in dict.fromkeys(instruction.operands):
@@ -211,7 +225,7 @@ class Program:
             case Constant():
                 self._of[eqn.results[0]] = self._add(Kind.SOURCE, "constant", [], eqn.results[0].type, 0)
             case op if op.storage is Storage.BITCAST:
-                self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
+                self._of[eqn.results[0]] = self._reshaped(operands[0], eqn.results[0].type)
             case Transpose() if eqn.operands[0] in self._folded:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
             case ScatterAdd() if eqn.results[0] in self._scattered:
@@ -340,12 +354,19 @@ class Program:
         order = op.dimensions.output
         self._of[eqn.results[0]] = result if order == own.output else self._reordered(result, order, result.type.shape)
 
+    def _reshaped(self, operand: Instruction, type: TensorType) -> Instruction:
+        """An operand in another shape: that of a reshape of what has this one is what it reshapes."""
+        while operand.kind is Kind.BITCAST and operand.name == "bitcast":
+            (operand,) = operand.operands
+        return operand if operand.type == type else self._add(Kind.BITCAST, "bitcast", [operand], type)
+
     def _reordered(self, operand: Instruction, order: tuple[int, ...], shape: tuple[int, ...]) -> Instruction:
         """An operand with its dimensions in another order, or in the same (), and another shape: once for all users."""
         key = (operand, order, shape)
         if key not in self._reorderings:
-            kind, name = (Kind.LOOP, "copy") if order else (Kind.BITCAST, "bitcast")
-            self._reorderings[key] = self._add(kind, name, [operand], operand.type.with_shape(shape))
+            type = operand.type.with_shape(shape)
+            copy = self._add(Kind.LOOP, "copy", [operand], type) if order else self._reshaped(operand, type)
+            self._reorderings[key] = copy
         return self._reorderings[key]
 
 

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.op import Scan
+from rematc.lowering.donation import aliased_results
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
-from rematc.lowering.xla_cpu.buffers import allocate
+from rematc.lowering.xla_cpu.buffers import Placement, place
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
@@ -49,36 +50,47 @@ class Prediction:
 
 def allocation(graph: Graph, target: Target | None = None) -> Allocation:
     """The temporary buffers of a graph after the passes (`rematc.passes.liveness.MemoryModel`)."""
-    return _chosen(graph, target)[0]
+    return placement(graph, target)[0].allocation
 
 
-def predict(graph: Graph, target: Target | None = None) -> Prediction:
-    """The temporary memory of a graph after the passes, and by which scheduler; for the current target by default."""
-    found, is_depth_first = _chosen(graph, target)
-    return Prediction(found.peak(), is_depth_first)
+def predict(graph: Graph, target: Target | None = None, donated: Sequence[int] = ()) -> Prediction:
+    """The temporary memory of a graph after the passes, and by which scheduler; for the current target by default.
+
+    `donated` are the parameters in whose memory results may lie.
+    """
+    found, is_depth_first = placement(graph, target, donated)
+    return Prediction(found.allocation.peak(), is_depth_first)
 
 
-def _chosen(graph: Graph, target: Target | None) -> tuple[Allocation, bool]:
+def placement(graph: Graph, target: Target | None = None, donated: Sequence[int] = ()) -> tuple[Placement, bool]:
+    """The buffers of a graph after the passes, in their schedule; whether that is the one depth first."""
     target = target or current_target()
-    graph = Legalize("cpu").run(graph)
+    aliased = aliased_results(graph, donated)
+    graph = Legalize("cpu", target.devices).run(graph)
     if has_recomputation(graph):
-        return _allocations(graph, None, [breadth_first], target)[0], False
-    usual, other = _allocations(graph, None, [breadth_first, depth_first], target)
-    needed = usual.peak()
-    is_depth_first = needed >= _LEAST and other.peak() <= needed
+        return _placements(graph, None, [breadth_first], target, aliased)[0], False
+    usual, other = _placements(graph, None, [breadth_first, depth_first], target, aliased)
+    needed = usual.allocation.peak()
+    is_depth_first = needed >= _LEAST and other.allocation.peak() <= needed
     return (other if is_depth_first else usual), is_depth_first
 
 
-def _allocations(graph: Graph, loop: Scan | None, schedulers: Sequence[Scheduler], target: Target) -> list[Allocation]:
+def _placements(
+    graph: Graph,
+    loop: Scan | None,
+    schedulers: Sequence[Scheduler],
+    target: Target,
+    aliased: Sequence[tuple[int, int]] = (),
+) -> list[Placement]:
     """The buffers by each of the schedulers, which order the same kernels."""
 
     def inside(eqn: Equation) -> list[int]:
         """What the regions of an equation take while it runs: one of them at a time."""
         inner = eqn.op if isinstance(eqn.op, Scan) else None
-        found = [_allocations(region, inner, schedulers, target) for region in eqn.op.regions()]
-        return [max(one.peak() for one in taken) for taken in zip(*found, strict=True)]
+        found = [_placements(region, inner, schedulers, target) for region in eqn.op.regions()]
+        return [max(one.allocation.peak() for one in taken) for taken in zip(*found, strict=True)]
 
-    program = Program(graph, loop, inside, target)
+    program = Program(graph, loop, inside, target, aliased)
     fuse(program)
     kernels = kernels_of(program)
-    return [allocate(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]
+    return [place(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]

@@ -32,12 +32,14 @@ class Schedule:
         time: the place of each in `order`.
         last_read: for what is in memory the last time that its buffer is read, under all its names.
         replaceable: for each kernel what it reads only where it writes: it may write its result over that.
+        readers: the kernels that read what each writes, under this name.
     """
 
     order: list[Instruction]
     time: dict[Instruction, int]
     last_read: dict[Instruction, int]
     replaceable: dict[Instruction, list[Instruction]]
+    readers: dict[Instruction, list[Instruction]]
 
 
 def kernels_of(program: Program) -> Kernels:
@@ -69,7 +71,7 @@ def schedule(given: Kernels, scheduler: Scheduler) -> Schedule:
         last = max([time[kernel], *(time[reader] for reader in given.readers[kernel])])
         owner = owner_of(kernel)
         last_read[owner] = max(last_read.get(owner, 0), last)
-    return Schedule(order, time, last_read, given.replaceable)
+    return Schedule(order, time, last_read, given.replaceable, given.readers)
 
 
 def owner_of(instruction: Instruction) -> Instruction:

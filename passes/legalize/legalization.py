@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.ops.placement import has_placements
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.splicing import splice
@@ -38,6 +39,8 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     windows,
 )
 from rematc.passes.legalize.factors import SmallerFirst, has_barriers
+from rematc.passes.legalize.flattening import Flattening
+from rematc.passes.legalize.overwriting import ReadersFirst
 from rematc.passes.legalize.rules import RULES, expanded
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
@@ -55,15 +58,21 @@ class Legalize(Pass):
 
     Attributes:
         platform: expand what this one does not have as well; None leaves that to whoever knows where the graph runs.
+        devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
     """
 
     name: ClassVar[str] = "legalize"
     platform: str | None = None
+    devices: int = 1
 
     def run(self, graph: Graph) -> Graph:
-        if self.platform != "cpu" or not has_barriers(graph):
-            return _Legalizer(self.platform).graph(graph)
-        return SmallerFirst().graph(_Legalizer(self.platform, holds=True).graph(graph))
+        is_held = self.platform == "cpu" and has_barriers(graph)
+        graph = _Legalizer(self.platform, holds=is_held).graph(graph)
+        if is_held:
+            graph = SmallerFirst().graph(graph)
+        if self.platform == "cpu" and self.devices == 1 and not has_placements(graph):
+            graph = Flattening().graph(graph)
+        return ReadersFirst().graph(graph) if is_held else graph
 
 
 @functools.lru_cache(maxsize=1024)

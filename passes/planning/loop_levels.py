@@ -95,13 +95,24 @@ def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:
         _, index, stack = min(possible)
         dropped[index] |= {stack}
         freed = sum(each.freed(gone) for each, gone in zip(pairs, dropped, strict=True))
-        choices = [each.pair.choice(gone) for each, gone in zip(pairs, dropped, strict=True) if gone]
-        found.append((freed, tuple(choices)))
+        found.append((freed, _choices([each.pair for each in pairs], dropped)))
     most = max([freed for freed, _ in found], default=0)
     if most <= 0:
         return []
     wanted = [most * (step + 1) // LEVELS for step in range(LEVELS)]
     return list(dict.fromkeys(next(choices for freed, choices in found if freed >= least) for least in wanted))
+
+
+def _choices(pairs: Sequence[LoopPair], dropped: Sequence[frozenset[int]]) -> tuple[LoopChoice, ...]:
+    """Choices to be followed one after the other: a loop that several others read stacks less after each of them."""
+    gone: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    choices = []
+    for pair, stacks in zip(pairs, dropped, strict=True):
+        if stacks:
+            before = gone.setdefault((pair.path, pair.forward), [])
+            choices.append(pair.choice([stack - sum(one < stack for one in before) for stack in stacks]))
+            before += stacks
+    return tuple(choices)
 
 
 class _Drops:

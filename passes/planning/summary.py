@@ -1,8 +1,7 @@
 """What a plan keeps from the forward to the backward pass, what it computes again, and how much work that is.
 
-A planned program is flat and does not say where its backward pass begins: that is taken to be where most is held for
-longest without recomputation, by bytes times kernels, which for residuals is where all of them are held; and of the
-steps around it, behind the one that writes the loss, where the loss is a result.
+A planned program is flat and does not say where its backward pass begins
+(`rematc.passes.memory_timeline.backward_begin`): without recomputation, where most is held for longest.
 """
 
 from __future__ import annotations
@@ -11,15 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from rematc.passes import memory_timeline
 from rematc.passes.planning.planned_loops import PlannedLoop
 from rematc.passes.planning.planned_program import PlannedProgram, described
 from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.timeline import Timeline
-
-#: What part of the most that is held is held where the loss has been computed.
-_NEARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +29,7 @@ class PlannedValue:
         times: how many stages compute it again; 0 for what is kept.
         steps: how many steps the loop has that computes it again; 0 for what is in no loop.
         how: how that loop does, in words.
+        flops: floating-point operations of all stages' evaluations; 0 where they are not known, in loops.
     """
 
     what: str
@@ -43,6 +39,7 @@ class PlannedValue:
     times: int = 0
     steps: int = 0
     how: str = ""
+    flops: int = 0
 
     def __str__(self) -> str:
         text = f"{self.what} from {self.where}" if self.where else self.what
@@ -98,18 +95,13 @@ def backward_begin(program: PlannedProgram) -> int:
     for place in range(count):
         for value in problem.reads[place]:
             ends[value] = place
-    held = np.zeros(count + 1, np.int64)
-    for begin, end, stored in zip(program.producers, ends, program.values, strict=True):
-        held[begin + 1] += stored.size * (end - begin)
-        held[end + 1] -= stored.size * (end - begin)
-    held = np.cumsum(held)
-    begin = int(held.argmax())
     losses = [
-        program.producers[value] + 1
+        program.producers[value]
         for value, stored in enumerate(program.values)
-        if stored.is_result and stored.type.endswith("[]") and program.producers[value] < begin
+        if stored.is_result and stored.type.endswith("[]")
     ]
-    return losses[-1] if losses and held[losses[-1]] >= _NEARLY * held[begin] else begin
+    sizes = [stored.size for stored in program.values]
+    return memory_timeline.backward_begin(program.producers, ends, sizes, count, losses)
 
 
 def kept(program: PlannedProgram, stages: Stages, begin: int) -> tuple[PlannedValue, ...]:
@@ -136,7 +128,8 @@ def computed_again(program: PlannedProgram, stages: Stages, loops: Sequence[Plan
     for place in sorted(times):
         kernel = program.kernels[place]
         what = described(kernel.op, kernel.names)
-        found.append(PlannedValue(what, kernel.type, kernel.size, kernel.where, times[place]))
+        flops = kernel.flops * times[place]
+        found.append(PlannedValue(what, kernel.type, kernel.size, kernel.where, times[place], flops=flops))
     found += [
         PlannedValue(described(one.op, one.names), one.type, one.size, one.where, 1, loop.length, how)
         for loop in loops

@@ -15,6 +15,7 @@ from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.policy import Policy
 from rematc.ir.types import F64, TensorType
+from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.passes.barriers import Barriers
 from rematc.passes.cse import CommonSubexpressions
@@ -46,6 +47,11 @@ def step(text: str, policy: str | None = None) -> Graph:
     graph = parse(text)
     primal = graph if policy is None else under_policy(graph, parse_policy(policy))
     return Barriers().run(training_step(vjp(primal, is_float(graph))))
+
+
+def pinned(barrier: Equation, graph: Graph) -> list[Value]:
+    """What a barrier holds but for the results of the graph, which are done by then."""
+    return [value for value in barrier.operands if value not in graph.results]
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
@@ -121,8 +127,9 @@ def test_cse_never_merges_recomputation_with_the_forward_graph() -> None:
 
 
 def test_saved_values_are_pinned() -> None:
-    (barrier,) = barriers(_flat_step("dots"))
-    assert [str(value.type) for value in barrier.operands] == ["f64[3,3]", *["f64[3]"] * 4], "and the parameters"
+    graph = _flat_step("dots")
+    (barrier,) = barriers(graph)
+    assert [str(value.type) for value in pinned(barrier, graph)] == ["f64[3,3]", *["f64[3]"] * 4], "and the parameters"
 
 
 def _flat_step(policy: str) -> Graph:
@@ -148,7 +155,7 @@ def test_a_tuple_pins_exactly_these_operands() -> None:
     graph = step(LAYERS.format(", prevent_cse=[false,true]"))
     w = graph.params[0]
     for barrier in barriers(graph):
-        assert len(barrier.operands) == 2, "x and the cotangent"
+        assert len(pinned(barrier, graph)) == 2, "x and the cotangent"
         assert w not in barrier.operands
     assert len(barriers(graph)) == 2
 
@@ -164,7 +171,24 @@ def test_a_value_given_twice_is_in_the_barrier_once() -> None:
            }"""
     )
     (barrier,) = barriers(graph)
-    assert len(barrier.operands) == 2
+    assert len(pinned(barrier, graph)) == 2
+
+
+def test_recomputation_begins_when_the_loss_is_there() -> None:
+    text = """graph @f(%x: f64[3]) -> (f64[]) {
+      %0: f64[3] = checkpoint %x {body=graph @g(%x: f64[3]) -> (f64[3]) {
+        %0: f64[3] = sine %x
+        %1: f64[3] = exponential %0
+        return %1
+      }}
+      %1: f64[] = reduce_sum %0 {dimensions=[0]}
+      return %1
+    }"""
+    graph = step(text)
+    loss = graph.results[0]
+    (barrier,) = barriers(graph)
+    assert loss in barrier.operands and len(pinned(barrier, graph)) == 2, "beside x and the cotangent"
+    assert not any(barrier.results[barrier.operands.index(loss)] in eqn.operands for eqn in graph.equations)
 
 
 def test_what_only_unused_results_need_is_not_held() -> None:
@@ -188,9 +212,9 @@ def test_what_only_unused_results_need_is_not_held() -> None:
 def test_nested_regions_have_a_barrier_each() -> None:
     graph = step(LAYERS.format(""), "nothing")
     outermost, last, first = barriers(graph)
-    assert len(outermost.operands) == 3, "w, x and the cotangent"
+    assert len(pinned(outermost, graph)) == 3, "w, x and the cotangent"
     assert outermost.results[2] in last.operands
-    assert len(last.operands) == len(first.operands) == 3
+    assert len(pinned(last, graph)) == len(pinned(first, graph)) == 3
 
 
 def test_everything_saveable_leaves_no_barrier() -> None:
@@ -314,7 +338,8 @@ def test_regions_that_are_few_or_differ_have_barriers() -> None:
 def test_a_function_has_the_operands_that_a_barrier_would_hold() -> None:
     graph = Barriers("call").run(training_step(vjp(parse(LAYERS.format("")), [True, True])))
     eqns = [eqn for eqn in graph.equations if isinstance(eqn.op, Call)]
-    for eqn, barrier in zip(eqns, barriers(step(LAYERS.format(""))), strict=True):
+    whole = step(LAYERS.format(""))
+    for eqn, barrier in zip(eqns, barriers(whole), strict=True):
         assert isinstance(eqn.op, Call) and eqn.op.pinned is not None
         held = [value.type for value, is_set in zip(eqn.operands, eqn.op.pinned, strict=True) if is_set]
-        assert held == [value.type for value in barrier.operands]
+        assert held == [value.type for value in pinned(barrier, whole)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 
 import rematc.ir.ops  # noqa: F401  # registers all ops
 from rematc.ir.core import Op
-from rematc.ir.fields import record_of
 from rematc.ir.ops import bessel, incomplete
 from rematc.ir.ops.arithmetic import Add, Clamp, Divide, IntegerPower, Multiply, Negate, Subtract
 from rematc.ir.ops.conversion import BitcastConvert, Convert, ReducePrecision
@@ -32,9 +32,13 @@ INTO_DOMAIN: dict[type[Op], tuple[Op, ...]] = {
 
 @cache
 def without_fields() -> tuple[type[Elementwise], ...]:
-    """Elementwise ops that are their name alone. Orders and parameters of special functions are no values of a pool."""
+    """Elementwise ops that need no field. Orders and parameters of special functions are no values of a pool."""
     found = [cls for cls in OPS.values() if issubclass(cls, Elementwise) and cls.__module__.startswith("rematc.")]
-    return tuple([cls for cls in found if not record_of(cls).fields and not _is_drawn_elsewhere(cls)])
+    return tuple([cls for cls in found if _is_made_of_nothing(cls) and not _is_drawn_elsewhere(cls)])
+
+
+def _is_made_of_nothing(cls: type[Op]) -> bool:
+    return all(field.default is not dataclasses.MISSING for field in dataclasses.fields(cls))  # type: ignore[arg-type]
 
 
 def _is_drawn_elsewhere(cls: type[Op]) -> bool:
@@ -54,7 +58,8 @@ def _elementwise(d: Drawing) -> tuple[Value, ...]:
         for op in INTO_DOMAIN.get(cls, ()):
             x = d.b.emit1(op, x)
             made.append(x)
-    return (*made, *d.emit(cls(), x, *(d.like(x) for _ in range(cls.arity - 1))))
+    op = Exponential(is_accurate=True) if cls is Exponential and not d.integer(0, 3) else cls()
+    return (*made, *d.emit(op, x, *(d.like(x) for _ in range(cls.arity - 1))))
 
 
 def _tamed(d: Drawing) -> tuple[Value, ...]:

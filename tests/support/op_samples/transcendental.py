@@ -47,6 +47,7 @@ def unary(
 
 SAMPLES = (
     *unary(Exponential(), -2, 2, lax.exp),
+    Sample(Exponential(is_accurate=True), (uniform(F32, -2, 2),), (0,), lax.exp, label="accurate"),
     *unary(ExponentialMinusOne(), -2, 2, lax.expm1),
     *unary(Log(), 0.2, 3, lax.log),
     *unary(LogPlusOne(), -0.6, 3, lax.log1p),
