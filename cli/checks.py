@@ -11,7 +11,7 @@ import click
 from rematc.cli.arguments import parse_type
 from rematc.cli.budgets import budget_of
 from rematc.cli.comparison import split_policies
-from rematc.cli.options import PLANNED, Options
+from rematc.cli.options import OF_MODULES, PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
 from rematc.lowering.described import is_described
@@ -27,6 +27,8 @@ def checked(options: Options) -> Options:
     Raises click.UsageError for options that exclude each other, and for policies, passes and types that do not exist.
     """
     _check_combination(options)
+    if options.is_module:
+        _check_module(options)
     policies = split_policies(options.compare)
     if options.compare and not policies:
         raise _bad_value("--compare", "no policy is named; write none,dots")
@@ -83,6 +85,31 @@ def _check_combination(options: Options) -> None:
         raise _usage("--strict is about what XLA made of the program; leave it out beside --emit")
     if options.compare and options.output is not None:
         raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
+    if options.html is not None:
+        if options.emit is not None or options.compare:
+            other = "--compare" if options.compare else "--emit"
+            raise _usage(f"--html is the report on one program, and {other} prints another; leave out one of them")
+        if is_standard_output(options.html):
+            raise _usage(f"--html {options.html} would mix the page with the report; name a file")
+
+
+def _check_module(options: Options) -> None:
+    """A module is a whole step: there is nothing to differentiate, and it says its arguments itself."""
+    stage = f"--emit {options.emit}"
+    for name, is_set in (
+        ("--policy", options.policy != "none"),
+        ("--compare", bool(options.compare)),
+        ("--pareto", options.pareto),
+        ("--argnums", options.argnums != (0,)),
+        ("--has-aux", options.has_aux),
+        ("--frontend", options.frontend != "auto"),
+        ("--arg", bool(options.args)),
+        ("--run", options.run),
+        (stage, options.emit is not None and options.emit not in OF_MODULES),
+        ("arguments behind --", bool(options.model_args)),
+    ):
+        if is_set:
+            raise _usage(f"{options.model.name} is a whole step, which is planned as it is; leave out {name}")
 
 
 def _check_plan(options: Options) -> None:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import json
-import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-import rematc
 from rematc.cli.alternatives import with_alternatives
 from rematc.cli.check import require_all_kept, require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
-from rematc.cli.emission import emitted_text, planned
+from rematc.cli.emission import emitted_text, planned, stablehlo_text
 from rematc.cli.measurement import Run, run_step
 from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
 from rematc.cli.output import check_writable, print_text, write_file
+from rematc.cli.printing import facts, print_json, show, subject, terminal
 from rematc.cli.progress import Progress, interruptible
-from rematc.cli.report import report_as_dict, report_tables
+from rematc.cli.report import report_as_dict, report_tables, terminal_tables
 from rematc.cli.step import TrainingStep, load_step
-from rematc.cli.tables import print_tables
+from rematc.cli.tables import has_blocks
 from rematc.compiler.driver.lowered import Compiled
+from rematc.compiler.reports.html.vega import require_library
+from rematc.compiler.reports.pareto import Pareto
 from rematc.compiler.reports.report import Report
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
-from rematc.ir.tables import Table, plain_text
+from rematc.ir.tables import Table
 from rematc.ir.units import format_bytes
 from rematc.lowering.jax_internals.plugins import leave_out_absent
 from rematc.passes.policies import describe_policies
@@ -43,13 +39,13 @@ def execute(options: Options) -> None:
     """
     options = checked(options)
     leave_out_absent()
-    for file in (options.output, options.save_plan):
+    if options.html is not None:
+        require_library()
+    for name in ("output", "save_plan", "html"):
+        file = getattr(options, name)
         if file is not None:
             check_writable(file, options.model)
-    if options.output is not None:
-        options = dataclasses.replace(options, output=options.output.absolute())  # wherever the model goes by os.chdir
-    if options.save_plan is not None:
-        options = dataclasses.replace(options, save_plan=options.save_plan.absolute())
+            options = dataclasses.replace(options, **{name: file.absolute()})  # wherever the model goes by os.chdir
     with users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         if options.compare:
@@ -85,15 +81,23 @@ def _report(step: TrainingStep) -> None:
     report = with_alternatives(step, compiled.report(_baseline(step)))
     run = _run(step, compiled) if options.run else None
     if options.output is not None:
-        _write(step, options.output, compiled.lowered.stablehlo(), "stablehlo")
+        _write(step, options.output, stablehlo_text(step, compiled.lowered), "stablehlo")
     if options.save_plan is not None:
         _write(step, options.save_plan, planned(compiled.lowered).to_json(), "the plan")
+    if options.html is not None:
+        _write_page(step, options.html, report, step.predicted_curve() if options.budget is not None else None)
     if options.json:
-        _print_json(report_as_dict(report, run, _facts(step) | {"policy": options.policy}))
+        print_json(report_as_dict(report, run, facts(step) | {"policy": options.policy}))
     else:
         _print_report(step, report, run)
     if options.strict:
         require_kept(report.check)
+
+
+def _write_page(step: TrainingStep, file: Path, report: Report, curve: Pareto | None) -> None:
+    with step.progress.phase(f"writing {relative(str(file))}"):
+        page = report.to_html(subject(step), _policy(step), curve)
+    _write(step, file, page, "the report")
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:
@@ -110,13 +114,24 @@ def _run(step: TrainingStep, compiled: Compiled) -> Run:
 
 
 def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
-    console = _terminal()
-    is_complete = step.options.verbose or console is None
+    console = terminal()
+    if console is None:
+        show(report_tables(subject(step), _policy(step), report, run), None)
+        return
+    is_complete = step.options.verbose
+    show(
+        terminal_tables(
+            subject(step), _policy(step), report, run, is_complete=is_complete, has_blocks=has_blocks(console)
+        ),
+        console,
+    )
+
+
+def _policy(step: TrainingStep) -> str:
+    """What decides what is kept, in words."""
     budget, plan = step.options.budget, step.options.plan
     policy = step.options.policy if budget is None else f"{step.options.policy} within {budget}"
-    if plan is not None:
-        policy = f"{policy} with the plan {relative(str(plan))}"
-    _show(report_tables(_subject(step), policy, report, run, is_complete=is_complete), console)
+    return policy if plan is None else f"{policy} with the plan {relative(str(plan))}"
 
 
 # -- the comparison --------------------------------------------------------------------------------------------------
@@ -125,9 +140,9 @@ def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
 def _compare(step: TrainingStep) -> None:
     comparison = compare(step, step.options.compare)
     if step.options.json:
-        _print_json(comparison.as_dict(_facts(step)))
+        print_json(comparison.as_dict(facts(step)))
     else:
-        _show([comparison.table(_subject(step))], _terminal())
+        show([comparison.table(subject(step))], terminal())
     _fail_for(comparison)
     if step.options.strict:
         require_all_kept(comparison.checks())
@@ -146,59 +161,16 @@ def _fail_for(comparison: Comparison) -> None:
 def _pareto(step: TrainingStep) -> None:
     curve = step.pareto()
     if step.options.output is not None:
-        _write(step, step.options.output, curve.svg(_subject(step)), "the picture")
+        _write(step, step.options.output, curve.svg(subject(step)), "the picture")
+    if step.options.html is not None:
+        _write_page(step, step.options.html, step.executable().report(), curve)
     if step.options.json:
-        _print_json(_facts(step) | curve.as_dict())
+        print_json(facts(step) | curve.as_dict())
     else:
-        _show([curve.table(_subject(step))], _terminal())
+        show([curve.table(subject(step))], terminal())
 
 
-# -- printing --------------------------------------------------------------------------------------------------------
-
-
-def _subject(step: TrainingStep) -> str:
-    return f"{step.file}: gradient of {step.entry.name} with respect to {step.differentiated}"
-
-
-def _facts(step: TrainingStep) -> dict[str, object]:
-    installed = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
-    return {
-        "model": step.file,
-        "entry": step.entry.name,
-        "argnums": list(step.options.argnums),
-        "versions": {"rematc": rematc.__version__, **installed},
-    }
-
-
-def _terminal() -> Console | None:
-    """Standard output as a rich console if it is a terminal that understands more than text."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return None
-    console = Console(highlight=False)
-    return None if console.is_dumb_terminal else console
-
-
-def _show(tables: Sequence[Table], console: Console | None) -> None:
-    if console is None:
-        print_text(plain_text(tables))
-    else:
-        print_tables(console, tables)
-
-
-def _print_json(document: dict[str, object]) -> None:
-    print_text(json.dumps(_jsonable(document), indent=2, allow_nan=False))
-
-
-def _jsonable(value: object) -> object:
-    """JSON has no infinities and no NaN: they become the strings that Python's float() reads."""
-    match value:
-        case dict():
-            return {key: _jsonable(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_jsonable(item) for item in value]
-        case float() if not math.isfinite(value):
-            return str(value)
-    return value
+# -- policies ----------------------------------------------------------------------------------------------------------
 
 
 def list_policies() -> None:
@@ -209,4 +181,4 @@ def list_policies() -> None:
         ("FILE.py:FUNCTION", "", "A function of yours: (op, operand types, name) to True, False or an Offload."),
     ]
     table = Table("", ("policy", "in JAX", "what it does"), (False, False, False), tuple(rows), "combine with '+'")
-    _show([table], _terminal())
+    show([table], terminal())

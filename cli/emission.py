@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from rematc.cli.module import written_module
 from rematc.cli.step import TrainingStep
+from rematc.compiler.driver.inspection import clean, linear_graph
 from rematc.compiler.driver.lowered import Lowered
-from rematc.compiler.reports.differentiation import Differentiation
-from rematc.ir.core import Graph
 from rematc.ir.errors import InternalError
 from rematc.ir.printer import print_graph
-from rematc.passes.cse import CommonSubexpressions
-from rematc.passes.dce import DeadCode
-from rematc.passes.linearize import linearize
 from rematc.passes.planning.plan import Plan
 
 
@@ -20,13 +17,13 @@ def emitted_text(step: TrainingStep, stage: str) -> str:
         case "ir":
             return print_graph(step.trace())
         case "linear":
-            return print_graph(_clean(linear_graph(step.differentiate())))
+            return print_graph(clean(linear_graph(step.differentiate())))
         case "forward":
-            return print_graph(_clean(step.differentiate().vjp.forward))
+            return print_graph(clean(step.differentiate().vjp.forward))
         case "backward":
-            return print_graph(_clean(step.differentiate().vjp.backward))
+            return print_graph(clean(step.differentiate().vjp.backward))
         case "stablehlo":
-            return step.program().stablehlo()
+            return stablehlo_text(step, step.program())
         case "plan":
             return str(planned(step.program()))
         case "plan-json":
@@ -38,21 +35,15 @@ def emitted_text(step: TrainingStep, stage: str) -> str:
     raise InternalError(f"nothing emits '{stage}'")
 
 
+def stablehlo_text(step: TrainingStep, lowered: Lowered) -> str:
+    """The program as StableHLO; that of a module with what the module says of its arguments."""
+    text = lowered.stablehlo()
+    is_main = step.options.is_module and step.entry.name == "main"
+    return written_module(text, step.options.model.absolute()) if is_main else text
+
+
 def planned(lowered: Lowered) -> Plan:
     """The plan of a step that has one."""
     plan = lowered.plan
     assert plan is not None, "the command line was checked"
     return plan
-
-
-def linear_graph(record: Differentiation) -> Graph:
-    """The linear graph of a differentiation: from residuals and tangents to the tangent of the function's value."""
-    count = len(record.vjp.has_ct)
-    wrt = [index < count for index in range(len(record.primal.params))]
-    of = [index == 0 for index in range(len(record.primal.results))]
-    return linearize(record.primal, wrt, of).linear
-
-
-def _clean(graph: Graph) -> Graph:
-    """As the report counts it: equal equations merged, unused ones gone."""
-    return DeadCode().run(CommonSubexpressions().run(graph))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 import rematc
+from rematc.cli.defaults import defaults_for
+from rematc.cli.diff import diff, is_diff
 from rematc.cli.options import BARRIERS, EMITTED, FRONTENDS, Options
 
 HELP = """Differentiate a NumPy or JAX function, rematerialize under a policy, compile with XLA, and report.
@@ -18,10 +24,13 @@ remat-compile model.py --policy dots -o m.mlir  ... and write the training step 
 remat-compile model.py --emit backward          print the backward graph instead
 remat-compile model.py --compare none,dots      one table over policies, run times measured in turns
 remat-compile model.py --target h100            what it takes on a GPU that need not be here (also v5e, ...)
+remat-compile step.mlir --budget 12GiB -o s.mlir  a whole step that any framework wrote as StableHLO, in less memory
+remat-compile diff model.py@none model.py@dots  what two programs, plans or reports do differently
 
 The function is --entry, else `loss`, else the only public function of the file; its arguments are what the file's
 example_args() returns, or arrays of the types given with --arg. What stands behind -- is the model's own command line.
 """
+PROGRAM, SHELLS = "remat-compile", ("bash", "zsh", "fish")
 EXIT_CODES = (
     """Exit code: 0 done, 1 an error in the model, 2 in the command line, 3 in remat-compile itself, 130 interrupted."""
 )
@@ -40,10 +49,44 @@ def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) 
         context.exit()
 
 
+def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not context.resilient_parsing:
+        click.echo(f"remat-compile, version {rematc.__version__}")
+        for line in importlib.import_module("rematc.cli.versions").version_lines():
+            click.echo(line)
+        context.exit()
+
+
+def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is not None and not context.resilient_parsing:
+        found = get_completion_class(shell)
+        assert found is not None, "click knows these shells"
+        click.echo(found(context.command, {}, PROGRAM, f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE").source())
+        context.exit()
+
+
+def _complete_policy(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
+    names = importlib.import_module("rematc.passes.policies").describe_policies()
+    return [name for name in ["none", *(row[0] for row in names)] if name.startswith(typed)]
+
+
+def _complete_target(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
+    names = importlib.import_module("rematc.lowering.described").MODELS
+    return [name for name in ["cpu", "cuda", "rocm", "tpu", *names] if name.startswith(typed)]
+
+
 class _Command(click.Command):
-    """A command whose model has arguments of its own, behind `--`."""
+    """A command whose model has arguments of its own, behind `--`, unless it is `diff`."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *others: Any, **named: Any) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        if is_diff(given):
+            return diff.main(given[1:], f"{prog_name or 'remat-compile'} diff", *others, **named)
+        return super().main(given, prog_name, *others, **named)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            ctx.default_map = self._defaults(ctx, args)
         count = len(args) - args.index("--") - 1 if "--" in args else 0
         left = super().parse_args(ctx, args)
         extra = ctx.params.get("model_args", ())
@@ -51,6 +94,18 @@ class _Command(click.Command):
             unexpected = " ".join(extra[: len(extra) - count])
             raise click.UsageError(f"Got unexpected extra arguments ({unexpected}); the model's own go behind --", ctx)
         return left
+
+    def _defaults(self, ctx: click.Context, args: list[str]) -> dict[str, object]:
+        """Those of the model's pyproject.toml; what is wrong with the command line itself is said when it is read."""
+        try:
+            given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        except click.UsageError:
+            return {}
+        model = given.get("model")
+        is_help = any(name in args for name in ctx.help_option_names) or "version" in given or "completion" in given
+        if is_help or not isinstance(model, str) or not Path(model).is_file():
+            return {}
+        return defaults_for(Path(model), given)
 
 
 @click.command(
@@ -80,7 +135,11 @@ class _Command(click.Command):
 )
 @click.option("--has-aux", is_flag=True, help="The function returns (value, auxiliary data).")
 @click.option(
-    "--policy", default="none", metavar="POLICY", help="What may be saved: see --list-policies; default none."
+    "--policy",
+    default="none",
+    metavar="POLICY",
+    shell_complete=_complete_policy,
+    help="What may be saved: see --list-policies; default none.",
 )
 @click.option(
     "--budget",
@@ -117,10 +176,17 @@ class _Command(click.Command):
     metavar="FILE",
     help="Write what --emit names to FILE, by default StableHLO; with --pareto its picture, as SVG.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the report to FILE as a page with pictures, too; needs rematc[html].",
+)
 @click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
 @click.option(
     "--target",
     metavar="DEVICE",
+    shell_complete=_complete_target,
     help="What to compile for: h100, v5e, h100:8, ..., here or not, or cpu, cuda, tpu; default: what jax takes.",
 )
 @click.option(
@@ -145,7 +211,22 @@ class _Command(click.Command):
 @click.option("--traceback", is_flag=True, help="Print Python's traceback of an error too.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, and no comparison with the program without policy.")
 @click.option("-v", "--verbose", is_flag=True, help="Leave nothing out on a terminal.")
-@click.version_option(rematc.__version__, prog_name="remat-compile")
+@click.option(
+    "--completion",
+    type=click.Choice(SHELLS),
+    is_eager=True,
+    expose_value=False,
+    callback=_print_completion,
+    help="Print a script that completes this command's options in a shell.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the versions of rematc, jax and Python, and the devices.",
+)
 @click.pass_context
 def main(context: click.Context, /, **values: object) -> None:
     """Differentiate, compile and report."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from rematc.cli.packages import Place, place_of
+from rematc.compiler.tracing.options import Options
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location, relative
 
@@ -30,12 +31,14 @@ class Entry:
         name: the function's name in it.
         function: the function.
         loc: the line that defines it, where it is known.
+        compiling: how it is to be compiled, where its file says that.
     """
 
     module: ModuleType
     name: str
     function: Callable[..., object]
     loc: Location | None
+    compiling: Options | None = None
 
 
 @contextlib.contextmanager

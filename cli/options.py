@@ -11,6 +11,10 @@ FRONTENDS = ("auto", "numpy", "jax")
 EMITTED = ("ir", "linear", "forward", "backward", "plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
 #: Those that are not of a derivative, but of what is made of it under a budget or a plan.
 PLANNED = ("plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
+#: Those of a StableHLO module.
+OF_MODULES = ("ir", *PLANNED)
+#: How the name of a file with a StableHLO module ends.
+MODULE = ".mlir"
 #: How recomputation is kept where it is: `rematc.passes.barriers.STRATEGIES`, and what the platform needs.
 BARRIERS = ("auto", "optimization_barrier", "call", "conditional", "none")
 
@@ -20,7 +24,7 @@ class Options:
     """The command's options; see `remat-compile --help`.
 
     Attributes:
-        model: the Python file.
+        model: the Python file, or one with a StableHLO module.
         model_args: what stands after `--`: the model's own arguments.
         entry: name of the function in it, or None to find it.
         frontend: "numpy", "jax", or "auto" to find out which of them the function is written in.
@@ -38,6 +42,7 @@ class Options:
         pareto: whether to print what plans for many budgets take.
         emit: what to print instead of a report.
         output: the file to write.
+        html: the file to write the report to as a page.
         run: whether to run the training step.
         target: what to compile for; None is what jax takes.
         barrier: the strategy of barriers in the default pipeline.
@@ -69,6 +74,7 @@ class Options:
     pareto: bool
     emit: str | None
     output: Path | None
+    html: Path | None
     run: bool
     target: str | None
     barrier: str
@@ -80,6 +86,11 @@ class Options:
     quiet: bool
     verbose: bool
     traceback: bool
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the model is a StableHLO module: a whole step, which is not differentiated."""
+        return self.model.suffix == MODULE
 
     @property
     def is_planned(self) -> bool:

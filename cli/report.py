@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from rematc.cli.measurement import Run
-from rematc.compiler.reports.rendering import SHOWN
+from rematc.compiler.reports.overview import overview_tables, timeline_tables
 from rematc.compiler.reports.report import Report
 from rematc.ir.tables import Table
 from rematc.ir.units import format_seconds
 
-
-def report_tables(heading: str, policy: str, report: Report, run: Run | None, *, is_complete: bool) -> list[Table]:
-    """All of a report; without `is_complete` long lists are cut."""
-    tables = [Table(heading, (), (), (), f"policy {policy}"), *report.tables(policy, is_complete=is_complete)]
-    if run is not None:
-        tables += run_tables(run, is_complete=is_complete)
-    return tables
+#: Leaves of the gradient that a terminal shows without `-v`.
+SHOWN = 5
 
 
-def run_tables(run: Run, *, is_complete: bool) -> list[Table]:
+def report_tables(heading: str, policy: str, report: Report, run: Run | None) -> list[Table]:
+    """All of a report."""
+    ran = [] if run is None else run_tables(run, len(run.gradients))
+    return [_head(heading, policy), *report.tables(policy), *ran]
+
+
+def terminal_tables(
+    heading: str, policy: str, report: Report, run: Run | None, *, is_complete: bool, has_blocks: bool
+) -> list[Table]:
+    """A report on a terminal, on one screen; with `is_complete` all of it, and the memory over the schedule."""
+    if is_complete:
+        predicted = None if report.inspection is None else report.inspection.predicted
+        timeline = [] if predicted is None else timeline_tables(predicted, None, has_blocks=has_blocks)
+        return [*report_tables(heading, policy, report, run), *timeline]
+    ran = [] if run is None else run_tables(run, SHOWN)
+    return [_head(heading, policy), *overview_tables(report, policy, has_blocks=has_blocks), *ran]
+
+
+def _head(heading: str, policy: str) -> Table:
+    return Table(heading, (), (), (), f"policy {policy}")
+
+
+def run_tables(run: Run, most: int) -> list[Table]:
     """What a run gave: the loss, the gradient's norms, the time."""
-    shown = run.gradients if is_complete else run.gradients[:SHOWN]
+    shown = run.gradients[:most]
     rows = (
         ("loss", f"{run.loss:.6g}"),
         ("gradient norm", f"{run.gradient_norm:.6g}"),

@@ -12,6 +12,7 @@ from rematc.cli.arguments import find_arguments, parse_type, placeholders, rando
 from rematc.cli.budgets import budget_of
 from rematc.cli.frontend import with_frontend
 from rematc.cli.model import Entry, find_entry, load_model, users_code
+from rematc.cli.module import read_module
 from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.compiler.api.transforms.gradients import value_and_grad
@@ -112,7 +113,7 @@ class TrainingStep:
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
             return ahead.lower_call(
                 function,
-                ahead.options_of(function),
+                self.entry.compiling or ahead.options_of(function),
                 self.args,
                 {},
                 passes=passes,
@@ -121,6 +122,8 @@ class TrainingStep:
             )
 
     def _value_and_grad(self, policy: str) -> Callable[..., object]:
+        if self.options.is_module:
+            return self.entry.function
         argnums = self.options.argnums
         positions = argnums[0] if len(argnums) == 1 else argnums
         given = None if policy == "none" else policy
@@ -163,6 +166,12 @@ class TrainingStep:
             found = interruptible(lambda: candidates(lowered, under, seconds=self.options.plan_seconds))
         return measured(found, lambda one, name: self.compile(one, f" {name}"))
 
+    def predicted_curve(self) -> Pareto:
+        """The same of plans alone, as predicted: nothing is compiled."""
+        lowered = self.lower(self.options.policy)
+        with self.progress.phase(f"planning for {POINTS} budgets"):
+            return measured(interruptible(lambda: candidates(lowered, {}, seconds=self.options.plan_seconds)), None)
+
     @property
     def _wanted(self) -> Wanted:
         return Wanted.of(budget_of(self.options), self.options.plan, self.options.plan_seconds)
@@ -200,6 +209,10 @@ def is_run(options: Options) -> bool:
 
 def load_step(options: Options, progress: Progress) -> TrainingStep:
     """Load the model, find its entry and arguments. Raises CompileError, and whatever the model raises."""
+    if options.is_module:
+        with progress.phase(f"reading {options.model}"):
+            entry, params = read_module(options.model, options.entry or "main")
+            return TrainingStep(entry, placeholders(params), options, progress)
     types = [parse_type(text) for text in options.args]
     with progress.phase(f"loading {options.model}"):
         entry = find_entry(load_model(options.model), options.entry)

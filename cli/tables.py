@@ -33,17 +33,28 @@ class Line:
         return "".join(text for text, _ in self.pieces).rstrip()
 
 
+def has_blocks(console: Console) -> bool:
+    """Whether the terminal's characters are more than letters: lines, and blocks of many heights."""
+    return console.encoding.startswith("utf")
+
+
 def print_tables(console: Console, tables: Sequence[Table]) -> None:
-    """The tables on a terminal, as wide as it is."""
+    """The tables on a terminal, as wide as it is; characters that its encoding lacks come out escaped."""
+    is_plain = not has_blocks(console)
     for index, table in enumerate(tables):
         if index:
             console.print()
         for line in table_lines(table, console.width):
             text = Text()
             for piece, style in line.pieces:
-                text.append(piece, style)
+                shown = _spelled(piece, console.encoding) if is_plain else piece
+                text.append(shown, style)
             text.rstrip()
             console.print(text, soft_wrap=True)  # the terminal folds a word that is wider than itself
+
+
+def _spelled(text: str, encoding: str) -> str:
+    return text.replace(_RULE, "-").encode(encoding, "backslashreplace").decode(encoding)
 
 
 def table_lines(table: Table, width: int) -> Iterator[Line]:

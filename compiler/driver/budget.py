@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import TypeVar, cast
 
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.functions.policies import check_kept_names
@@ -17,6 +17,8 @@ from rematc.lowering.planning import Amount, Budget, GraphPlanner, budget_bytes,
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
 
+T = TypeVar("T")
+
 COMPILATIONS = 3
 #: What part of the budget stays free where the first plan did not fit.
 _MARGIN = 50
@@ -26,7 +28,8 @@ class Planner(GraphPlanner):
     """Plans of a function that was lowered without one."""
 
     def __init__(self, lowered: Lowered, seconds: float | None = None, constraints: Constraints = FREE) -> None:
-        super().__init__(lowered.traced.graph, lowered.target, seconds=seconds, constraints=constraints)
+        graph, donated = lowered.traced.graph, lowered.donated
+        super().__init__(graph, lowered.target, seconds=seconds, constraints=constraints, donated=donated)
         check_kept_names(constraints.keep, self.before.graph, lowered.program.name)
         self._lowered = lowered
 
@@ -93,23 +96,47 @@ def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None)
 
 
 def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Compiled:
-    """Compile a function that was lowered so that the memory that XLA takes is within a budget.
+    """Compile a function that was lowered so that the memory that XLA takes is within a budget; see `first_within`.
+
+    After so many seconds of planning no plan is improved any more.
+    """
+    planner = Planner(lowered, seconds, budget.constraints)
+
+    def compiled(plan: Plan, wanted: int) -> tuple[Compiled, int]:
+        made = planner.lower(plan, wanted).compile()
+        return made, made.memory().temp_bytes
+
+    made, report = first_within(planner, budget, lambda: lowered.compile().memory().temp_bytes, compiled)
+    return with_figures(made, report.compilations)
+
+
+def first_within(
+    planner: GraphPlanner,
+    budget: Budget,
+    whole: Callable[[], int],
+    compiled: Callable[[Plan, int], tuple[T, int]],
+) -> tuple[T, BudgetReport]:
+    """The first program of which XLA takes no more than a budget, and its plan.
 
     At most `COMPILATIONS` plans are compiled, each for less than the one before it. A percentage is of what XLA takes
-    for the function without a plan, which is compiled once more for that. After so many seconds of planning no plan is
-    improved any more.
+    for the function without a plan, which is compiled once more for that.
+
+    Args:
+        planner: makes the plans.
+        budget: what is asked for.
+        whole: compiles the program without a plan; the bytes that XLA takes.
+        compiled: compiles a plan for a budget of so many bytes; what it gives, and the bytes that XLA takes.
 
     Raises CompileError where none of them fits.
     """
-    planner = Planner(lowered, seconds, budget.constraints)
     actual = planner.peak
 
-    def whole() -> int:
+    def measured_whole() -> int:
         nonlocal actual
-        actual = lowered.compile().memory().temp_bytes
+        actual = whole()
         return actual
 
-    wanted = budget_bytes(budget.amount, whole, planner.free)
+    wanted = budget_bytes(budget.amount, measured_whole, planner.free)
     target = scaled(wanted, planner.peak, actual)
     attempts: list[tuple[int, Plan]] = []
     ratio = 1.0
@@ -120,10 +147,9 @@ def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = Non
             plan = planner.plan(0)  # the smallest that there is
             if any(plan.does_as(tried) for _, tried in attempts):
                 break
-        compiled = planner.lower(plan, wanted).compile()
-        measured = compiled.memory().temp_bytes
+        made, measured = compiled(plan, wanted)
         if measured <= wanted:
-            return with_figures(compiled, count)
+            return made, BudgetReport(plan, wanted, measured, count)
         attempts.append((measured, plan))
         # Of one plan XLA may take more than is expected, and of the next not: the last one alone leaves room for it.
         if count + 1 == COMPILATIONS:

@@ -11,6 +11,7 @@ import jax
 from jax.sharding import Sharding
 
 from rematc.compiler.driver.compiled import CompiledFunction, is_same
+from rematc.compiler.driver.inspection import CompiledInspection
 from rematc.compiler.functions.calls import TracedFunction
 from rematc.compiler.reports.budget import BudgetReport
 from rematc.compiler.reports.check import Check, check_executable
@@ -106,6 +107,11 @@ class Lowered:
         """What it was lowered for by value, under its name: static arguments and flags."""
         return dict(self._call.fixed())
 
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The parameters whose memory the results may take over."""
+        return self._call.among(self.options.donated)
+
     def bytes_to_place(self) -> int:
         """Bytes of the arguments that are no arrays on a device yet."""
         arrays = self._call.arrays
@@ -118,7 +124,7 @@ class Lowered:
 
     @functools.cached_property
     def _prediction(self) -> Prediction:
-        return predict(self.graph, self.target)
+        return predict(self.graph, self.target, self.donated)
 
     def ir(self) -> str:
         """The graph after the passes, as IR text."""
@@ -166,7 +172,7 @@ class Lowered:
         program = self._for(chosen)
         is_depth_first = runs_depth_first(self.graph, chosen, lambda: self._prediction)
         program = dataclasses.replace(program, is_depth_first=is_depth_first)
-        leaves = self._call.among(self.options.donated)
+        leaves = self.donated
         options = {**dict(self.options.compiler_options), **(compiler_options or {})}
         artifact = Artifact(
             program,
@@ -272,7 +278,14 @@ class Compiled(CompiledFunction):
             self.check(baseline),
             foreign_primitives(self.lowered.records),
             self.lowered.budget,
+            self._inspection,
         )
+
+    @functools.cached_property
+    def _inspection(self) -> CompiledInspection:
+        lowered, budget = self.lowered, self.lowered.budget
+        plan = None if budget is None else budget.plan
+        return CompiledInspection(lowered.graph, self.executable, lowered.records, plan)
 
 
 _WAY_OUT = "measure other policies"

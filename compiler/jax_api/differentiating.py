@@ -23,7 +23,7 @@ from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.gradient_call import lasting_call, passed_graph
 from rematc.compiler.jax_api.pulling import pulled_back
-from rematc.compiler.jax_api.traced import TracedCall, explicit_mesh, like, sharding_in, trace_jax
+from rematc.compiler.jax_api.traced import TracedCall, called_on_mesh, like, trace_jax
 from rematc.compiler.tracing.arguments import argument_positions, chosen
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
@@ -223,14 +223,8 @@ class _Gradient:
         """
         traced = self.traced
         operands = on_platform(self.choice, traced.name, traced.operands(arrays, self.constants))
-        mesh = explicit_mesh(operands)
-        if mesh is None:
-            return self.call(*operands)
         alike = [array for array, is_set in zip(arrays, self.differentiated, strict=True) if is_set]
-        shardings = tuple([sharding_in(mesh, aval) for aval in (*traced.out_avals, *map(jax.typeof, alike))])
-        placed: Any = jax.sharding.auto_axes(lambda *given: tuple(self.call(*given)), out_sharding=shardings)
-        results: Sequence[Any] = placed(*operands)
-        return results
+        return called_on_mesh(self.call, operands, (*traced.out_avals, *map(jax.typeof, alike)))
 
     def apply(self, arguments: JaxArguments) -> Any:
         traced = self.traced

@@ -39,7 +39,7 @@ def lasting_call(
 
     `passed` gives the graph after the passes for a target.
     """
-    inside = _function(graphs, target, functools.partial(passed, target))
+    inside = differentiable_graph(graphs, target, functools.partial(passed, target))
     inside.__name__ = inside.__qualname__ = name
     nested = jax.jit(inside)
     outermost: list[Callable[..., Any]] = []
@@ -51,7 +51,7 @@ def lasting_call(
         if not outermost:
             own = replace(target, has_options=True)
             graph = passed(own)
-            alone = _function(graphs, own, lambda: graph)
+            alone = differentiable_graph(graphs, own, lambda: graph)
             alone.__name__ = alone.__qualname__ = name
             is_depth_first = runs_depth_first(graph, own)
             made = compiled(alone, own, is_depth_first=is_depth_first, donate_argnums=donated, compiler_options=options)
@@ -62,7 +62,7 @@ def lasting_call(
     return run
 
 
-def _function(graphs: Graphs, target: Target, passed: Callable[[], Graph]) -> Callable[..., Sequence[Any]]:
+def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Graph]) -> Callable[..., Sequence[Any]]:
     """A graph as a JAX function, the derivative of which is that of the graph with rules for further derivatives.
 
     Derivatives of these are JAX's own. `passed` gives the graph itself, after the passes.

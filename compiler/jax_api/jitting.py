@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
+from rematc.compiler.driver.budget import at_users_line
+from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.policies import by_default, whole_policy
-from rematc.compiler.tracing.options import KEYWORDS, Options
+from rematc.compiler.jax_api.planned_jit import PlannedFunction
+from rematc.compiler.reports.report import Report
+from rematc.compiler.tracing.options import with_static
+from rematc.compiler.tracing.user_location import user_location
+from rematc.ir.errors import CompileError
 from rematc.lowering.jax_compiling import compiled, is_outermost
-from rematc.lowering.signature import Owners
+from rematc.lowering.planning import Budget
+from rematc.lowering.signature import function_name
 from rematc.lowering.targeting import current_target, target_of
+from rematc.passes.planning.plan import Plan
 
 
-def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Callable[..., Any]:
-    """`jax.jit`, with the compiler options that make recomputation hold where XLA would undo it.
+def jit(
+    fun: Callable[..., Any],
+    *,
+    policy: object = None,
+    budget: Budget | int | str | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    plan_seconds: float | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """`jax.jit`, with what makes recomputation hold where XLA would undo it; with a budget, of all that `fun` does.
 
-        train_step = rematc.jax.jit(train_step, donate_argnums=0)    # calls rematc.jax.value_and_grad, or checkpoint
+        train_step = rematc.jax.jit(train_step, budget="12GiB", donate_argnums=0)    # in the place of jax.jit
 
-    It need not be used: without it functions that XLA does not inline keep the recomputation of
+    With a `budget`, `fun` is a whole training step, or any other function: differentiated by JAX, by `rematc.jax`, by
+    a library, or not at all. At the first call for arguments of some types it is planned as `rematc.compile` plans it:
+    up to three plans are compiled, until XLA takes no more temporary memory than the budget. From then on a call is one
+    of `jax.jit`. Arguments of other types, static arguments of other values and other settings of JAX are planned by
+    themselves; arrays of the same types on other devices run the plan of the first ones. `lower` and `trace` give what
+    those of `jax.jit` give, of the planned program, and `report(*args, **kwargs)` a `rematc.Report`.
+
+    As a part of what JAX traces (`jax.jit`, `jax.vmap`, `jax.lax.scan`) the function is planned by the prediction
+    alone, with room for its error; JAX's derivatives of it are those of the function without a plan; and in a
+    function that has a budget itself, it is under the plan of that one.
+
+    Without a budget it need not be used: without it functions that XLA does not inline keep the recomputation of
     `rematc.jax.value_and_grad` and `rematc.jax.checkpoint` in its place on CPUs before jaxlib 0.12. That of
     `jax.checkpoint` is undone there by XLA unless the program is compiled like this. Everywhere else it is `jax.jit`,
     but that arguments which are Python's booleans are flags, on which `fun` may branch, as without `jit`.
@@ -28,26 +56,38 @@ def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Ca
     Args:
         fun: a JAX function.
         policy: of the derivatives of `rematc.jax` in `fun` that have no policy of their own. Those of `jax` have none.
+        budget: the temporary memory that `fun` may take: bytes, "2GiB", "50%" of what XLA takes without a plan,
+            "device", what the device has free, or a `rematc.Budget`.
+        plan: a `rematc.Plan` that was made for `fun`, or the name of its file, instead of a budget.
+        plan_seconds: after which no plan is improved any more.
         options: arguments of `jax.jit`; `compiler_options` are merged with ours. Inside of another `jax.jit` there can
             be no options.
+
+    Raises:
+        CompileError: for what is no budget and no plan. On the call, at the user's line, with a budget, for what cannot
+            be imported, and where no plan fits.
     """
     decided = whole_policy(policy)
+    with at_users_line():
+        wanted = Wanted.of(budget, plan, plan_seconds)
 
     @functools.wraps(fun, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:
         with by_default(decided):
             return fun(*args, **kwargs)
 
-    plain = _Compiled(fun if decided is None else traced, options)
-    flagged: dict[Any, _Compiled] = {}
+    function = fun if decided is None else traced
+    plain = PlannedFunction(function, wanted, options) if wanted.is_planned else _Compiled(function, options)
+    flagged: dict[Any, _Compiled | PlannedFunction] = {}
 
     @functools.wraps(fun, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any(value is True or value is False for value in (*args, *kwargs.values())):
-            return plain(*args, **kwargs)
-        return with_flags(args, kwargs)(*args, **kwargs)
+        for value in (*args, *kwargs.values()):  # faster than any
+            if value is True or value is False:
+                return with_flags(args, kwargs)(*args, **kwargs)
+        return plain(*args, **kwargs)
 
-    def with_flags(args: Any, kwargs: Any) -> _Compiled:
+    def with_flags(args: Any, kwargs: Any) -> _Compiled | PlannedFunction:
         positions = tuple([index for index, value in enumerate(args) if isinstance(value, bool)])
         names = tuple([name for name, value in kwargs.items() if isinstance(value, bool)])
         if not positions and not names:
@@ -63,7 +103,14 @@ def jit(fun: Callable[..., Any], *, policy: object = None, **options: Any) -> Ca
     def trace(*args: Any, **kwargs: Any) -> Any:
         return with_flags(args, kwargs).ahead(args, kwargs).trace(*args, **kwargs)
 
+    def report(*args: Any, **kwargs: Any) -> Report:
+        found = with_flags(args, kwargs)
+        if isinstance(found, PlannedFunction):
+            return found.report(args, kwargs)
+        raise CompileError(f"'{function_name(fun)}' has no plan to report; give jit a budget", user_location())
+
     call.lower, call.trace = lower, trace  # type: ignore[attr-defined]  # as the functions that jax.jit returns have
+    call.report = report  # type: ignore[attr-defined]
     return call
 
 
@@ -96,6 +143,4 @@ class _Compiled:
 
     def with_static(self, positions: tuple[int, ...], names: tuple[str, ...]) -> _Compiled:
         """The same, with these arguments static, too."""
-        chosen = Options.of(self._function, *[self._options.get(name) for name in KEYWORDS])
-        wanted = chosen.with_static(Owners(frozenset(positions), frozenset(names)))
-        return _Compiled(self._function, {**self._options, **wanted.keywords()})
+        return _Compiled(self._function, with_static(self._function, self._options, positions, names))

@@ -168,6 +168,19 @@ def explicit_mesh(values: Sequence[Any]) -> Any:
     return None
 
 
+def called_on_mesh(call: Callable[..., Sequence[Any]], operands: Sequence[Any], avals: Sequence[Any]) -> Sequence[Any]:
+    """What a function of arrays gives, values of these types. Where shardings are part of types, XLA chooses those
+    inside, and results have those that their types say.
+    """
+    mesh = explicit_mesh(operands)
+    if mesh is None:
+        return call(*operands)
+    shardings = tuple([sharding_in(mesh, aval) for aval in avals])
+    placed: Any = jax.sharding.auto_axes(lambda *given: tuple(call(*given)), out_sharding=shardings)
+    results: Sequence[Any] = placed(*operands)
+    return results
+
+
 def sharding_in(mesh: Any, aval: Any) -> jax.sharding.NamedSharding:
     """The sharding of a type; of typed keys, whose words are results, none."""
     partition: Any = jax.sharding.PartitionSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 
@@ -10,9 +10,12 @@ from rematc.compiler.reports.budget import BudgetReport
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import SavedResidual, describe_place, describe_residuals
 from rematc.ir.core import Graph
+from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 from rematc.passes.accounting import (
+    Counted,
     Effects,
+    Iterated,
     Work,
     count_effects,
     flat_equations,
@@ -46,6 +49,25 @@ class RepeatedValue:
 
 
 @dataclass(frozen=True, slots=True)
+class RecomputedValue:
+    """What the backward pass computes again, as often as it stands there.
+
+    Attributes:
+        op: the op.
+        type: the result's element type and shape.
+        loc: the user's line; None where it is not known.
+        count: how many evaluations there are, in loops all of them.
+        flops: of all of them.
+    """
+
+    op: str
+    type: TensorType
+    loc: Location | None
+    count: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
 class DerivativeReport:
     """One differentiated function.
 
@@ -55,6 +77,7 @@ class DerivativeReport:
         residuals: values computed in the forward graph and kept for the backward graph, biggest first.
         arguments: arguments that the backward graph reads; they cost no copy.
         recomputed: work that the backward graph repeats, by op, most FLOPs first.
+        recomputed_values: the same by op, type and line, in program order.
         repeated: what of it several segments repeat.
         forward: work of the forward graph.
         recompute: work repeated in the backward graph.
@@ -70,6 +93,7 @@ class DerivativeReport:
     residuals: tuple[SavedResidual, ...]
     arguments: tuple[SavedResidual, ...]
     recomputed: dict[str, Work]
+    recomputed_values: tuple[RecomputedValue, ...]
     repeated: tuple[RepeatedValue, ...]
     forward: Work
     recompute: Work
@@ -116,6 +140,7 @@ class DerivativeReport:
             "residuals": [_residual_as_dict(row) for row in self.residuals],
             "arguments": [_residual_as_dict(row) for row in self.arguments],
             "recomputed": {name: asdict(work) for name, work in self.recomputed.items()},
+            "recomputed_values": [_recomputed_as_dict(row) for row in self.recomputed_values],
             "repeated": [asdict(row) | {"type": str(row.type), "place": row.place.strip()} for row in self.repeated],
             "forward": asdict(self.forward),
             "recompute": asdict(self.recompute),
@@ -128,7 +153,7 @@ class DerivativeReport:
 #: What of a derivative a plan decides.
 _PLANNED = (
     *("saved_bytes", "host_bytes", "crossing_bytes", "residuals", "arguments"),
-    *("recomputed", "repeated", "forward", "recompute", "backward"),
+    *("recomputed", "recomputed_values", "repeated", "forward", "recompute", "backward"),
 )
 
 
@@ -139,6 +164,16 @@ def _residual_as_dict(row: SavedResidual) -> dict[str, object]:
         "provenance": row.provenance,
         "name": row.label,
         "crosses": row.crosses,
+    }
+
+
+def _recomputed_as_dict(row: RecomputedValue) -> dict[str, object]:
+    return {
+        "op": row.op,
+        "type": str(row.type),
+        "place": describe_place(row.loc).strip(),
+        "count": row.count,
+        "flops": row.flops,
     }
 
 
@@ -156,6 +191,7 @@ def report_derivative(record: Differentiation, *, is_planned: bool = False) -> D
         tuple(computed),
         tuple(row for row in rows if row.is_argument),
         work_by_op(parts.recomputed),
+        tuple(_recomputed_values(parts.recomputed)),
         tuple([_repeated_value(one) for one in repeats_in_segments(backward, is_ct)]),
         total_work(equations),
         total_work(parts.recomputed),
@@ -164,6 +200,17 @@ def report_derivative(record: Differentiation, *, is_planned: bool = False) -> D
         uncounted_calls([*equations, *parts.recomputed, *parts.adjoint]),
         is_planned,
     )
+
+
+def _recomputed_values(equations: Sequence[Counted]) -> Iterator[RecomputedValue]:
+    found: dict[tuple[str, TensorType, Location | None], Work] = {}
+    for one in equations:
+        eqn, times = (one.eqn, one.times) if isinstance(one, Iterated) else (one, 1)
+        if eqn.results:
+            key = eqn.op.name, eqn.results[0].type, eqn.loc
+            found[key] = found.get(key, Work()) + Work(times, one.flops)
+    for (op, type, loc), work in found.items():
+        yield RecomputedValue(op, type, loc, work.equations, work.flops)
 
 
 def _repeated_value(repeat: Repeat) -> RepeatedValue:

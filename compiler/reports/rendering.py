@@ -16,13 +16,10 @@ from rematc.lowering.hlo.module import SourceLine
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.summary import PlannedValue
 
-#: Residuals that are shown where not all of them are asked for.
-SHOWN = 20
 
-
-def derivative_tables(one: DerivativeReport, *, is_complete: bool, is_headed: bool) -> list[Table]:
-    """What one derivative saves and recomputes; without `is_complete` long lists are cut."""
-    tables = [] if one.is_planned else _policy_tables(one, is_complete)
+def derivative_tables(one: DerivativeReport, *, is_headed: bool) -> list[Table]:
+    """What one derivative saves and recomputes."""
+    tables = [] if one.is_planned else _policy_tables(one)
     if one.effects.all:
         tables.append(_effects_table(one))
     if is_headed:
@@ -30,65 +27,55 @@ def derivative_tables(one: DerivativeReport, *, is_complete: bool, is_headed: bo
     return tables
 
 
-def _policy_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:
-    tables = [*_saved_tables(one, is_complete), _arguments_table(one, is_complete), _recomputed_table(one)]
+def _policy_tables(one: DerivativeReport) -> list[Table]:
+    tables = [*_saved_tables(one), _arguments_table(one), _recomputed_table(one)]
     if one.repeated:
-        tables.append(_repeated_table(one.repeated, is_complete))
+        tables.append(_repeated_table(one.repeated))
     return [*tables, _work_table(one)]
 
 
-def plan_tables(plan: Plan, *, is_complete: bool) -> list[Table]:
-    """What a plan keeps and computes again, and how much work that is; without `is_complete` long lists are cut."""
+def plan_tables(plan: Plan) -> list[Table]:
+    """What a plan keeps and computes again, and how much work that is."""
     work = plan.work
     parts = [counted(work.again.kernels, "kernel")] if plan.stages.begins else []
     parts += [f"steps of {counted(len(plan.loops), 'loop')}"] if plan.loops else []
     again = ", ".join([" and ".join(parts), format_flops(work.again.flops)]) if parts else "nothing"
     kept = f"{counted(len(plan.kept), 'value')}, {format_bytes(sum(one.size for one in plan.kept))}"
     tables = [
-        _planned_table(f"kept by the plan for the backward pass: {kept}", plan.kept, is_complete),
-        _planned_table(f"computed again by the plan: {again}", plan.computed_again, is_complete),
+        _planned_table(f"kept by the plan for the backward pass: {kept}", plan.kept),
+        _planned_table(f"computed again by the plan: {again}", plan.computed_again),
     ]
     amounts = (("forward", work.forward), ("again", work.again), ("backward", work.backward), ("total", work.total))
     rows = tuple((name, str(part.kernels), format_flops(part.flops)) for name, part in amounts)
     return [*tables, Table("", ("work", "kernels", "FLOPs"), (False, True, True), rows)]
 
 
-def _planned_table(what: str, values: Sequence[PlannedValue], is_complete: bool) -> Table:
-    shown = values if is_complete else values[:SHOWN]
-    rest = values[len(shown) :]
-    note = f"and {len(rest)} more, {format_bytes(sum(one.size for one in rest))}; -v shows all" if rest else ""
-    cells = tuple((one.type, format_bytes(one.size), str(one)) for one in shown)
-    return Table(what, ("", "", ""), (False, True, False), cells, note)
+def _planned_table(what: str, values: Sequence[PlannedValue]) -> Table:
+    cells = tuple((one.type, format_bytes(one.size), str(one)) for one in values)
+    return Table(what, ("", "", ""), (False, True, False), cells)
 
 
-def _saved_tables(one: DerivativeReport, is_complete: bool) -> list[Table]:
+def _saved_tables(one: DerivativeReport) -> list[Table]:
     if not one.crossing:
-        return [_saved_table("saved for the backward pass", one.residuals, is_complete)]
-    tables = [_saved_table("saved between segments, and in the last one", one.crossing, is_complete)]
+        return [_saved_table("saved for the backward pass", one.residuals)]
+    tables = [_saved_table("saved between segments, and in the last one", one.crossing)]
     if one.by_policy:
-        tables.insert(0, _saved_table("saved by the policy", one.by_policy, is_complete))
+        tables.insert(0, _saved_table("saved by the policy", one.by_policy))
     return tables
 
 
-def _saved_table(what: str, rows: Sequence[SavedResidual], is_complete: bool) -> Table:
-    title = f"{what}: {counted(len(rows), 'value')}, {size_of(rows)}"
-    shown = rows if is_complete else rows[:SHOWN]
-    rest = rows[len(shown) :]
-    note = f"and {len(rest)} more, {format_bytes(sum(row.bytes for row in rest))}; -v shows all" if rest else ""
-    return _residual_table(title, shown, note)
+def _saved_table(what: str, rows: Sequence[SavedResidual]) -> Table:
+    return _residual_table(f"{what}: {counted(len(rows), 'value')}, {size_of(rows)}", rows)
 
 
-def _arguments_table(one: DerivativeReport, is_complete: bool) -> Table:
+def _arguments_table(one: DerivativeReport) -> Table:
     size = format_bytes(sum(row.bytes for row in one.arguments))
-    title = f"kept without a copy: {counted(len(one.arguments), 'argument')}, {size}"
-    if is_complete or len(one.arguments) <= SHOWN // 4:
-        return _residual_table(title, one.arguments, "")
-    return Table(f"{title}; -v shows them", (), (), ())
+    return _residual_table(f"kept without a copy: {counted(len(one.arguments), 'argument')}, {size}", one.arguments)
 
 
-def _residual_table(title: str, rows: Sequence[SavedResidual], note: str) -> Table:
+def _residual_table(title: str, rows: Sequence[SavedResidual]) -> Table:
     cells = tuple((str(row.type), format_bytes(row.bytes), row.provenance) for row in rows)
-    return Table(title, ("", "", ""), (False, True, False), cells, note)
+    return Table(title, ("", "", ""), (False, True, False), cells)
 
 
 def _recomputed_table(one: DerivativeReport) -> Table:
@@ -102,15 +89,13 @@ def _recomputed_table(one: DerivativeReport) -> Table:
     return Table(title, ("", "", ""), (False, True, True), rows)
 
 
-def _repeated_table(rows: Sequence[RepeatedValue], is_complete: bool) -> Table:
+def _repeated_table(rows: Sequence[RepeatedValue]) -> Table:
     title = f"recomputed in several segments, which takes less than holding it: {counted(len(rows), 'value')}"
-    shown = rows if is_complete else rows[:SHOWN]
-    note = f"and {len(rows) - len(shown)} more; -v shows all" if len(shown) < len(rows) else ""
     cells = tuple(
         (str(row.type), f"in {row.segments}", format_flops(row.flops * row.segments), f"{row.op}{row.place}")
-        for row in shown
+        for row in rows
     )
-    return Table(title, ("", "", "", ""), (False, False, True, False), cells, note)
+    return Table(title, ("", "", "", ""), (False, False, True, False), cells)
 
 
 def _effects_table(one: DerivativeReport) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
@@ -96,3 +96,12 @@ class Options:
 
 
 NO_OPTIONS = Options()
+
+
+def with_static(
+    function: Function, options: Mapping[str, Any], positions: tuple[int, ...], names: tuple[str, ...]
+) -> dict[str, Any]:
+    """Options of `jax.jit` with other arguments static, too. Static ones have no memory to take over."""
+    chosen = Options.of(function, *[options.get(name) for name in KEYWORDS])
+    wanted = chosen.with_static(Owners(frozenset(positions), frozenset(names)))
+    return {**options, **wanted.keywords()}

@@ -30,7 +30,8 @@ def imports_as_before(tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command as a function of its arguments; it says nothing of its progress, however slow the machine is."""
-    monkeypatch.setattr("rematc.cli.command.Progress", functools.partial(Progress, delay=3600.0))
+    for module in ("command", "differing"):
+        monkeypatch.setattr(f"rematc.cli.{module}.Progress", functools.partial(Progress, delay=3600.0))
     return lambda *args: CliRunner().invoke(main, [str(arg) for arg in args], prog_name="remat-compile")
 
 

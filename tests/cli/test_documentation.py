@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rematc.cli import errors
+from rematc.cli.defaults import KEYS
 from tests.support.command import SMALL_MODEL, Command, WriteModel
 
 ROOT = Path(__file__).parents[2]
@@ -78,3 +80,15 @@ def test_example(command: Command, monkeypatch: pytest.MonkeyPatch, line: str, p
             " | ".join(filters), shell=True, input=text, capture_output=True, text=True, check=True
         ).stdout
     assert lasting(text) == lasting(printed)
+
+
+def test_every_key_of_a_projects_table_is_documented() -> None:
+    told = TEXT.partition("## Defaults of a project")[2].partition("## For programs")[0]
+    assert set(KEYS) <= set(re.findall(r"`([a-z-]+)`", told))
+
+
+EXIT_CODES = {"0", str(errors.USER_ERROR), "2", str(errors.OUR_ERROR), str(errors.INTERRUPTED), str(errors.BROKEN_PIPE)}
+
+
+def test_every_exit_code_is_documented() -> None:
+    assert set(re.findall(r"^\| (\d+) \|", TEXT.partition("## Errors")[2], re.MULTILINE)) == EXIT_CODES

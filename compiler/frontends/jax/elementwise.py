@@ -17,6 +17,7 @@ from rematc.ir.ops.inverse import Atan2
 from rematc.ir.ops.logical import Compare
 from rematc.ir.ops.rounding import NextAfter, RoundNearestAfz, RoundNearestEven
 from rematc.ir.ops.structural import StopGradient
+from rematc.ir.ops.transcendental import Exponential
 from rematc.ir.registry import OPS
 from rematc.ir.types import BOOL, Kind
 from rematc.ir.values import Value
@@ -52,7 +53,6 @@ _SAME = {
     "erf": "erf",
     "erf_inv": "erf_inv",
     "erfc": "erfc",
-    "exp": "exponential",
     "expm1": "exponential_minus_one",
     "floor": "floor",
     "imag": "imag",
@@ -101,6 +101,16 @@ def same(block: Block, eqn: Any) -> Sequence[Value]:
     """The op that means the same."""
     operands = block.operands(eqn)
     return block.b.emit(_OPS[eqn.primitive.name], *(alike(block, operands) if len(operands) > 1 else operands))
+
+
+@imports("exp")
+def exponential(block: Block, eqn: Any) -> Sequence[Value]:
+    """`exponential`, as accurate as can be where JAX asks for that: in its own derivatives of `erf` and `erfc`."""
+    asked = eqn.params.get("accuracy")
+    name = getattr(asked, "name", asked)
+    if name not in (None, "DEFAULT", "HIGHEST"):
+        block.fail(eqn, f"has accuracy = {asked}, which has no op; leave it out")
+    return block.b.emit(Exponential(name == "HIGHEST"), *block.operands(eqn))
 
 
 @imports(*("eq", "ne", "ge", "gt", "le", "lt"))

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 #: How near to the true value an operation's result must be.
-_ACCURACY = "result_accuracy"
+ACCURACY = "result_accuracy"
+#: Its modes that rules read, by operation, besides the default one.
+_ACCURACIES = {"stablehlo.exponential": ("HIGHEST",)}
 #: Attributes that any operation may have, and that place its results.
 PLACING = ("sdy.sharding", "mhlo.sharding")
 _CHOICE = re.compile(r"<(?:\w+ )?(\w+)>$")
@@ -97,7 +99,10 @@ def unread(operation: Any, read: Collection[str]) -> str | None:
     """
     found, known = operation.attributes, {*PLACING, *read}
     for name in found:
-        is_asked = "DEFAULT" not in str(found[name]) if name == _ACCURACY else "." in name and name not in known
+        if name == ACCURACY:
+            is_asked = not any(mode in str(found[name]) for mode in ("DEFAULT", *_ACCURACIES.get(operation.name, ())))
+        else:
+            is_asked = "." in name and name not in known
         if is_asked:
             return f"{name} = {found[name]}"
     return None

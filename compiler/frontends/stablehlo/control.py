@@ -9,6 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
+from rematc.compiler.frontends.stablehlo.stacks import find_stacks, sliced_body, with_slices
 from rematc.ir.core import Graph
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.bodies import live_equations
@@ -146,8 +147,7 @@ def _counter(
     limit = int(constants[right]) + (direction == "LE")
     steps = max(-((int(start) - limit) // stride), 0)
     # A counter that overflows would go on counting from below.
-    fits = int(start) + steps * stride < 2 ** (8 * start.dtype.itemsize - 1)
-    return (place, steps) if fits else None
+    return (place, steps) if _fits(int(start) + steps * stride, start.dtype) else None
 
 
 def _constants(graph: Graph) -> dict[Value, np.ndarray[Any, Any]]:
@@ -171,23 +171,61 @@ def _stride(body: Graph, counter: Value, result: Value) -> int | None:
 def _scan(
     block: Block, body: Graph, captured: Sequence[Value], first: Sequence[Value], place: int, steps: int
 ) -> Sequence[Value]:
-    """The loop as a scan without slices. A counter that only counts is left out of it."""
+    """The loop as a scan, of slices where it has stacks. A counter that only counts is left out of it."""
     consts = len(captured)
-    counter = body.params[consts + place]
-    others = [value for index, value in enumerate(body.results) if index != place]
+    body = with_slices(body)
+    counters = _counters(block, body, consts, first, steps)
+    assert consts + place in counters, "it counts"
+    from_zero = [index for index, (start, stride) in counters.items() if (int(start), stride) == (0, 1)]
+    stacks = find_stacks(body, consts, from_zero, steps)
+    carries = [
+        index
+        for index in range(consts, consts + len(first))
+        if index not in stacks.same and index not in stacks.written
+    ]
+    same = [index for index in (*range(consts), *sorted(stacks.same)) if index not in stacks.read]
+    step = sliced_body(stacks, same, carries, consts)
+    for counter in counters:
+        step, carries = _without_counter(step, len(same), carries, counter)
+    given = (*captured, *first)
+    op = Scan(step, steps, len(same), len(carries), stacks.is_reversed)
+    operands = [given[index] for index in (*same, *carries, *sorted(stacks.read))]
+    found = dict(zip((*carries, *sorted(stacks.written)), block.b.emit(op, *operands), strict=True))
+    for index, (start, stride) in counters.items():
+        found[index] = block.literal(np.asarray(int(start) + steps * stride, start.dtype))
+    return [found.get(index, given[index]) for index in range(consts, len(given))]
+
+
+def _counters(
+    block: Block, body: Graph, consts: int, first: Sequence[Value], steps: int
+) -> dict[int, tuple[np.ndarray[Any, Any], int]]:
+    """The carries that count steps, by their numbers among all parameters: where they start, and by how much."""
+    found = {}
+    for place, value in enumerate(first):
+        start = block.constants.get(value)
+        if start is not None and start.dtype.kind == "i" and not start.shape:
+            stride = _stride(body, body.params[consts + place], body.results[place])
+            if stride is not None and _fits(int(start) + steps * stride, start.dtype):
+                found[consts + place] = (start, stride)
+    return found
+
+
+def _fits(number: int, dtype: np.dtype[Any]) -> bool:
+    """Whether an integer of a type does not overflow before it is this number."""
+    return bool(abs(number) < 2 ** (8 * dtype.itemsize - 1))
+
+
+def _without_counter(step: Graph, consts: int, carries: list[int], counter: int) -> tuple[Graph, list[int]]:
+    """A step and its carries without a counter, where that only counts."""
+    place = carries.index(counter)
+    param = step.params[consts + place]
+    others = [value for index, value in enumerate(step.results) if index != place]
     used = set(others)
-    kept = live_equations(body, used)
-    if counter in used:
-        return block.b.emit(Scan(body, steps, consts, len(first)), *captured, *first)
-    params = tuple([value for value in body.params if value is not counter])
-    without = Graph(body.name, params, kept, tuple(others))
-    carries = [value for index, value in enumerate(first) if index != place]
-    results = list(block.b.emit(Scan(without, steps, consts, len(carries)), *captured, *carries))
-    stride = _stride(body, counter, body.results[place])
-    assert stride is not None, "a counter has a stride"
-    start = block.constants[first[place]]
-    results.insert(place, block.literal(np.asarray(int(start) + steps * stride, start.dtype)))
-    return results
+    kept = live_equations(step, used)
+    if param in used:
+        return step, carries
+    params = tuple([value for value in step.params if value is not param])
+    return Graph(step.name, params, kept, tuple(others)), [index for index in carries if index != counter]
 
 
 @imports("chlo.scan")

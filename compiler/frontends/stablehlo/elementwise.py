@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rematc.compiler.frontends.stablehlo.attributes import ACCURACY
 from rematc.compiler.frontends.stablehlo.block import Block, attributes, imports
 from rematc.compiler.frontends.stablehlo.literals import array_of, elements
 from rematc.ir.builder import Builder
@@ -16,6 +17,7 @@ from rematc.ir.ops.conversion import BitcastConvert, Convert, ReducePrecision
 from rematc.ir.ops.logical import And, Compare, Select, ShiftLeft, ShiftRightArithmetic, ShiftRightLogical, Xor
 from rematc.ir.ops.rounding import Remainder
 from rematc.ir.ops.structural import Iota, StopGradient
+from rematc.ir.ops.transcendental import Exponential
 from rematc.ir.registry import OPS
 from rematc.ir.types import BOOL, DTYPES, Kind, TensorType
 from rematc.ir.values import Array, Value
@@ -23,7 +25,7 @@ from rematc.ir.values import Array, Value
 #: Operations whose op has their name, and no parameters.
 _SAME = (
     *("abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "complex", "cosine", "count_leading_zeros", "divide"),
-    *("exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic"),
+    *("exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic"),
     *("maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real", "remainder"),
     *("round_nearest_afz", "round_nearest_even", "rsqrt", "shift_left", "shift_right_arithmetic"),
     *("shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "xor"),
@@ -42,6 +44,13 @@ def same(block: Block, operation: Any) -> Sequence[Value]:
     if name == "imag" and not operands[0].type.dtype.is_complex:
         return [block.b.zeros(operands[0].type)]
     return block.b.emit(OPS[name](), *operands)
+
+
+@imports("stablehlo.exponential")
+def exponential(block: Block, operation: Any) -> Sequence[Value]:
+    """`exponential`, as accurate as can be where that is asked for."""
+    accuracy = attributes(operation).raw(ACCURACY) if ACCURACY in attributes(operation) else ""
+    return block.b.emit(Exponential("HIGHEST" in str(accuracy)), *block.operands(operation))
 
 
 def _lexicographic(direction: str) -> Callable[..., Value]:

@@ -67,3 +67,26 @@ def test_equinox(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_like(eqx.filter(rjax.grad(loss, policy="nothing")(model, X), eqx.is_array), expected)
     monkeypatch.setattr(jax, "checkpoint", rjax.checkpoint)
     assert_like(eqx.filter_grad(eqx.filter_checkpoint(loss))(model, X), expected)
+
+
+def test_a_whole_step_of_equinox() -> None:
+    eqx = pytest.importorskip("equinox")
+    layers = [eqx.nn.Linear(64, 64, key=key) for key in jax.random.split(KEY, 6)]
+    params, static = eqx.partition(layers, eqx.is_inexact_array)
+
+    def step(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            y = x
+            for linear in eqx.combine(params, static):
+                y = y + jnp.tanh(jax.vmap(linear)(y))
+            return jnp.mean(y**2)
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        return eqx.apply_updates(params, jax.tree.map(lambda g: -0.1 * g, gradients)), value
+
+    x = jax.random.normal(KEY, (1024, 64))
+    planned: Any = rjax.jit(step, budget="70%")
+    assert_like(planned(params, x), jax.jit(step)(params, x))
+    report = planned.report(params, x).budget
+    assert report.measured <= report.budget
+    assert report.plan.extra_flops > 0

@@ -63,9 +63,27 @@ def test_a_parameter_that_no_rule_knows_is_an_error(name: str) -> None:
             graph_of_jaxpr(ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts))
 
 
+def test_an_accuracy_that_jax_asks_for_in_derivatives_is_kept() -> None:
+    """As that of `erfc`, which an exact gelu is made of, in jax 0.12."""
+    asked = from_jax(lambda x: lax.exp(x, accuracy=lax.AccuracyMode.HIGHEST))
+    compiled: Any = rematc.compile(asked, X)
+    assert "result_accuracy_mode<HIGHEST>" in compiled.stablehlo()
+    assert np.array_equal(compiled(X), np.asarray(asked(X)))
+    assert "result_accuracy" not in rematc.compile(from_jax(lax.exp), X).stablehlo()
+    gelu = jax.grad(lambda x: jax.nn.gelu(x, approximate=False).sum())
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    expected = jax.jit(gelu)(x)
+    imported = rematc.from_stablehlo(jax.jit(gelu).lower(x).as_text())
+    for function in (from_jax(gelu), imported):  # to what XLA:CPU rounds in one fusion and not in the other
+        compiled = rematc.compile(function, x)
+        np.testing.assert_allclose(compiled(x), expected, rtol=2e-6, atol=1e-7)
+
+
 def test_values_that_no_op_has_are_errors() -> None:
-    with pytest.raises(CompileError, match=r"test_parameters.py:\d+:\d+: error: JAX's 'exp' has accuracy = .*HIGHEST"):
-        from_jax(lambda x: lax.exp(x, accuracy=lax.AccuracyMode.HIGHEST))(X)
+    with pytest.raises(CompileError, match=r"test_parameters.py:\d+:\d+: error: JAX's 'sin' has accuracy = .*HIGHEST"):
+        from_jax(lambda x: lax.sin(x, accuracy=lax.AccuracyMode.HIGHEST))(X)
+    with pytest.raises(CompileError, match=r"test_parameters.py:\d+:\d+: error: JAX's 'exp' has accuracy = .*Tol"):
+        from_jax(lambda x: lax.exp(x, accuracy=lax.Tolerance(ulps=1)))(X)
     jacobi = lax.linalg.EighImplementation.JACOBI
     with pytest.raises(CompileError, match=r"JAX's 'eigh' has algorithm = .*JACOBI"):
         from_jax(lambda x: lax.linalg.eigh(x, implementation=jacobi)[1])(X)

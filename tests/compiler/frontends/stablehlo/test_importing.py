@@ -425,10 +425,10 @@ ERRORS = {
     ),
     "an accuracy that is asked for": (
         module(
-            "%0 = stablehlo.exponential %x {result_accuracy = #stablehlo.result_accuracy<mode = "
+            "%0 = stablehlo.sine %x {result_accuracy = #stablehlo.result_accuracy<mode = "
             "#stablehlo.result_accuracy_mode<HIGHEST>>} : tensor<2xf32>\nreturn %0 : tensor<2xf32>"
         ),
-        r":2:6: error: 'stablehlo.exponential' has result_accuracy = .*HIGHEST.*, which the IR does not have",
+        r":2:6: error: 'stablehlo.sine' has result_accuracy = .*HIGHEST.*, which the IR does not have",
     ),
     "an attribute of an operation": (
         module(

@@ -1,0 +1,114 @@
+"""A compiled function as reports look into it: its memory over the schedule, and its text at each stage."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rematc.compiler.reports.differentiation import Differentiation
+from rematc.ir.core import Graph
+from rematc.ir.printer import print_graph
+from rematc.lowering.hlo.assignment import assigned_timeline
+from rematc.lowering.hlo.module import SourceLine
+from rematc.lowering.hlo.parser import parse_hlo
+from rematc.lowering.runtime import Executable
+from rematc.lowering.xla_cpu.timeline import predicted_timeline
+from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.dce import DeadCode
+from rematc.passes.linearize import linearize
+from rematc.passes.memory_timeline import RECOMPUTED, MemoryTimeline
+from rematc.passes.planning.plan import Plan
+from rematc.passes.recomputation import product_phases
+
+#: The name that the writer gives a product (`rematc.lowering.writer.Writer.product`).
+_PRODUCT = re.compile(r'^#loc\d+ = loc\("[^"]*#\d+"\(', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class CompiledInspection:
+    """What is in memory when, and the program at each stage (`rematc.compiler.reports.inspection.Inspection`).
+
+    Attributes:
+        graph: the graph after the passes.
+        executable: what XLA made of it.
+        records: the differentiations in it, innermost first.
+        plan: its plan, if it has one.
+    """
+
+    graph: Graph
+    executable: Executable
+    records: Sequence[object]
+    plan: Plan | None
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.executable.program.name
+
+    @functools.cached_property
+    def predicted(self) -> MemoryTimeline | None:
+        """The memory over the predicted schedule; None for a program on several devices."""
+        target = self.executable.target
+        if target.devices > 1:
+            return None
+        return predicted_timeline(self.graph, target, is_differentiated=bool(self._differentiations))
+
+    @functools.cached_property
+    def assigned(self) -> MemoryTimeline | None:
+        """The memory over XLA's schedule; None where it does not say."""
+        assignment = self.executable.buffer_assignment()
+        if assignment is None:
+            return None
+        steps = () if self.predicted is None else self.predicted.steps
+        again = [step.loc for step in steps if step.phase == RECOMPUTED]
+        return assigned_timeline(
+            parse_hlo(self.executable.hlo_optimized()),
+            assignment,
+            self._phases(),
+            is_differentiated=bool(self._differentiations),
+            again={SourceLine(loc.file, loc.line) for loc in again if loc is not None},
+        )
+
+    def _phases(self) -> dict[int, str]:
+        """The phases of products by their numbers; none where functions or expansions have others in between."""
+        phases = product_phases(self.graph)
+        written = len(_PRODUCT.findall(self.executable.program.text))
+        return dict(enumerate(phases, 1)) if written == len(phases) else {}
+
+    @property
+    def _differentiations(self) -> list[Differentiation]:
+        return [record for record in self.records if isinstance(record, Differentiation)]
+
+    def stages(self) -> dict[str, str]:
+        """The program as text at each stage of the compiler; graphs are those of the outermost derivative."""
+        found: dict[str, str] = {}
+        if self._differentiations:
+            record = self._differentiations[-1]
+            found |= {
+                "primal": print_graph(record.primal),
+                "linear": print_graph(clean(linear_graph(record))),
+                "forward": print_graph(clean(record.vjp.forward)),
+                "backward": print_graph(clean(record.vjp.backward)),
+            }
+        found["ir"] = print_graph(self.graph)
+        if self.plan is not None:
+            found["plan"] = str(self.plan)
+        found["stablehlo"] = self.executable.program.text
+        found["hlo"] = self.executable.hlo()
+        found["hlo-optimized"] = self.executable.hlo_optimized()
+        return found
+
+
+def linear_graph(record: Differentiation) -> Graph:
+    """The linear graph of a differentiation: from residuals and tangents to the tangent of the function's value."""
+    count = len(record.vjp.has_ct)
+    wrt = [index < count for index in range(len(record.primal.params))]
+    of = [index == 0 for index in range(len(record.primal.results))]
+    return linearize(record.primal, wrt, of).linear
+
+
+def clean(graph: Graph) -> Graph:
+    """As the report counts it: equal equations merged, unused ones gone."""
+    return DeadCode().run(CommonSubexpressions().run(graph))
