@@ -2,9 +2,10 @@
 
     python docs/make_images.py                everything; takes about two minutes
     python docs/make_images.py report         only docs/images/report.svg
+    python docs/make_images.py page           only docs/images/page.png; needs a Chromium, and the extra rematc[test]
 
 `report` is `remat-compile examples/transformer.py --policy dots` as it looks on a terminal; `memory` is a chart of what
-`benchmarks/chain.py` prints with the jax that is installed.
+`benchmarks/chain.py` prints with the jax that is installed; `page` is the top of the same report as `--html` writes it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +27,10 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.support.browser import headless, opened  # noqa: E402  # of the checkout, wherever this runs
+
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 104  # columns of the terminal
 
@@ -126,15 +132,34 @@ def _text(
     return f'<text x="{x:.1f}" y="{y:.1f}" {font} fill="{colour}" text-anchor="{anchor}">{text}</text>'
 
 
-PICTURES: dict[str, Callable[[], str]] = {"report": report, "memory": memory}
+def page() -> bytes:
+    """The top of the report on the transformer as a page, with what a chart says where it is pointed at."""
+    with tempfile.TemporaryDirectory() as folder, headless() as browser:
+        file = Path(folder) / "report.html"
+        command = [sys.executable, "-m", "rematc", "examples/transformer.py", "--policy", "dots", "--html", str(file)]
+        subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+        shown, faults = opened(browser, file, height=1130)
+        box = shown.locator(".chart canvas").first.bounding_box()
+        shown.mouse.move(box["x"] + box["width"] * 0.86, box["y"] + box["height"] * 0.45)
+        shown.wait_for_timeout(500)
+        if faults:
+            raise SystemExit("\n".join(faults))
+        picture: bytes = shown.screenshot()
+    return picture
+
+
+PICTURES: dict[str, Callable[[], str | bytes]] = {"report.svg": report, "memory.svg": memory, "page.png": page}
 
 
 def main(names: Sequence[str]) -> None:
     """Make the pictures named, or all of them."""
     IMAGES.mkdir(exist_ok=True)
-    for name in names or PICTURES:
-        (IMAGES / f"{name}.svg").write_text(PICTURES[name](), encoding="utf-8")
-        print(IMAGES / f"{name}.svg")
+    for name, make in PICTURES.items():
+        if names and name.partition(".")[0] not in names:
+            continue
+        picture = make()
+        (IMAGES / name).write_bytes(picture.encode() if isinstance(picture, str) else picture)
+        print(IMAGES / name)
 
 
 if __name__ == "__main__":
