@@ -24,6 +24,7 @@ from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.structural import Iota, Name, OptimizationBarrier, StopGradient
 from rematc.ir.values import Value
+from rematc.passes.legalize.rules import MOST_IN_PLACE
 from rematc.passes.regions import RegionRewriter
 
 #: How many dimensions, one after the other, each dimension of the flat shape stands for.
@@ -48,6 +49,9 @@ class Flattening:
 class _Rewriting:
     """One graph, as far as it is rewritten.
 
+    What no kernel writes but its readers, a mask or a broadcast bias, is done once more in the shape of a product, if
+    that takes few equations; what takes more is reshaped.
+
     Attributes:
         equations: the new ones.
         has_changed: whether they are others than before.
@@ -61,6 +65,7 @@ class _Rewriting:
         self._groups: dict[Value, _Groups] = {}
         self._flat: dict[tuple[Value, _Groups], Value] = {}
         self._whole: dict[Value, Value] = {}
+        self._unwritten: dict[Value, int] = {}
 
     def equation(self, eqn: Equation) -> None:
         """Add what an equation becomes."""
@@ -152,22 +157,23 @@ class _Rewriting:
         made = self._definitions.get(value)
         if (value, groups) in self._flat or made is None or value in self._groups:
             return True
+        if value not in self._unwritten:
+            return made.op.is_elementwise or made.op.storage is not Storage.FUSED
         if isinstance(made.op, Iota):
             return _place(made.op.dimension, groups)[1]
         if isinstance(made.op, BroadcastInDim):
             return _broadcast(made.op, made.operands[0].type.shape, groups) is not None
-        if made.op.is_elementwise and len(made.results) == 1:
-            shape = value.type.shape
-            return all(self._is_free(operand, groups) for operand in made.operands if operand.type.shape == shape)
-        return made.op.storage is not Storage.FUSED
+        return all(self._is_free(operand, groups) for operand in _alike(made))
 
     def _made(self, value: Value, groups: _Groups, loc: Location | None) -> Value:
         shape, made = _shape(value.type.shape, groups), self._definitions.get(value)
-        if made is not None and isinstance(made.op, Iota):
+        if made is None or value not in self._unwritten or value in self._groups:
+            return self._emit(Reshape(shape), (self.whole(value, loc),), loc)
+        if isinstance(made.op, Iota):
             place, is_alone = _place(made.op.dimension, groups)
             if is_alone:
                 return self._emit(Iota(made.op.type.with_shape(shape), place), (), made.loc)
-        if made is not None and isinstance(made.op, BroadcastInDim):
+        elif isinstance(made.op, BroadcastInDim):
             found = _broadcast(made.op, made.operands[0].type.shape, groups)
             if found is not None:
                 operand, dimensions = made.operands[0], found
@@ -175,10 +181,10 @@ class _Rewriting:
                 if operand.type.shape != small:
                     operand = self._reshaped(operand, small, loc)
                 return self._emit(BroadcastInDim(shape, dimensions), (operand,), made.loc)
-        if made is not None and made.op.is_elementwise and len(made.results) == 1 and value not in self._groups:
+        else:
+            alike = set(_alike(made))
             operands = [
-                self._flattened(operand, groups, loc) if operand.type.shape == value.type.shape else operand
-                for operand in made.operands
+                self._flattened(operand, groups, loc) if operand in alike else operand for operand in made.operands
             ]
             return self._emit(made.op, operands, made.loc)
         return self._emit(Reshape(shape), (self.whole(value, loc),), loc)
@@ -201,6 +207,17 @@ class _Rewriting:
     def _append(self, eqn: Equation) -> None:
         self.equations.append(eqn)
         self._definitions.update(dict.fromkeys(eqn.results, eqn))
+        if len(eqn.results) == 1 and (eqn.op.is_elementwise or isinstance(eqn.op, (Iota, BroadcastInDim))):
+            operands = () if isinstance(eqn.op, BroadcastInDim) else _alike(eqn)
+            size = 1 + sum(self._unwritten.get(operand, 0) for operand in operands)
+            if size <= MOST_IN_PLACE:
+                self._unwritten[eqn.results[0]] = size
+
+
+def _alike(eqn: Equation) -> list[Value]:
+    """The operands of the shape of an elementwise result."""
+    shape = eqn.results[0].type.shape
+    return [operand for operand in eqn.operands if operand.type.shape == shape]
 
 
 def _groups_of_product(op: DotGeneral, eqn: Equation) -> _Groups | None:

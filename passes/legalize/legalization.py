@@ -41,12 +41,10 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
 from rematc.passes.legalize.factors import SmallerFirst, has_barriers
 from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.overwriting import ReadersFirst
-from rematc.passes.legalize.rules import RULES, expanded
+from rematc.passes.legalize.rules import MOST_IN_PLACE, RULES, expanded
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
-#: An expansion of more equations is a function.
-_MOST_IN_PLACE = 16
 #: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
 _IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
 
@@ -110,7 +108,7 @@ class _Legalizer:
             operands = tuple([env.get(value, value) for value in eqn.operands])
             if found is None:
                 equations.append(Equation(op, operands, eqn.results, eqn.loc))
-            elif len(found.equations) > _MOST_IN_PLACE:
+            elif len(found.equations) > MOST_IN_PLACE:
                 equations.append(Equation(Call(found), operands, eqn.results, eqn.loc))
             else:
                 env.update(zip(eqn.results, splice(found, operands, equations, eqn.loc), strict=True))

@@ -96,7 +96,10 @@ class _Uses:
         return [gather for gather in found if gather > place]
 
     def before(self, reader: int, place: int) -> list[int] | None:
-        """The equations that a reader needs to stand behind a place; None where it needs that one, or large values."""
+        """The equations that a reader needs to stand behind a place.
+
+        None where it needs that one, or large values, or what a barrier holds, which must stay behind it.
+        """
         size = self.equations[reader].operands[0].type.bytes
         needed: set[int] = set()
         pending = [reader]
@@ -104,7 +107,7 @@ class _Uses:
             current = pending.pop()
             eqn = self.equations[current]
             is_large = any(value.type.bytes >= size for value in eqn.results) and not isinstance(eqn.op, Reshape)
-            if current == place or eqn.op.effect or is_large:
+            if current == place or eqn.op.effect or is_large or isinstance(eqn.op, OptimizationBarrier):
                 return None
             needed.add(current)
             made = {self._made.get(value, -1) for value in eqn.operands}
@@ -126,7 +129,12 @@ class _Order:
     _taken: set[int] = field(default_factory=set)
 
     def tie(self, uses: _Uses, place: int) -> None:
-        """Have gathers from the product that is reduced there read it before what is behind the barrier."""
+        """Have gathers from the product that is reduced there read it before what is behind the barrier.
+
+        What was moved for another product stays where it is now.
+        """
+        if place in self._taken:
+            return
         eqn = uses.equations[place]
         self.tied[place], self.moved[place] = list(eqn.results), []
         for gather in uses.gathers(eqn, place):

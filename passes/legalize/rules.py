@@ -16,6 +16,8 @@ from rematc.ir.values import Value
 
 Rule = Callable[..., Sequence[Value] | None]
 RULES: dict[type[Op], Rule] = {}
+#: An expansion of more equations is a function.
+MOST_IN_PLACE = 16
 #: Ops that some platforms have kernels for: those platforms.
 NATIVE: dict[type[Op], frozenset[str]] = {}
 _R = TypeVar("_R", bound=Rule)

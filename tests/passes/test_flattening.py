@@ -16,6 +16,7 @@ from rematc.lowering.target import Target
 from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.legalize.overwriting import ReadersFirst
+from rematc.passes.legalize.rules import MOST_IN_PLACE
 from rematc.passes.simplify import Simplify
 from tests.support.random_graphs import arguments_for, graphs, same_bits
 
@@ -86,6 +87,25 @@ def test_nothing_is_joined_that_would_have_to_be_written_for_it() -> None:
     assert Flattening().graph(before) is before
 
 
+@pytest.mark.parametrize("op", ["negate %{0}", "add %{0}, %{0}"], ids=["long", "doubled"])
+def test_long_elementwise_work_is_joined_where_it_ends(op: str) -> None:
+    """What it is made of is neither walked through again for each reader nor, but for its end, done twice."""
+    length = 3000 if op.startswith("negate") else 60
+    name, operation = op.split(" ", 1)[0], op
+    chain = "".join(f"  %{at + 1}: f32[4,2,3] = {operation.format(at)}\n" for at in range(length))
+    before = parse(
+        f"""graph @f(%x: f32[4,8], %w: f32[8,2,3], %0: f32[4,2,3]) -> (f32[4,2,3]) {{
+{chain}  %p: f32[4,2,3] = dot_general %x, %w {{contract=[[1],[0]], batch=[[],[]]}}
+  %y: f32[4,2,3] = multiply %p, %{length}
+  return %y
+}}"""
+    )
+    after = Flattening().graph(before)
+    verify(after)
+    assert shapes(after, "multiply") == [(4, 6)]
+    assert ops(after).count(name) <= length + MOST_IN_PLACE
+
+
 def test_gathers_read_a_product_before_its_softmax_is_written_over_it() -> None:
     before = Simplify().run(parse(HEAD))
     after = ReadersFirst().graph(before)
@@ -101,6 +121,41 @@ def test_a_gather_that_needs_the_softmax_stays_where_it_is() -> None:
         "  %8:",
         "  %10: f32[2,8] = multiply %4, %4\n  %11: i32[2,8] = convert %10 {dtype=i32}\n"
         "  %places: i32[2,8,1,1] = reshape %11 {shape=[2,8,1,1]}\n  %8:",
+    )
+    before = parse(text)
+    after = ReadersFirst().graph(before)
+    assert ops(after).index("gather") > ops(after).index("exponential")
+    assert agrees(before, after)
+
+
+def test_a_gather_that_needs_another_maximum_and_gathers_of_that() -> None:
+    """A gather from %p needs the maximum of %q, which is smaller: that moves, with no gather from %q behind it."""
+    text = HEAD.replace("%w: f32[4,64], ", "%w: f32[4,64], %v: f32[4,16], ")
+    gather = next(line for line in text.splitlines() if "gather" in line)
+    attributes = gather[gather.index("{") :]
+    text = (
+        text[: text.index("  %8:")]
+        + f"""  %q: f32[2,8,16] = dot_general %x, %v {{contract=[[2],[0]], batch=[[],[]]}}
+  %20: f32[2,8] = reduce_max %q {{dimensions=[2]}}
+  %21: f32[2,8,16] = broadcast_in_dim %20 {{shape=[2,8,16], dimensions=[0,1]}}
+  %22: f32[2,8,16] = subtract %q, %21
+  %23: f32[2,8,16] = exponential %22
+  %24: i32[2,8] = convert %20 {{dtype=i32}}
+  %25: i32[2,8,1,1] = reshape %24 {{shape=[2,8,1,1]}}
+  %26: f32[2,8,1] = gather %p, %25 {attributes}
+  %27: f32[2,8,1] = gather %q, %labels {attributes}
+  return %7, %23, %26, %27
+}}"""
+    )
+    results = "(f32[2,8,64], f32[2,8,1])", "(f32[2,8,64], f32[2,8,16], f32[2,8,1], f32[2,8,1])"
+    before = parse(text.replace(*results))
+    after = ReadersFirst().graph(before)
+    assert agrees(before, after)
+
+
+def test_what_a_barrier_holds_stays_behind_it() -> None:
+    text = HEAD.replace("gather %7, %labels", "gather %p, %held").replace(
+        "  %8:", "  %held: i32[2,8,1,1] = optimization_barrier %labels\n  %8:"
     )
     before = parse(text)
     after = ReadersFirst().graph(before)
