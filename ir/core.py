@@ -17,6 +17,7 @@ from rematc.ir.errors import missing_rule
 from rematc.ir.facts import Effect, Storage, Weight
 from rematc.ir.locations import Location
 from rematc.ir.schedules import Schedule
+from rematc.ir.slicings import Part, Slicing, everywhere
 from rematc.ir.stacking import Unstacked
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
@@ -108,7 +109,7 @@ class SplitContext(Protocol):
 
 class Op:
     """A primitive with its parameters: a frozen dataclass whose fields are the parameters and whose methods are
-    its rules, in the order infer, reference, jvp, transpose, vmap, flops.
+    its rules, in the order infer, reference, jvp, transpose, vmap, slicings, part, flops.
 
     Rules take and return tuples, one entry per operand or result. None stands for a symbolic zero.
 
@@ -162,6 +163,20 @@ class Op:
         dimension is batched, one that has the op's own type is not.
         """
         raise missing_rule(self.name, type(self), "vmap", self.no_vmap)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        """The ways in which the op can be applied in parts; along what none of them names it needs its operands whole.
+
+        The rule of most ops follows from what their family says. An op of which nothing is known has none.
+        """
+        return everywhere(operands, results) if self.is_elementwise else ()
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        """The op applied to one part of its operands, in one of its ways.
+
+        A result that is added up may have the element type in which that is done (`rematc.ir.slicings.sum_dtype`).
+        """
+        return b.emit(self, *operands)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion | None:
         """What the known operands determine apart from the rest; `policy` is that of the graph around the op.

@@ -16,6 +16,7 @@ from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import FLOATS, NOT_LINEAR, Numeric, Unary, check_arity, check_kind, widened
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading
 from rematc.ir.types import BOOL, DType, Kind, TensorType, dtype_of_numpy
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
@@ -137,6 +138,9 @@ class BitcastConvert(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(min(operands[0].rank, results[0].rank), operands, results)
 
 
 def _packed(rows: Array, bits: int) -> Numeric:

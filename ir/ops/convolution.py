@@ -17,6 +17,7 @@ from rematc.ir.ops.dot import PRECISIONS, check_widening
 from rematc.ir.ops.elementwise import NUMBERS, check_arity, check_kind, widened
 from rematc.ir.ops.window_dimension import Pairs, WindowDimension, paddings, window_dimensions, windows_of
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing, sum_dtype
 from rematc.ir.types import DType, TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
@@ -273,6 +274,21 @@ class Convolution(Op):
             counts = (by_feature, by_batch * batch.size) if is_by_batch else (by_feature * batch.size, by_batch)
             op = replace(self, feature_group_count=counts[0], batch_group_count=counts[1])
         return (_split(b, b.emit1(op, x, kernel), inner, groups, batch.size),)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        of_input, of_kernel, of_output = self.dimensions.input, self.dimensions.kernel, self.dimensions.output
+        found = []
+        if self.batch_group_count == 1:
+            found.append(Slicing((of_input[0], None), (of_output[0],)))
+        if self.batch_group_count == self.feature_group_count == 1:
+            found.append(Slicing((None, of_kernel[0]), (of_output[1],)))
+            found.append(Slicing((of_input[1], of_kernel[1]), (None,)))
+        return tuple(found)
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        if not part.slicing.is_sum:
+            return b.emit(self, *operands)
+        return b.emit(replace(self, result_dtype=sum_dtype(self.result_dtype or operands[0].type.dtype)), *operands)
 
     def flops(self, operands: Types, results: Types) -> int:
         """Products with padding and with zeros between elements do not count, so the transposes cost as much."""

@@ -33,6 +33,7 @@ from rematc.ir.ops.elementwise import (
 from rematc.ir.ops.reduction import highest, lowest
 from rematc.ir.ops.shape import check_dimensions
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, except_along
 from rematc.ir.types import I32, I64, DType, Kind, TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
@@ -66,6 +67,9 @@ class Cumulative(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(with_fields(self, dimension=self.dimension + 1), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return except_along(self.dimension, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size if results[0].dtype.is_inexact else 0
@@ -255,6 +259,9 @@ class LinearRecurrence(Op):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         op = LinearRecurrence(self.dimension + 1, self.is_reversed)
         return b.emit(op, *batch.all_batched(b))
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return except_along(self.dimension, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size

@@ -16,6 +16,7 @@ from rematc.ir.ops.batching import shifted, to_front
 from rematc.ir.ops.elementwise import check_arity, widened
 from rematc.ir.ops.shape import check_dimensions, inverse, others
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing, sum_dtype
 from rematc.ir.types import DType, TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
@@ -169,6 +170,20 @@ class DotGeneral(Op):
         place, end = len(self.batch[0]), product.type.rank
         middle = end - (x.type.rank - place - len(self.contract[0]))
         return (b.transpose(product, (place, *range(place), *range(middle, end), *range(place + 1, middle))),)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        x, y = operands
+        places = iter(range(results[0].rank))
+        paired = [Slicing(pair, (next(places),)) for pair in zip(*self.batch, strict=True)]
+        of_x = [Slicing((d, None), (next(places),)) for d in self._split(0, x.rank)[1]]
+        of_y = [Slicing((None, d), (next(places),)) for d in self._split(1, y.rank)[1]]
+        return (*paired, *of_x, *of_y, *[Slicing(pair, (None,)) for pair in zip(*self.contract, strict=True)])
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        if not part.slicing.is_sum:
+            return b.emit(self, *operands)
+        dtype = sum_dtype(self.result_dtype or operands[0].type.dtype)
+        return b.emit(replace(self, result_dtype=dtype), *operands)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * math.prod([operands[0].shape[d] for d in self.contract[0]])

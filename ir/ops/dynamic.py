@@ -16,6 +16,7 @@ from rematc.ir.ops.gather_scatter import GatherDimensions, ScatterDimensions, cl
 from rematc.ir.ops.indexing import Gather, Scatter
 from rematc.ir.ops.shape import check_per_dimension, zeros_if_none
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
@@ -101,6 +102,14 @@ class DynamicSlice(Op):
             return (x,)
         return b.emit(DynamicSlice((batch.size, *self.slice_sizes)), x, b.zeros(starts[0].type), *starts)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        starts = (None,) * (len(operands) - 1)
+        whole = [d for d, size in enumerate(self.slice_sizes) if size == operands[0].shape[d]]
+        return tuple([Slicing((d, *starts), (d,)) for d in whole])
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        return b.emit(DynamicSlice(part.cut(self.slice_sizes, part.slicing.results[0])), *operands)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -158,3 +167,8 @@ class DynamicUpdateSlice(Op):
         if not starts:
             return (update,)
         return b.emit(self, x, update, b.zeros(starts[0].type), *starts)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        starts = (None,) * (len(operands) - 2)
+        whole = [d for d, size in enumerate(operands[1].shape) if size == operands[0].shape[d]]
+        return tuple([Slicing((d, d, *starts), (d,)) for d in whole])

@@ -34,6 +34,7 @@ from rematc.ir.ops.matrices import (
 from rematc.ir.ops.solving import LinearSolve
 from rematc.ir.ops.triangular import TriangularSolve
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading
 from rematc.ir.types import I32, TensorType
 from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
@@ -83,6 +84,9 @@ class Lu(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]
@@ -158,6 +162,9 @@ class Qr(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

@@ -26,8 +26,9 @@ from rematc.ir.ops.batching import shifted
 from rematc.ir.ops.bodies import spread, with_batch
 from rematc.ir.ops.elementwise import NOT_LINEAR
 from rematc.ir.ops.shape import check_dimensions, check_per_dimension, others, zeros_if_none
-from rematc.ir.ops.window_dimension import Pairs, WindowDimension, window_dimensions, windows_of
+from rematc.ir.ops.window_dimension import Pairs, WindowDimension, untouched_by_windows, window_dimensions, windows_of
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing
 from rematc.ir.types import BOOL, TensorType
 from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
@@ -221,6 +222,11 @@ class Reduce(Folding):
     def of_batch(self) -> Reduce:
         return Reduce(shifted(self.dimensions), self.body)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        count = len(results)
+        kept = others(self.dimensions, operands[0].rank)
+        return tuple([Slicing((d,) * count + (None,) * count, (place,) * count) for place, d in enumerate(kept)])
+
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size * self.flops_of_pair()
 
@@ -346,6 +352,9 @@ class ReduceWindow(Folding):
             (1, *self.base_dilations),
             (1, *self.window_dilations),
         )
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return untouched_by_windows(self.windows(), len(results), operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * math.prod(self.window_dimensions) * self.flops_of_pair()

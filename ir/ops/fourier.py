@@ -17,6 +17,7 @@ from rematc.ir.ops.complex_parts import Conj, part_dtype, whole_dtype
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.ops.structural import Constant
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading
 from rematc.ir.types import F32, F64, TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -106,6 +107,9 @@ class Fft(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - len(self.lengths), operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         # The usual count: 5 n log2 n for n complex numbers, half of it for real ones.

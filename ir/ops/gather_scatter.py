@@ -127,6 +127,35 @@ class ScatterDimensions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DimensionsAlong:
+    """The dimensions along which windows are independent, as pairs and triples of those that belong together.
+
+    Attributes:
+        windows: of the operand and of the windows, where these reach along all of the operand.
+        paired: of the operand, the indices and the windows.
+        indices: of the indices and of the windows: each index has a window of its own.
+    """
+
+    windows: tuple[tuple[int, int], ...]
+    paired: tuple[tuple[int, int, int], ...]
+    indices: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(dims: GatherDimensions, shape: Sequence[int], sizes: Sequence[int], indices_rank: int) -> DimensionsAlong:
+        """Those of windows of these sizes of an operand of this shape."""
+        walked = zip(dims.window_dims(len(shape)), dims.offset_dims, strict=True)
+        of_indices = [d for d in range(indices_rank) if d != dims.index_vector_dim]
+        batch = others(dims.offset_dims, len(of_indices) + len(dims.offset_dims))
+        places = dict(zip(of_indices, batch, strict=True))
+        pairs = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
+        return DimensionsAlong(
+            tuple([(d, place) for d, place in walked if sizes[d] == shape[d]]),
+            tuple([(d, of_index, places[of_index]) for d, of_index in pairs]),
+            tuple([(d, place) for d, place in places.items() if d not in dims.start_indices_batching_dims]),
+        )
+
+
 def check_windows(
     op: Op, dims: GatherDimensions, operand: TensorType, indices: TensorType, sizes: Sequence[int]
 ) -> None:

@@ -6,7 +6,7 @@ An index outside is no error: gather moves the window inside, scatter skips it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from rematc.ir.errors import MissingRuleError, TypeMismatchError
 from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import ANY, NOT_LINEAR, ORDERED, Numeric, check_arity, check_kind, widened
 from rematc.ir.ops.gather_scatter import (
+    DimensionsAlong,
     GatherDimensions,
     Indices,
     ScatterDimensions,
@@ -30,6 +31,7 @@ from rematc.ir.ops.gather_scatter import (
 )
 from rematc.ir.ops.shape import zeros_if_none
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing
 from rematc.ir.types import U32, U64, Kind, TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value, known
 
@@ -92,6 +94,19 @@ class Gather(Op):
         sizes = (1 if has_indices else batch.size, *self.slice_sizes) if has_x else self.slice_sizes
         return b.emit(Gather(dims, sizes, self.indices_are_sorted and not has_indices), *batch.operands)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        """Along whole dimensions of the operand in a window, along paired ones, and along those of the indices."""
+        x, indices = operands
+        along = DimensionsAlong.of(self.dimension_numbers, x.shape, self.slice_sizes, indices.rank)
+        windows = [Slicing((d, None), (place,)) for d, place in along.windows]
+        paired = [Slicing((d, of_indices), (place,)) for d, of_indices, place in along.paired]
+        return (*windows, *paired, *[Slicing((None, d), (place,)) for d, place in along.indices])
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        if part.slicing.operands[1] is not None:
+            return b.emit(self, *operands)
+        return b.emit(replace(self, slice_sizes=part.cut(self.slice_sizes, part.slicing.operands[0])), *operands)
+
 
 class Scattering(Op):
     """Family base: the first operand with the windows that the third holds combined into it where the second says.
@@ -114,6 +129,11 @@ class Scattering(Op):
     def combine(self, x: Numeric, places: tuple[Indices, ...], updates: Numeric) -> None:
         """Combine the updates into `x` in place, one after the other."""
         raise NotImplementedError
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether windows that overlap give the same in any order, but for rounding."""
+        return True
 
     def overwrites(self, result: int) -> int | None:
         return 0
@@ -160,6 +180,16 @@ class Scattering(Op):
         )
         return b.emit(op, batch.batched(b, x, has_x), indices, batch.batched(b, updates, has_updates))
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        """Along whole dimensions in a window, along paired ones; along those of the indices, part after part into x."""
+        x, indices, updates = operands
+        dims = self.dimension_numbers.of_gather()
+        along = DimensionsAlong.of(dims, x.shape, self.sizes(x.rank, updates.shape), indices.rank)
+        windows = [Slicing((d, None, place), (d,)) for d, place in along.windows]
+        paired = [Slicing((d, of_indices, place), (d,)) for d, of_indices, place in along.paired]
+        one_by_one = [Slicing((None, d, place), (None,), into=0) for d, place in along.indices]
+        return (*windows, *paired, *(one_by_one if self.is_unordered else ()))
+
     def flops(self, operands: Types, results: Types) -> int:
         return operands[2].size if operands[2].dtype.is_inexact else 0
 
@@ -191,6 +221,10 @@ class Scatter(Scattering):
     dimension_numbers: ScatterDimensions
     indices_are_sorted: bool = False
     unique_indices: bool = False
+
+    @property
+    def is_unordered(self) -> bool:
+        return self.unique_indices
 
     def combine(self, x: Numeric, places: tuple[Indices, ...], updates: Numeric) -> None:
         x[places] = updates

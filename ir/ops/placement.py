@@ -20,6 +20,7 @@ from rematc.ir.host_functions import UNWRITTEN
 from rematc.ir.ops.mapped import DeviceMap
 from rematc.ir.ops.structural import Identity
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing
 from rematc.ir.traversal import all_equations
 from rematc.ir.types import TensorType
 from rematc.ir.values import Derivatives, Operands, Primals, Tangents, Types, Value
@@ -96,6 +97,10 @@ class Placement(Identity):
         dimensions = (OPEN, *self.dimensions) if self.mesh else ()
         source = None if self.source is None else self.source.batched()
         return b.emit(replace(self, dimensions=dimensions, source=source), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        """None: where a whole array lies says nothing of its parts."""
+        return ()
 
 
 def placements_of(graph: Graph) -> Iterator[Placement | DeviceMap]:

@@ -16,6 +16,7 @@ from rematc.ir.errors import TypeMismatchError
 from rematc.ir.facts import Storage
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing
 from rematc.ir.types import U32, TensorType
 from rematc.ir.values import Array, Types, Value
 
@@ -71,6 +72,11 @@ class Threefry2x32(Op):
             # One key for all: what is batched is but more counters.
             return b.emit(self, key, *batch[1:].all_batched(b))
         return b.emit(self, *batch.all_batched(b))
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        key, counters, _ = operands
+        of_key = [d if d < key.rank - 1 else None for d in range(counters.rank)]
+        return tuple([Slicing((of_key[d], d, d), (d, d)) for d in range(counters.rank)])
 
 
 def threefry(words: Sequence[Any]) -> tuple[Array, Array]:

@@ -30,6 +30,7 @@ from rematc.ir.ops.elementwise import (
 )
 from rematc.ir.ops.shape import check_dimensions, inverse, others
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing, sum_dtype
 from rematc.ir.types import DType, Kind, TensorType, dtype_of_numpy
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -92,6 +93,10 @@ class Reduction(Op):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(with_fields(self, dimensions=shifted(self.dimensions)), *batch.operands)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        kept = others(self.dimensions, operands[0].rank)
+        return tuple([Slicing((d,), (place,)) for place, d in enumerate(kept)])
+
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size if operands[0].dtype.is_inexact else 0
 
@@ -117,6 +122,14 @@ class ReduceSum(Reduction):
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return (None if cts[0] is None else self.spread(b, cts[0], operands[0].type),)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        sums = [Slicing((d,), (None,)) for d in self.dimensions]
+        return (*Reduction.slicings(self, operands, results), *sums)
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        (x,) = operands
+        return b.emit(self, b.convert(x, sum_dtype(x.type.dtype)) if part.slicing.is_sum else x)
 
 
 class Extremum(Reduction):
@@ -290,6 +303,10 @@ class IndexOfExtremum(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(with_fields(self, dimension=self.dimension + 1), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        kept = others((self.dimension,), operands[0].rank)
+        return tuple([Slicing((d,), (place,)) for place, d in enumerate(kept)])
 
 
 @register

@@ -17,6 +17,7 @@ from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import element_type, shifted
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing, except_along, kept_by_reshape
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
@@ -126,6 +127,14 @@ class BroadcastInDim(Rearrangement):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(BroadcastInDim((batch.size, *self.shape), (0, *shifted(self.dimensions))), *batch.operands)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        (x,) = operands
+        sources = {place: d for d, place in enumerate(self.dimensions) if x.shape[d] == self.shape[place]}
+        return tuple([Slicing((sources.get(place),), (place,)) for place in range(len(self.shape))])
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        return b.emit(BroadcastInDim(part.cut(self.shape, part.slicing.results[0]), self.dimensions), *operands)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -152,6 +161,13 @@ class Reshape(Rearrangement):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(Reshape((batch.size, *self.shape)), *batch.operands)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        pairs = kept_by_reshape(operands[0], results[0])
+        return tuple([Slicing((d,), (place,)) for d, place in pairs])
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        return b.emit(Reshape(part.cut(self.shape, part.slicing.results[0])), *operands)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -177,6 +193,9 @@ class Transpose(Rearrangement):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(Transpose((0, *shifted(self.permutation))), *batch.operands)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return tuple([Slicing((d,), (place,)) for place, d in enumerate(self.permutation)])
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -199,6 +218,9 @@ class Reverse(Rearrangement):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(Reverse(shifted(self.dimensions)), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return tuple([Slicing((d,), (d,)) for d in others(self.dimensions, operands[0].rank)])
 
 
 @register
@@ -243,6 +265,13 @@ class Slice(Rearrangement):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(Slice((0, *self.start), (batch.size, *self.limit), (1, *self.strides)), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        whole = [d for d in range(operands[0].rank) if results[0].shape[d] == operands[0].shape[d]]
+        return tuple([Slicing((d,), (d,)) for d in whole])
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        return b.emit(Slice(self.start, part.cut(self.limit, part.slicing.results[0]), self.strides), *operands)
 
 
 @register
@@ -325,6 +354,10 @@ class Pad(Op):
         fills = b.broadcast_in_dim(fill, padded.type.shape, (0,))
         return (b.select(batch.batched(b, mask, False), padded, fills),)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        padding = zip(self.low, self.high, self.interior, strict=True)
+        return tuple([Slicing((d, None), (d,)) for d, sizes in enumerate(padding) if not any(sizes)])
+
     def _ct_of_operand(self, b: Emitter, ct: Value) -> Value:
         zero = b.zeros(ct.type.with_shape(()))
         spread = b.pad(ct, zero, [-low for low in self.low], [-high for high in self.high])
@@ -388,3 +421,6 @@ class Concatenate(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return b.emit(Concatenate(self.dimension + 1), *batch.all_batched(b))
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return except_along(self.dimension, operands, results)

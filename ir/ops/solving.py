@@ -41,6 +41,7 @@ from rematc.ir.ops.matrices import (
 from rematc.ir.ops.reduction import ReduceProd
 from rematc.ir.ops.triangular import TriangularSolve
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading
 from rematc.ir.types import I32, TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
@@ -104,6 +105,9 @@ class LinearSolve(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * operands[0].shape[-1]
@@ -170,6 +174,9 @@ class LuSolve(Op):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
+
     def flops(self, operands: Types, results: Types) -> int:
         return 2 * results[0].size * operands[0].shape[-1]
 
@@ -210,6 +217,9 @@ class Determinant(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return per_matrix(operands[0], operands[0].shape[-1])
@@ -287,6 +297,9 @@ class LogDeterminant(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return per_matrix(operands[0], 2 * operands[0].shape[-1])

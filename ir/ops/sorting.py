@@ -20,6 +20,7 @@ from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.shape import check_dimensions, others
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading, except_along
 from rematc.ir.types import I32, I64, DType, TensorType, dtype_of_numpy
 from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
@@ -91,6 +92,9 @@ class Sort(Op):
         op = Sort(self.dimension + 1, self.num_keys, self.descending)
         return b.emit(op, *batch.all_batched(b))
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return except_along(self.dimension, operands, results)
+
     def flops(self, operands: Types, results: Types) -> int:
         if not any(key.dtype.is_inexact for key in operands[: self.num_keys]):
             return 0
@@ -147,6 +151,9 @@ class TopK(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 1, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         (x,) = operands

@@ -36,6 +36,7 @@ from rematc.ir.ops.matrices import (
 from rematc.ir.ops.reduction import Argmax
 from rematc.ir.ops.solving import LuSolve
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading
 from rematc.ir.types import I32, TensorType
 from rematc.ir.values import Array, Derivatives, Primals, Tangents, Types, Value
 
@@ -113,6 +114,9 @@ class Eigh(Op):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
+
     def without_unused(self, used: Sequence[bool]) -> Kept:
         """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
         return _without_vectors(self, used, 0, Eigh(self.lower, vectors=False))
@@ -180,6 +184,9 @@ class Eig(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def without_unused(self, used: Sequence[bool]) -> Kept:
         """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
@@ -292,6 +299,9 @@ class Svd(Op):
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
+
     def without_unused(self, used: Sequence[bool]) -> Kept:
         """The op without vectors that nobody needs: (op, indices of its operands, of its results)."""
         return _without_vectors(self, used, 1, Svd(vectors=False))
@@ -384,6 +394,9 @@ class PseudoInverse(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         m, n = operands[0].shape[-2:]

@@ -14,6 +14,7 @@ from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import check_arity
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing, along_leading, everywhere
 from rematc.ir.types import TensorType, dtype_of_numpy
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -85,6 +86,18 @@ class Iota(Op):
         steps = np.arange(self.type.shape[self.dimension]).astype(self.type.dtype.numpy).reshape(shape)
         return (np.broadcast_to(steps, self.type.shape).copy(),)
 
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(self.type.rank, operands, results)
+
+    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+        (cut,) = part.slicing.results
+        type = self.type.with_shape(part.cut(self.type.shape, cut))
+        if cut != self.dimension:
+            return b.emit(Iota(type, self.dimension))
+        counted = b.iota(type.with_dtype(part.index.type.dtype), self.dimension)  # narrow numbers may be rounded
+        first = b.multiply(part.index, b.full(part.index.type, type.shape[self.dimension]))
+        return (b.convert(b.add(counted, b.broadcast_in_dim(first, type.shape, ())), type.dtype),)
+
 
 class Identity(Op):
     """Family base: one operand, the result is the operand."""
@@ -106,6 +119,9 @@ class Identity(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return everywhere(operands, results)
 
 
 @register
@@ -183,3 +199,7 @@ class ToMemory(Identity):
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
         return (None if cts[0] is None else b.emit1(ToMemory(not self.on_host), cts[0]),)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        """None: what is moved to the host is not cut."""
+        return ()

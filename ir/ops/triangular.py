@@ -27,6 +27,7 @@ from rematc.ir.ops.matrices import (
     upper_triangle,
 )
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, along_leading
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
@@ -88,6 +89,9 @@ class Cholesky(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return operands[0].size * operands[0].shape[-1] // 3
@@ -185,6 +189,9 @@ class TriangularSolve(Op):
 
     def vmap(self, b: Emitter, batch: Batch) -> tuple[Value, ...]:
         return batch_alike(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return along_leading(operands[0].rank - 2, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * operands[0].shape[-1]

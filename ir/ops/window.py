@@ -23,8 +23,16 @@ from rematc.ir.ops.batching import with_fields
 from rematc.ir.ops.elementwise import NOT_LINEAR, REALS, Numeric, check_arity, check_kind, check_same, widened
 from rematc.ir.ops.reduction import ReduceMax, ReduceMin, ReduceSum
 from rematc.ir.ops.shape import check_per_dimension
-from rematc.ir.ops.window_dimension import Pairs, WindowDimension, paddings, window_dimensions, windows_of
+from rematc.ir.ops.window_dimension import (
+    Pairs,
+    WindowDimension,
+    paddings,
+    untouched_by_windows,
+    window_dimensions,
+    windows_of,
+)
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing
 from rematc.ir.types import TensorType, dtype_of_numpy
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value, known
 
@@ -84,6 +92,9 @@ class WindowReduction(Op):
             window_dilations=(1, *self.window_dilations),
         )
         return b.emit(op, *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return untouched_by_windows(self.windows(), 1, operands, results)
 
     def flops(self, operands: Types, results: Types) -> int:
         return results[0].size * math.prod(self.window_dimensions) if operands[0].dtype.is_inexact else 0
@@ -243,6 +254,9 @@ class Selection(Op):
             padding=((0, 0), *self.padding),
         )
         return b.emit(op, *batch.all_batched(b))
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return untouched_by_windows(self.windows(), 2, operands, results)
 
 
 @register

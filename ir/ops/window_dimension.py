@@ -15,7 +15,8 @@ import numpy as np
 from rematc.ir.core import Op
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.ops.shape import Pad
-from rematc.ir.values import Array
+from rematc.ir.slicings import Slicing
+from rematc.ir.values import Array, Types
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -138,6 +139,22 @@ def window_dimensions(
 def paddings(dimensions: Sequence[WindowDimension]) -> Pairs:
     """The field `padding` for these windows."""
     return tuple([(dimension.low, dimension.high) for dimension in dimensions])
+
+
+def untouched_by_windows(
+    dimensions: Sequence[WindowDimension], arrays: int, operands: Types, results: Types
+) -> tuple[Slicing, ...]:
+    """The slicings of an op that looks at so many of its first operands through windows: along what these are single
+    elements of, each of which is one result.
+    """
+    of_operands = [index < arrays for index in range(len(operands))]
+    return tuple(
+        [
+            Slicing(tuple([d if is_array else None for is_array in of_operands]), (d,) * len(results))
+            for d, window in enumerate(dimensions)
+            if (window.size, window.stride, window.low, window.high, window.base_dilation) == (1, 1, 0, 0, 1)
+        ]
+    )
 
 
 def windows_of(x: Array, dimensions: Sequence[WindowDimension], fill: Array) -> Array:
