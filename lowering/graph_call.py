@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements, meshes_of
-from rematc.lowering.jax_internals.calls import effects_of, lower_calls, platforms_of
+from rematc.lowering.jax_internals.calls import device_count, effects_of, lower_calls, platforms_of
 from rematc.lowering.jax_internals.shardings import on_meshes, varying_axes_of, with_varying_axes
 from rematc.lowering.jax_internals.types import abstract_value
 from rematc.lowering.program import Program
@@ -91,7 +91,10 @@ def _jitted(graph: Graph, rules: GraphRules, placed: Any = None) -> Any:
 def _lower(
     ctx: mlir.LoweringRuleContext, *operands: Any, graph: Graph, rules: GraphRules, placed: Any = None
 ) -> Sequence[Any]:
-    programs = {platform: rules.program(graph, Target.of(platform)) for platform in platforms_of(ctx)}
+    devices = device_count(ctx)
+    programs = {
+        platform: rules.program(graph, replace(Target.of(platform), devices=devices)) for platform in platforms_of(ctx)
+    }
     return lower_calls(ctx, operands, programs)
 
 

@@ -15,6 +15,7 @@ from rematc.ir.core import Graph
 from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_export.whole import apply_whole
 from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
 from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.target import Target
@@ -70,7 +71,7 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
 
     def function(*operands: Any) -> tuple[Any, ...]:
         with targeting(target):
-            return tuple(apply_graph(passed(), operands))
+            return tuple(apply_whole(passed(), operands, target))
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         graph = graphs(_FURTHER)

@@ -133,6 +133,13 @@ def platforms_of(ctx: mlir.LoweringRuleContext) -> tuple[str, ...]:
     return found
 
 
+def device_count(ctx: mlir.LoweringRuleContext) -> int:
+    """Over how many devices the program is spread that an equation is a part of."""
+    context = ctx.module_context.axis_context
+    count: int = context.mesh.size if isinstance(context, SPMDAxisContext) else context.num_devices
+    return count
+
+
 def _check_devices(ctx: mlir.LoweringRuleContext, program: Program) -> None:
     """Raise CompileError where constraints of the program could not hold: they must not be dropped."""
     if not program.module.partitions:
@@ -143,8 +150,7 @@ def _check_devices(ctx: mlir.LoweringRuleContext, program: Program) -> None:
             "jax_use_shardy_partitioner on, or use rematc.jax.value_and_grad, which hands constraints back to JAX",
             program.module.constrained_at,
         )
-    context = ctx.module_context.axis_context
-    found = context.mesh.size if isinstance(context, SPMDAxisContext) else context.num_devices
+    found = device_count(ctx)
     if found != program.module.partitions:
         raise CompileError(
             f"'{program.name}' has sharding constraints over a mesh of {program.module.partitions} devices, and is "

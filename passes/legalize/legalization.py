@@ -15,14 +15,11 @@ writer has rules for plain ops alone. A long expansion is a function, written on
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph, Op
-from rematc.ir.ops.placement import has_placements
 from rematc.ir.ops.regions import Call
-from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
@@ -38,15 +35,10 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     solving,
     windows,
 )
-from rematc.passes.legalize.factors import SmallerFirst, has_barriers
-from rematc.passes.legalize.flattening import Flattening
-from rematc.passes.legalize.overwriting import ReadersFirst
+from rematc.passes.legalize.arranging import arranged, held_in_parts
 from rematc.passes.legalize.rules import MOST_IN_PLACE, RULES, expanded
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
-
-#: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
-_IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
 
 
 @register_pass
@@ -64,13 +56,10 @@ class Legalize(Pass):
     devices: int = 1
 
     def run(self, graph: Graph) -> Graph:
-        is_held = self.platform == "cpu" and has_barriers(graph)
-        graph = _Legalizer(self.platform, holds=is_held).graph(graph)
-        if is_held:
-            graph = SmallerFirst().graph(graph)
-        if self.platform == "cpu" and self.devices == 1 and not has_placements(graph):
-            graph = Flattening().graph(graph)
-        return ReadersFirst().graph(graph) if is_held else graph
+        if self.platform != "cpu":
+            return _Legalizer(self.platform).graph(graph)
+        held = held_in_parts(graph)
+        return arranged(_Legalizer(self.platform).graph(held), self.devices)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -81,14 +70,10 @@ def expansion(op: Op, types: tuple[TensorType, ...], platform: str | None = None
 
 
 class _Legalizer:
-    """Expands the ops of graphs.
+    """Expands the ops of graphs."""
 
-    With `holds` what XLA:CPU expands itself is behind a barrier where it has several readers: it computes the cheap end
-    of it in each of them, and writes the dear parts that this reads, of erfc three in the place of one.
-    """
-
-    def __init__(self, platform: str | None, *, holds: bool = False) -> None:
-        self._platform, self._holds = platform, holds
+    def __init__(self, platform: str | None) -> None:
+        self._platform = platform
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
@@ -96,12 +81,10 @@ class _Legalizer:
         env: dict[Value, Value] = {}
         equations: list[Equation] = []
         has_changed = False
-        held = self._held(graph)
         for eqn in graph.equations:
             found = expansion(eqn.op, eqn.operand_types, self._platform) if type(eqn.op) in RULES else None
             op = self._regions.op(eqn.op) if found is None else eqn.op
-            is_held = not held.isdisjoint(eqn.results)
-            if found is None and op is eqn.op and not env and not is_held:
+            if found is None and op is eqn.op and not env:
                 equations.append(eqn)
                 continue
             has_changed = True
@@ -112,21 +95,8 @@ class _Legalizer:
                 equations.append(Equation(Call(found), operands, eqn.results, eqn.loc))
             else:
                 env.update(zip(eqn.results, splice(found, operands, equations, eqn.loc), strict=True))
-            if is_held:
-                (result,) = eqn.results
-                written = env.get(result, result)
-                env[result] = Value(result.type, result.name)
-                equations.append(Equation(OptimizationBarrier(), (written,), (env[result],), eqn.loc))
         if not has_changed:
             return graph
         return Graph(
             graph.name, graph.params, tuple(equations), tuple([env.get(value, value) for value in graph.results])
         )
-
-    def _held(self, graph: Graph) -> set[Value]:
-        """The results that are behind barriers."""
-        in_parts = [eqn.results[0] for eqn in graph.equations if self._holds and eqn.op.name in _IN_PARTS]
-        if not in_parts:
-            return set()
-        readers = Counter(value for eqn in graph.equations for value in eqn.operands)
-        return {value for value in in_parts if readers[value] > 1}

@@ -269,7 +269,7 @@ def test_no_barrier_in_loops_but_where_one_is_asked_for() -> None:
     ("prevent_cse", "held"), [(True, 4), (False, 0), ((True, False), 3), ((False, True), 3), ((False, False), 0)]
 )
 def test_prevent_cse_by_argument(prevent_cse: Any, held: int) -> None:
-    """What a barrier holds: of the arguments those that are asked for, the cotangent, and the loss, which is finished."""
+    """What a barrier holds: of the arguments those that are asked for, the cotangent, and the finished loss."""
 
     def loss(w: Any, x: Any) -> Any:
         return np.sum(rematc.checkpoint(lambda w, x: np.sin(x @ w), prevent_cse=prevent_cse)(w, x))

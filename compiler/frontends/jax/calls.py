@@ -17,6 +17,7 @@ from rematc.ir.host_functions import FrontendFunction
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.values import Value
 from rematc.lowering import graph_call
+from rematc.lowering.jax_export import whole
 from rematc.lowering.jax_internals import platform
 from rematc.lowering.jax_internals.jaxprs import closed
 from rematc.lowering.jax_internals.locations import is_library_function
@@ -100,7 +101,7 @@ def _batched_by_parts(
     return found
 
 
-@imports(graph_call.NAME)
+@imports(graph_call.NAME, whole.NAME)
 def rematc_graph(block: Block, eqn: Any) -> Sequence[Value]:
     """The equations of our own graph: a part of a function that came out of rematc and comes in again.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rematc.lowering import graph_call
+from rematc.lowering.jax_export import whole
 from rematc.lowering.jax_internals.shardings import has_explicit_sharding, is_without_sharding
 
 #: Of each primitive, what the types of its inputs and outputs say as well, or its other parameters, or its name.
@@ -67,6 +68,8 @@ _OWN_WAY = {
     "composite": ("attributes", "name", "version"),
     # The graph's own derivatives and batches are those of the passes.
     graph_call.NAME: ("rules",),
+    # The same in other shapes, for one CPU.
+    whole.NAME: ("arranged",),
     # What JAX does for each key's generator takes them all.
     **dict.fromkeys(("random_bits", "random_seed", "random_split", "random_fold_in"), ("bit_width", "shape", "impl")),
     "random_wrap": ("impl",),

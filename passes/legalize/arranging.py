@@ -1,0 +1,73 @@
+"""What XLA:CPU holds less for, written otherwise: no op is expanded, and what is computed stays the same.
+
+Before:  %1 = erfc %0   %2 = multiply %1, %x   %3 = multiply %1, %y
+After:   %4 = erfc %0   %1 = optimization_barrier %4   %2 = multiply %1, %x   %3 = multiply %1, %y
+
+Programs that recompute get barriers: with them XLA:CPU is known to run as these are planned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.placement import has_placements
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.values import Value
+from rematc.passes.legalize.factors import SmallerFirst, has_barriers
+from rematc.passes.legalize.flattening import Flattening
+from rematc.passes.legalize.overwriting import ReadersFirst
+from rematc.passes.regions import RegionRewriter
+
+#: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
+_IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
+
+
+def arranged(graph: Graph, devices: int = 1) -> Graph:
+    """The graph in the shapes and the order in which XLA:CPU holds least; the graph itself where it is so.
+
+    Args:
+        graph: after the other passes.
+        devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
+    """
+    is_held = has_barriers(graph)
+    if is_held:
+        graph = SmallerFirst().graph(graph)
+    if devices == 1 and not has_placements(graph):
+        graph = Flattening().graph(graph)
+    return ReadersFirst().graph(graph) if is_held else graph
+
+
+def held_in_parts(graph: Graph) -> Graph:
+    """The graph with what XLA:CPU expands itself behind a barrier where it has several readers, if it has barriers.
+
+    XLA computes the cheap end of it in each of them, and writes the dear parts that this reads, of erfc three in the
+    place of one.
+    """
+    return _HeldInParts().graph(graph) if has_barriers(graph) else graph
+
+
+class _HeldInParts:
+    """Rewrites graphs, and their regions."""
+
+    def __init__(self) -> None:
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph with barriers; the graph itself where none is wanted."""
+        in_parts = [eqn.results[0] for eqn in graph.equations if eqn.op.name in _IN_PARTS]
+        readers = Counter(value for eqn in graph.equations for value in eqn.operands) if in_parts else Counter()
+        held = {value: Value(value.type, value.name) for value in in_parts if readers[value] > 1}
+        equations: list[Equation] = []
+        has_changed = False
+        for eqn in graph.equations:
+            op = self._regions.op(eqn.op)
+            is_held = eqn.results[0] in held if len(eqn.results) == 1 else False
+            has_changed |= is_held or op is not eqn.op
+            if is_held:
+                (result,) = eqn.results
+                equations.append(Equation(op, eqn.operands, (held[result],), eqn.loc))
+                equations.append(Equation(OptimizationBarrier(), (held[result],), (result,), eqn.loc))
+            else:
+                equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
+        return Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph
