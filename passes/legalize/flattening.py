@@ -23,6 +23,7 @@ from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.structural import Iota, Name, OptimizationBarrier, StopGradient
+from rematc.ir.traversal import all_equations
 from rematc.ir.values import Value
 from rematc.passes.legalize.rules import MOST_IN_PLACE
 from rematc.passes.regions import RegionRewriter
@@ -35,10 +36,13 @@ class Flattening:
     """Rewrites graphs, and their regions."""
 
     def __init__(self) -> None:
-        self._regions = RegionRewriter(self.graph)
+        self._regions = RegionRewriter(self._rewritten)
 
     def graph(self, graph: Graph) -> Graph:
         """The graph with its elementwise work on products flat; the graph itself where there is none."""
+        return self._rewritten(graph) if any(map(_is_joined, all_equations(graph))) else graph
+
+    def _rewritten(self, graph: Graph) -> Graph:
         rewriting = _Rewriting(self._regions)
         for eqn in graph.equations:
             rewriting.equation(eqn)
@@ -218,6 +222,11 @@ def _alike(eqn: Equation) -> list[Value]:
     """The operands of the shape of an elementwise result."""
     shape = eqn.results[0].type.shape
     return [operand for operand in eqn.operands if operand.type.shape == shape]
+
+
+def _is_joined(eqn: Equation) -> bool:
+    """Whether XLA joins dimensions of a result."""
+    return isinstance(eqn.op, DotGeneral) and _groups_of_product(eqn.op, eqn) is not None
 
 
 def _groups_of_product(op: DotGeneral, eqn: Equation) -> _Groups | None:

@@ -134,9 +134,9 @@ def test_a_hundred_thousand_equations_are_quick() -> None:
         result = Value(VECTOR)
         equations.append(Equation(Add(), (value, x), (result,), Location("m.py", index // 10 + 1)))
         value = result
-    start = time.perf_counter()
+    start = time.process_time()
     stablehlo_text(Graph("main", (x,), tuple(equations), (value,)))
-    assert time.perf_counter() - start < 4  # 0.2 s on the machine this was written on; the slack is for a busy one
+    assert time.process_time() - start < 4  # 0.7 s on the machine this was written on
 
 
 # -- functions that XLA must keep apart --------------------------------------------------------------------------------
