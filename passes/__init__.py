@@ -4,3 +4,4 @@
 from rematc.passes import barriers, cse, dce, differentiation, inline, narrow, recognize, simplify  # noqa: F401
 from rematc.passes.legalize import legalization  # noqa: F401
 from rematc.passes.planning import planning_pass  # noqa: F401
+from rematc.passes.slicing import slicing  # noqa: F401

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rematc.ir.core import Graph
+from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array
 
@@ -52,3 +53,10 @@ def _same_bits(x: Array, y: Array) -> bool:
         np.array_equal(wide_x, wide_y, equal_nan=True)
         and np.array_equal(np.signbit(wide_x[~is_nan]), np.signbit(wide_y[~is_nan]))
     )
+
+
+def assert_near(found: Sequence[Array], expected: Sequence[Array], tolerance: float) -> None:
+    """Equal but for so much of an element, and of one."""
+    pairs: Sequence[tuple[Numeric, Numeric]] = list(zip(found, expected, strict=True))
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,232 @@
+"""A stage as one loop over parts of a dimension.
+
+Before:  %3: f32[8,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[8] = reduce_sum %4 {dimensions=[1]}
+         %10: f32[4,100] = dot_general %x, %4 {contract=[[0],[0]], batch=[[],[]]}
+After, in four parts:
+         %11: f32[4,2,4] = reshape %x   %12: f32[4,100] = zeros   %13: i32[4] = iota
+         %10: f32[4,100], %14: f32[4,2] = scan %w, %12, %11, %13 {body=graph @stage(%w, %sum, %x: f32[2,4], %part) {
+           %3: f32[2,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[2] = reduce_sum %4 {dimensions=[1]}
+           %6: f32[4,100] = dot_general %x, %4 {contract=[[0],[0]], batch=[[],[]]}   %7 = add %sum, %6
+           return %7, %5 }, length=4, consts=1, carry=1}
+         %5: f32[8] = reshape %14
+
+What is cut along its first dimension is read and written as the slices of a loop, in place; along another one at a
+start that is computed. Sums are carried in the element type in which devices add up. What has no operands, or none of
+the stage, and costs nothing is made again in each part. Nothing else of the stage exists but in parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Equation, Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.shape import Reshape
+from rematc.ir.ops.structural import Constant
+from rematc.ir.slicings import Part, Slicing, sum_dtype
+from rematc.ir.types import I32, TensorType
+from rematc.ir.values import Value
+from rematc.passes.slicing.stages import Stage, Stages
+
+
+def in_parts(stages: Stages, stage: Stage, count: int) -> Graph:
+    """The graph with a stage of it in so many parts, one of `stage.counts()`.
+
+    The loop stands before the first equation that needs the whole stage. What it reads comes before it.
+
+    Raises CompileError where that would move what prints or calls back before something that does.
+    """
+    graph = stages.graph
+    loop = _Loop(stages, stage, count)
+    needed = _needed(graph, loop)
+    before, after, hoisted = list[Equation](), list[Equation](), list[Equation]()
+    for eqn in graph.equations:
+        if eqn in stage.slicings and not (loop.is_made_again(eqn) and stages.is_read_outside(stage, eqn.results[0])):
+            continue
+        if not stage.after.isdisjoint(eqn.operands) or not loop.given.keys().isdisjoint(eqn.operands):
+            after.append(eqn)
+        elif not after:
+            before.append(eqn)
+        elif needed.isdisjoint(eqn.results):
+            after.append(eqn)
+        else:
+            if eqn.op.effect and any(other.op.effect for other in after):
+                raise CompileError(
+                    f"'{eqn.op.name}' has effects between parts of a stage that is to run in slices", eqn.loc
+                )
+            hoisted.append(eqn)
+    return Graph(graph.name, graph.params, (*before, *hoisted, *loop.equations, *after), graph.results)
+
+
+def _needed(graph: Graph, loop: _Loop) -> set[Value]:
+    """The values that the loop depends on."""
+    needed = {value for eqn in loop.equations for value in eqn.operands}
+    for eqn in reversed(graph.equations):
+        if not needed.isdisjoint(eqn.results):
+            needed.update(eqn.operands)
+    return needed
+
+
+@dataclass
+class _Operand:
+    """What the loop takes, and the parameter of its step that it is."""
+
+    outer: Value
+    inner: Value
+
+
+@dataclass
+class _Result:
+    """What a step gives, and how the graph has it: behind these equations."""
+
+    inner: Value
+    outer: Value
+    following: list[Equation] = field(default_factory=list)
+
+
+class _Loop:
+    """Writes a stage as the step of a loop.
+
+    Attributes:
+        equations: the loop, what prepares its operands, and what makes the graph's values of its results.
+        given: the values of the graph that it gives.
+    """
+
+    def __init__(self, stages: Stages, stage: Stage, count: int) -> None:
+        self._stages, self._stage, self._count = stages, stage, count
+        self._outer, self._body = Builder(), Builder("stage")
+        self._index = self._body.parameter(TensorType(I32, ()), "part")
+        self._consts: dict[Value, _Operand] = {}
+        self._pieces: dict[tuple[Value, int], Value] = {}
+        self._made: dict[Value, Value] = {}
+        self._again: dict[tuple[Value, int | None], Value] = {}
+        self._xs = [_Operand(self._outer.iota(TensorType(I32, (count,)), 0), self._index)]
+        self._carries: list[tuple[_Operand, _Result]] = []
+        self._ys: list[_Result] = []
+        self.given: dict[Value, None] = {}
+        for eqn, slicing in stage.slicings.items():
+            self._equation(eqn, slicing)
+        self.equations = self._loop()
+
+    def is_made_again(self, eqn: Equation) -> bool:
+        """Whether an equation of the stage reads nothing in parts and costs nothing: it stays outside, too."""
+        slicing = self._stage.slicings[eqn]
+        return eqn.op.is_fusible and not slicing.is_sum and not any(d is not None for d in slicing.operands)
+
+    def _equation(self, eqn: Equation, slicing: Slicing) -> None:
+        b = self._body
+        b.loc = self._outer.loc = eqn.loc
+        operands = [self._operand(value, d) for value, d in zip(eqn.operands, slicing.operands, strict=True)]
+        carry = None
+        if slicing.into is not None:
+            carry = _Operand(eqn.operands[slicing.into], b.parameter(eqn.operands[slicing.into].type))
+            operands[slicing.into] = carry.inner
+        found = eqn.op.part(b, Part(slicing, self._count, self._index), operands)
+        for value, d, inner in zip(eqn.results, slicing.results, found, strict=True):
+            if d is None:
+                self._combined(value, inner, carry)
+            else:
+                self._made[value] = inner
+                if self._stages.is_read_outside(self._stage, value) and not self.is_made_again(eqn):
+                    self._written(value, d, inner)
+
+    # -- what a step reads ---------------------------------------------------------------------------------------
+
+    def _operand(self, value: Value, d: int | None) -> Value:
+        if value in self._made:
+            return self._made[value]
+        again = self._made_again(value, d)
+        if again is not None:
+            return again
+        if d is None:
+            return self._const(value)
+        if (value, d) not in self._pieces:
+            self._pieces[value, d] = self._slice(value) if d == 0 else self._window(value, d)
+        return self._pieces[value, d]
+
+    def _made_again(self, value: Value, d: int | None) -> Value | None:
+        """What comes from outside, and is made in the step: scalars, and what is repeated or counted."""
+        if (value, d) in self._again:
+            return self._again[value, d]
+        eqn = self._stages.producer.get(value)
+        if eqn is None or not eqn.op.is_fusible:
+            return None
+        if d is None:
+            if not isinstance(eqn.op, Constant) or value.type.rank:
+                return None
+            found = self._body.emit1(eqn.op)
+        else:
+            ways = [way for way in self._stages.ways(eqn) if way.results == (d,)]
+            slicing = next((way for way in ways if not any(each is not None for each in way.operands)), None)
+            if slicing is None:
+                return None
+            operands = [self._operand(operand, None) for operand in eqn.operands]
+            (found,) = eqn.op.part(self._body, Part(slicing, self._count, self._index), operands)
+        self._again[value, d] = found
+        return found
+
+    def _const(self, value: Value) -> Value:
+        if value not in self._consts:
+            self._consts[value] = _Operand(value, self._body.parameter(value.type, value.name))
+        return self._consts[value].inner
+
+    def _slice(self, value: Value) -> Value:
+        size, *rest = value.type.shape
+        shape = (size // self._count, *rest)
+        inner = self._body.parameter(value.type.with_shape(shape), value.name)
+        self._xs.append(_Operand(self._outer.reshape(value, (self._count, *shape)), inner))
+        return inner
+
+    def _window(self, value: Value, d: int) -> Value:
+        sizes = Part(Slicing((), ()), self._count, self._index).cut(value.type.shape, d)
+        whole = self._const(value)
+        return self._body.emit1(DynamicSlice(sizes), whole, *self._start(d, value.type))
+
+    def _start(self, d: int, type: TensorType) -> list[Value]:
+        b = self._body
+        first = b.multiply(self._index, b.full(self._index.type, type.shape[d] // self._count))
+        zero = b.zeros(self._index.type)
+        return [first if place == d else zero for place in range(type.rank)]
+
+    # -- what a step gives ---------------------------------------------------------------------------------------
+
+    def _combined(self, value: Value, term: Value, carry: _Operand | None) -> None:
+        self.given[value] = None
+        if carry is not None:
+            self._carries.append((carry, _Result(term, value)))
+            return
+        type = value.type.with_dtype(sum_dtype(value.type.dtype))
+        carry = _Operand(self._outer.zeros(type), self._body.parameter(type))
+        total = self._body.add(carry.inner, self._body.convert(term, type.dtype))
+        result = _Result(total, value)
+        if type != value.type:
+            result.outer = Value(type)
+            result.following.append(Equation(Convert(value.type.dtype), (result.outer,), (value,), self._outer.loc))
+        self._carries.append((carry, result))
+
+    def _written(self, value: Value, d: int, inner: Value) -> None:
+        self.given[value] = None
+        if d == 0:
+            stacked = Value(value.type.with_shape((self._count, *inner.type.shape)))
+            reshape = Equation(Reshape(value.type.shape), (stacked,), (value,), self._outer.loc)
+            self._ys.append(_Result(inner, stacked, [reshape]))
+            return
+        carry = _Operand(self._outer.zeros(value.type), self._body.parameter(value.type))
+        updated = self._body.emit1(DynamicUpdateSlice(), carry.inner, inner, *self._start(d, value.type))
+        self._carries.append((carry, _Result(updated, value)))
+
+    def _loop(self) -> list[Equation]:
+        consts = list(self._consts.values())
+        operands = [*consts, *[operand for operand, _ in self._carries], *self._xs]
+        results = [*[result for _, result in self._carries], *self._ys]
+        params = tuple([operand.inner for operand in operands])
+        body = Graph("stage", params, tuple(self._body.equations), tuple([result.inner for result in results]))
+        op = Scan(body, self._count, len(consts), len(self._carries))
+        loc = next((eqn.loc for eqn in self._stage.slicings if eqn.loc is not None), None)
+        taken = tuple([operand.outer for operand in operands])
+        loop = Equation(op, taken, tuple([result.outer for result in results]), loc)
+        return [*self._outer.equations, loop, *[eqn for result in results for eqn in result.following]]

@@ -1,0 +1,166 @@
+"""Analysis: the equations around a value that can run in parts along a dimension of it.
+
+Before:  %3: f32[8,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[8] = reduce_sum %4 {dimensions=[1]}
+         %6: f32[] = reduce_sum %5   %7: f32[8,100] = broadcast_in_dim %ct   %8 = multiply %7, %4
+         %9: f32[8,4] = dot_general %8, %w   %10: f32[4,100] = dot_general %x, %8
+Stage:   of %3 along dimension 0: all but %6, which reads little: parts of %x give parts of %5 and %9, and terms of %10
+
+A stage grows from its value, along what the slicings of the ops say (`Op.slicings`), through values of more bytes than
+it is told; then come the equations between. What an equation of the stage reads must not depend on what only the whole
+stage gives, a sum or what an equation outside of it has made: there it ends, and so does all that follows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.slicings import Slicing
+from rematc.ir.types import TensorType
+from rematc.ir.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Equations of a graph that can run in parts.
+
+    Attributes:
+        slicings: the equations in the graph's order, and how each is cut.
+        made: the values that they give part after part, and the dimension along which.
+        after: the values that the whole stage must have run for.
+        refused: equations that read what the stage makes and cannot be in it.
+    """
+
+    slicings: Mapping[Equation, Slicing]
+    made: Mapping[Value, int]
+    after: frozenset[Value]
+    refused: tuple[Equation, ...]
+
+    @property
+    def reads(self) -> Iterator[tuple[Value, int | None]]:
+        """The values that come from outside, and the dimensions along which they are cut."""
+        for eqn, slicing in self.slicings.items():
+            for value, d in zip(eqn.operands, slicing.operands, strict=True):
+                if value not in self.made:
+                    yield value, d
+
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of parts, of two and more, into which all that is cut can be cut."""
+        sizes = [value.type.shape[d] for value, d in self.made.items()]
+        sizes += [value.type.shape[d] for value, d in self.reads if d is not None]
+        common = math.gcd(*sizes)
+        return tuple([count for count in range(2, common + 1) if common % count == 0])
+
+
+def bytes_of(type: TensorType) -> int:
+    """How much memory an array of this type takes."""
+    return -(-type.size * type.dtype.bits // 8)
+
+
+class Stages:
+    """The stages of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producer: dict[Value, Equation] = {}
+        self.readers: dict[Value, list[Equation]] = {}
+        for eqn in graph.equations:
+            self.producer.update(dict.fromkeys(eqn.results, eqn))
+            for value in dict.fromkeys(eqn.operands):
+                self.readers.setdefault(value, []).append(eqn)
+        self._results = frozenset(graph.results)
+
+    def around(self, seed: Value, dimension: int, more_than: int) -> Stage:
+        """The stage of a value along one of its dimensions, grown through values of more than so many bytes."""
+        return self._settled(self._grown(seed, dimension, more_than))
+
+    def whole(self, stage: Stage) -> tuple[Value, ...]:
+        """What of the stage's values must exist whole, as it is read outside or is a result of the graph."""
+        return tuple([value for value in stage.made if self.is_read_outside(stage, value)])
+
+    def is_read_outside(self, stage: Stage, value: Value) -> bool:
+        """Whether a value is a result of the graph, or an operand of an equation that is not in the stage."""
+        readers = self.readers.get(value, [])
+        return value in self._results or any(reader not in stage.slicings for reader in readers)
+
+    @functools.cache  # noqa: B019 - lives as long as the analysis
+    def ways(self, eqn: Equation) -> tuple[Slicing, ...]:
+        """The slicings of an equation; none for one that does more than to give results."""
+        return () if eqn.op.effect else eqn.op.slicings(eqn.operand_types, eqn.result_types)
+
+    def _grown(self, seed: Value, dimension: int, more_than: int) -> dict[Equation, Slicing]:
+        dims, found = {seed: dimension}, dict[Equation, Slicing]()
+        work = [seed]
+        while work:
+            value = work.pop()
+            own = self.producer.get(value)
+            for eqn in (*([] if own is None else [own]), *self.readers.get(value, ())):
+                slicing = None if eqn in found else self._fitting(eqn, value, dims)
+                if slicing is None:
+                    continue
+                found[eqn] = slicing
+                named = zip((*eqn.operands, *eqn.results), (*slicing.operands, *slicing.results), strict=True)
+                for other, d in named:
+                    if d is not None and other not in dims:
+                        dims[other] = d
+                        if bytes_of(other.type) > more_than:
+                            work.append(other)
+        return found
+
+    def _fitting(self, eqn: Equation, value: Value, dims: Mapping[Value, int]) -> Slicing | None:
+        """The slicing of an equation in which a value is cut as it is wherever it stands, and so are others."""
+        for slicing in self.ways(eqn):
+            named = tuple(zip((*eqn.operands, *eqn.results), (*slicing.operands, *slicing.results), strict=True))
+            if all(d == dims[value] for other, d in named if other is value) and all(
+                d is None or dims.get(other, d) == d for other, d in named
+            ):
+                return slicing
+        return None
+
+    def _settled(self, grown: Mapping[Equation, Slicing]) -> Stage:
+        """What of the grown equations can be one loop, with what lies between them."""
+        leads = self._leading_to(grown)
+        chosen: dict[Equation, Slicing] = {}
+        made: dict[Value, int] = {}
+        after: set[Value] = set()
+        refused = []
+        for eqn in self.graph.equations:
+            is_fed = not made.keys().isdisjoint(eqn.operands)
+            is_late = not after.isdisjoint(eqn.operands)
+            if not is_late and (eqn in grown or (is_fed and eqn in leads)):
+                ways = (grown[eqn], *self.ways(eqn)) if eqn in grown else self.ways(eqn)
+                slicing = next((way for way in ways if _takes(eqn, way, made)), None)
+                if slicing is not None:
+                    chosen[eqn] = slicing
+                    for value, d in zip(eqn.results, slicing.results, strict=True):
+                        if d is None:
+                            after.add(value)
+                        else:
+                            made[value] = d
+                    continue
+            if is_fed or is_late:
+                after.update(eqn.results)
+                if is_fed:
+                    refused.append(eqn)
+        return Stage(chosen, made, frozenset(after), tuple(refused))
+
+    def _leading_to(self, grown: Mapping[Equation, Slicing]) -> set[Equation]:
+        """The equations on whose results one of these depends."""
+        needed: set[Value] = set()
+        found = set()
+        for eqn in reversed(self.graph.equations):
+            is_needed = not needed.isdisjoint(eqn.results)
+            if is_needed:
+                found.add(eqn)
+            if is_needed or eqn in grown:
+                needed.update(eqn.operands)
+        return found
+
+
+def _takes(eqn: Equation, slicing: Slicing, made: Mapping[Value, int]) -> bool:
+    """Whether a slicing takes what the stage makes in parts as it is made."""
+    operands: Sequence[tuple[Value, int | None]] = tuple(zip(eqn.operands, slicing.operands, strict=True))
+    return all(made[value] == d for value, d in operands if value in made)

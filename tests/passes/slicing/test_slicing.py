@@ -1,0 +1,131 @@
+"""Which stage is cut, in how many parts, and why another is not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rematc.compiler.api.text import parse
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.verifier import verify
+from rematc.passes.slicing.slicing import SlicePass, sliced
+from tests.support.arrays import arguments_for, assert_near
+
+#: A hidden layer, a head, and the backward pass of both; the layer's is a region that computes it again.
+MODEL = """
+graph @model(%x: f32[6,8,4], %v: f32[4,4], %w: f32[4,90]) -> (f32[], f32[4,4], f32[4,90]) {
+  %0: f32[6,8,4] = dot_general %x, %v {contract=[[2],[0]], batch=[[],[]]}
+  %1: f32[6,8,4] = sine %0
+  %2: f32[6,8,90] = dot_general %1, %w {contract=[[2],[0]], batch=[[],[]]}
+  %3: f32[6,8,90] = cumulative_sum %2 {dimension=2}
+  %4: f32[] = reduce_sum %3 {dimensions=[0,1,2]}
+  %5: f32[6,8,4], %6: f32[4,90] = checkpoint %1, %w {body=
+  graph @head(%1: f32[6,8,4], %w: f32[4,90]) -> (f32[6,8,4], f32[4,90]) {
+    %2: f32[6,8,90] = dot_general %1, %w {contract=[[2],[0]], batch=[[],[]]}
+    %3: f32[6,8,90] = cumulative_sum %2 {dimension=2, is_reversed=true}
+    %5: f32[6,8,4] = dot_general %3, %w {contract=[[2],[1]], batch=[[],[]]}
+    %6: f32[4,90] = dot_general %1, %3 {contract=[[0,1],[0,1]], batch=[[],[]]}
+    return %5, %6
+  }, policy="nothing", is_differentiated=true}
+  %7: f32[4,4] = checkpoint %x, %v, %5 {body=graph @layer(%x: f32[6,8,4], %v: f32[4,4], %ct: f32[6,8,4]) -> (f32[4,4]) {
+    %0: f32[6,8,4] = dot_general %x, %v {contract=[[2],[0]], batch=[[],[]]}
+    %1: f32[6,8,4] = cosine %0
+    %2: f32[6,8,4] = multiply %1, %ct
+    %3: f32[4,4] = dot_general %x, %2 {contract=[[0,1],[0,1]], batch=[[],[]]}
+    return %3
+  }, policy="nothing", is_differentiated=true}
+  return %4, %7, %6
+}
+"""
+
+
+def loops(graph: Graph) -> list[Scan]:
+    return [eqn.op for eqn in graph.equations if isinstance(eqn.op, Scan)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count", "dimension"),
+    [(2, 2, 0), (3, 3, 0), (4, 4, 1), (5, 6, 0), (7, 8, 1), (8, 8, 1), (100, 8, 1)],
+)
+def test_a_head_runs_in_a_number_of_parts_that_divides_a_dimension(wanted: int, count: int, dimension: int) -> None:
+    """As many as asked for, or a few more; else as many as there can be."""
+    graph = parse(MODEL)
+    found = sliced(graph, wanted)
+    verify(found.graph)
+    assert (found.count, found.dimension, found.op) == (count, dimension, "dot_general")
+    assert found.value.type.shape == (6, 8, 90)
+    assert [loop.length for loop in loops(found.graph)] == [count]
+    arrays = arguments_for(graph, special=0)
+    assert_near(evaluate(found.graph, arrays), evaluate(graph, arrays), 1e-4)
+
+
+def test_the_regions_of_layers_stay() -> None:
+    """The head is computed once, in the loop; the layer is still computed again."""
+    graph = SlicePass(4).run(parse(MODEL))
+    regions = [eqn.op for eqn in graph.equations if isinstance(eqn.op, Checkpoint)]
+    assert [region.body.name for region in regions] == ["layer"]
+    (loop,) = loops(graph)
+    assert [eqn.op.name for eqn in loop.body.equations].count("dot_general") == 3
+
+
+def test_no_parts_are_no_loop() -> None:
+    graph = parse(MODEL)
+    assert SlicePass().run(graph) is graph
+
+
+def refusal(body: str, result: str) -> str:
+    text = f"graph @main(%x: f32[8,4], %w: f32[4,90]) -> ({result}) {{\n{body}\n}}"
+    with pytest.raises(CompileError) as caught:
+        sliced(parse(text), 4)
+    return re.sub(r" at \S+( \(\w+\))?", "", caught.value.message)
+
+
+PRODUCT = "%0: f32[8,90] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}\n"
+
+
+def test_statistics_of_a_batch_need_it_whole() -> None:
+    """The mean over one dimension, and the spread over the other."""
+    body = f"""{PRODUCT}
+  %1: f32[90] = reduce_sum %0 {{dimensions=[0]}}
+  %2: f32[8,90] = broadcast_in_dim %1 {{shape=[8,90], dimensions=[1]}}
+  %3: f32[8,90] = subtract %0, %2
+  %4: f32[8] = reduce_sum %3 {{dimensions=[1]}}
+  %5: f32[8,90] = broadcast_in_dim %4 {{shape=[8,90], dimensions=[0]}}
+  %6: f32[8,90] = multiply %3, %5
+  %7: f32[] = reduce_sum %6 {{dimensions=[0,1]}}
+  return %7"""
+    message = refusal(body, "f32[]")
+    assert "f32[8,90]" in message
+    assert "along dimension 0: 'reduce_sum' sums over it what is read there again" in message
+
+
+def test_a_sort_needs_its_lines_whole() -> None:
+    body = f"""{PRODUCT}
+  %1: f32[8,90] = sort %0 {{dimension=0}}
+  %2: f32[8,90] = sort %0 {{dimension=1}}
+  %3: f32[8,90] = add %1, %2
+  %4: f32[] = reduce_sum %3 {{dimensions=[0,1]}}
+  return %4"""
+    message = refusal(body, "f32[]")
+    assert "along dimension 0: 'sort' needs it whole" in message
+    assert "along dimension 1: 'sort' needs it whole" in message
+
+
+def test_a_result_is_whole() -> None:
+    message = refusal(f"{PRODUCT}\n  return %0", "f32[8,90]")
+    assert "along dimension 0: it is a result of the function, or what is made of it" in message
+
+
+def test_effects_are_never_repeated() -> None:
+    body = f"""{PRODUCT}
+  %1: f32[8,90] = exponential %0
+  debug_print %1 {{format="", keywords=[], is_ordered=false}}
+  %2: f32[] = reduce_sum %1 {{dimensions=[0,1]}}
+  return %2"""
+    message = refusal(body, "f32[]")
+    assert "'debug_print' needs it whole" in message
