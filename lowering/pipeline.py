@@ -23,8 +23,8 @@ from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 _PASSES = "barriers,simplify,cse,dce,narrow"
 #: Compound ops last: what is lowered, and predicted, are plain ones.
 DEFAULT_PIPELINE = f"{_PASSES},legalize"
-#: What comes before the pass `plan`: one flat graph, without what would go anyway.
-BEFORE_PLAN = "inline,simplify,cse,dce"
+#: What comes before the pass `plan`: one flat graph, without what would go anyway, in an order that holds less.
+BEFORE_PLAN = "inline,simplify,cse,dce,fold_transposes,readers_first"
 
 
 def default_pipeline(strategy: str) -> str:

@@ -1,7 +1,17 @@
 """Graph transformations and analyses. Importing the package registers the passes that pipelines can name."""
 
 # Imported for what they register.
-from rematc.passes import barriers, cse, dce, differentiation, inline, narrow, recognize, simplify  # noqa: F401
+from rematc.passes import (  # noqa: F401
+    barriers,
+    cse,
+    dce,
+    differentiation,
+    fold_transposes,
+    inline,
+    narrow,
+    recognize,
+    simplify,
+)
 from rematc.passes.legalize import legalization  # noqa: F401
 from rematc.passes.planning import planning_pass  # noqa: F401
 from rematc.passes.slicing import slicing  # noqa: F401

@@ -55,8 +55,8 @@ def swapped(op: DotGeneral) -> DotGeneral:
     return replace(op, contract=(op.contract[1], op.contract[0]), batch=(op.batch[1], op.batch[0]))
 
 
-def _swapping(op: DotGeneral, first: Value, result: Value) -> Transpose:
-    """The transpose of a product's result to that of the factors in the other order."""
+def swapping(op: DotGeneral, first: Value, result: Value) -> Transpose:
+    """The transpose of a product's result to that of the factors in the other order, of which `first` is now first."""
     batch, end, rank = len(op.batch[0]), first.type.rank - len(op.contract[0]), result.type.rank
     return Transpose((*range(batch), *range(end, rank), *range(batch, end)))
 
@@ -137,12 +137,12 @@ class _Rewriting:
         op, (result,) = swapped(eqn.op), eqn.results
         product = Value(op.infer((small.type, large.type))[0], result.name)
         self.equations.append(Equation(op, (small, self.held[large]), (product,), eqn.loc))
-        back = _swapping(eqn.op, large, result)
+        back = swapping(eqn.op, large, result)
         transposed = [user.results[0] for user in users if user is not None and user.op == back]
         self.names.update(dict.fromkeys(transposed, product))
         if len(transposed) < len(users):
             written = self._barrier(product, Value(product.type, product.name), eqn.loc)
-            self.equations.append(Equation(_swapping(op, small, product), (written,), (result,), eqn.loc))
+            self.equations.append(Equation(swapping(op, small, product), (written,), (result,), eqn.loc))
 
     def _barrier(self, value: Value, result: Value, loc: Location | None) -> Value:
         self.equations.append(Equation(OptimizationBarrier(), (value,), (result,), loc))

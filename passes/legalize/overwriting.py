@@ -1,8 +1,10 @@
-"""Softmaxes of products that XLA:CPU can write in the products' place: all that reads them otherwise comes first.
+"""Softmaxes of products that can be written in the products' place: all that reads them otherwise comes first.
 
 Before:  %1 = reduce_max %p   %3 = exponential (%p - %1)   %4 = reduce_sum %3   ...   %9 = gather %p, %labels
 After:   %1 = reduce_max %p   %9 = gather %p, %labels   %2, %10 = optimization_barrier %1, %9
          %3 = exponential (%p - %2)   %4 = reduce_sum %3   ...
+
+The order alone is what plans are made for (pass `readers_first`); the barrier is for XLA:CPU.
 
 %p is read last by what writes %3, which takes its place. Without the barrier a library of XLA's computes the maximum
 and the exponentials in one kernel, which writes beside what it reads, and %9 is computed when the sum is there: the
@@ -12,6 +14,7 @@ logits of a head would be there twice.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.dot import DotGeneral
@@ -20,23 +23,39 @@ from rematc.ir.ops.reduction import ReduceMax
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.structural import Name, OptimizationBarrier, StopGradient
 from rematc.ir.values import Value
+from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
 
 class ReadersFirst:
-    """Rewrites graphs, and their regions."""
+    """Rewrites graphs, and their regions.
 
-    def __init__(self) -> None:
+    With `ties` a barrier keeps readers before what is written over the product; else there is the order alone.
+    """
+
+    def __init__(self, *, ties: bool = True) -> None:
+        self._ties = ties
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
         """The graph whose products are read before they are written over; the graph itself where none are."""
         uses = _Uses(graph)
-        order = _Order()
+        order = _Order(self._ties)
         for place, eqn in enumerate(graph.equations):
             if isinstance(eqn.op, ReduceMax) and uses.comes_back(eqn):
                 order.tie(uses, place)
         return order.rewritten(graph, self._regions)
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class ReadersFirstPass(Pass):
+    """Read products before softmaxes of them are computed."""
+
+    name: ClassVar[str] = "readers_first"
+
+    def run(self, graph: Graph) -> Graph:
+        return ReadersFirst(ties=False).graph(graph)
 
 
 class _Uses:
@@ -120,10 +139,12 @@ class _Order:
     """What stands behind which equations, by their places.
 
     Attributes:
+        ties: whether there are barriers.
         moved: the equations that do.
         tied: the values that a barrier there holds.
     """
 
+    ties: bool = True
     moved: dict[int, list[int]] = field(default_factory=dict)
     tied: dict[int, list[Value]] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
@@ -162,10 +183,12 @@ class _Order:
             if place in self.tied:
                 for other in self.moved[place]:
                     add(graph.equations[other])
+            if place in self.tied and self.ties:
                 held = tuple(self.tied[place])
                 env.update({value: Value(value.type, value.name) for value in held})
                 equations.append(Equation(OptimizationBarrier(), held, tuple([env[value] for value in held]), eqn.loc))
-        if not self.tied and all(new is old for new, old in zip(equations, graph.equations, strict=True)):
+        has_barriers = self.ties and self.tied
+        if not has_barriers and all(new is old for new, old in zip(equations, graph.equations, strict=True)):
             return graph
         results = tuple([env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(equations), results)

@@ -17,6 +17,7 @@ from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.legalize.overwriting import ReadersFirst
 from rematc.passes.legalize.rules import MOST_IN_PLACE
+from rematc.passes.manager import PassManager, parse_pipeline
 from rematc.passes.simplify import Simplify
 from tests.support.random_graphs import arguments_for, graphs, same_bits
 
@@ -114,6 +115,16 @@ def test_gathers_read_a_product_before_its_softmax_is_written_over_it() -> None:
     tied = next(eqn for eqn in after.equations if eqn.op.name == "optimization_barrier")
     assert [value.type.shape for value in tied.operands] == [(2, 8), (2, 8, 1)]
     assert agrees(before, after)
+
+
+def test_for_plans_there_is_the_order_alone() -> None:
+    before = Simplify().run(parse(HEAD))
+    after = PassManager(parse_pipeline("readers_first")).run(before).graph
+    order = ops(after)
+    assert order.index("reduce_max") < order.index("gather") < order.index("exponential")
+    assert order.count("optimization_barrier") == 1, "the one that was there"
+    assert agrees(before, after)
+    assert PassManager(parse_pipeline("readers_first")).run(after).graph is after
 
 
 def test_a_gather_that_needs_the_softmax_stays_where_it_is() -> None:

@@ -1,0 +1,71 @@
+"""Transposed products as products of their factors in the other order, which is how compilers compute them.
+
+Before:  %0 = dot_general %ct, %x {contract=[[0,1],[0,1]]}   %1 = transpose %0 {permutation=[1,0]}
+After:   %1 = dot_general %x, %ct {contract=[[0,1],[0,1]]}
+
+Gradients of weights come as the first. To a plan %0 would be memory, which of a language model's head is as much as all
+its weights, held until it is transposed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.shape import Transpose
+from rematc.ir.values import Value
+from rematc.passes.legalize.factors import swapped, swapping
+from rematc.passes.manager import Pass, register_pass
+from rematc.passes.regions import RegionRewriter
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class FoldTransposes(Pass):
+    """Compute products that are only transposed the other way round; in regions too."""
+
+    name: ClassVar[str] = "fold_transposes"
+
+    def run(self, graph: Graph) -> Graph:
+        return _Folding().graph(graph)
+
+
+class _Folding:
+    def __init__(self) -> None:
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        uses = Counter(value for eqn in graph.equations for value in eqn.operands)
+        uses.update(graph.results)
+        products: dict[Value, Equation] = {}
+        folded: dict[Value, Value] = {}
+        for eqn in graph.equations:
+            if isinstance(eqn.op, DotGeneral) and uses[eqn.results[0]] == 1:
+                products[eqn.results[0]] = eqn
+            elif isinstance(eqn.op, Transpose) and _is_swapped(eqn, products.get(eqn.operands[0])):
+                folded[eqn.operands[0]] = eqn.results[0]
+        equations = []
+        has_changed = False
+        for eqn in graph.equations:
+            if isinstance(eqn.op, Transpose) and eqn.operands[0] in folded:
+                continue
+            new = self._folded(eqn, folded)
+            has_changed |= new is not eqn
+            equations.append(new)
+        return Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph
+
+    def _folded(self, eqn: Equation, folded: dict[Value, Value]) -> Equation:
+        if isinstance(eqn.op, DotGeneral) and eqn.results[0] in folded:
+            return Equation(swapped(eqn.op), eqn.operands[::-1], (folded[eqn.results[0]],), eqn.loc)
+        op = self._regions.op(eqn.op)
+        return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
+
+
+def _is_swapped(eqn: Equation, product: Equation | None) -> bool:
+    """Whether an equation transposes a product to that of its factors in the other order."""
+    if product is None or not isinstance(product.op, DotGeneral):
+        return False
+    return eqn.op == swapping(product.op, product.operands[0], product.results[0])

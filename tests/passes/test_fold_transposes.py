@@ -1,0 +1,65 @@
+"""Products that are only transposed, the other way round."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from rematc.compiler.api.text import parse
+from rematc.ir.core import Graph
+from rematc.ir.interpreter import evaluate
+from rematc.ir.verifier import verify
+from rematc.passes.fold_transposes import FoldTransposes
+from tests.support.arrays import assert_near
+from tests.support.random_graphs import arguments_for, graphs, same_bits
+
+GRADIENT = """graph @f(%ct: f32[2,8,64], %x: f32[2,8,4]) -> (f32[4,64]) {
+  %0: f32[64,4] = dot_general %ct, %x {contract=[[0,1],[0,1]], batch=[[],[]]}
+  %1: f32[4,64] = transpose %0 {permutation=[1,0]}
+  return %1
+}"""
+IN_BATCHES = """graph @f(%a: f32[3,5,4], %b: f32[3,6,7,4]) -> (f32[3,6,7,5]) {
+  %0: f32[3,5,6,7] = dot_general %a, %b {contract=[[2],[3]], batch=[[0],[0]]}
+  %1: f32[3,6,7,5] = transpose %0 {permutation=[0,2,3,1]}
+  return %1
+}"""
+
+
+def ops(graph: Graph) -> list[str]:
+    return [eqn.op.name for eqn in graph.equations]
+
+
+@pytest.mark.parametrize("text", [GRADIENT, IN_BATCHES], ids=["gradient", "in batches"])
+def test_a_product_that_is_only_transposed_is_computed_so(text: str) -> None:
+    before = parse(text)
+    after = FoldTransposes().run(before)
+    verify(after)
+    assert ops(after) == ["dot_general"] and after.equations[0].operands == before.equations[0].operands[::-1]
+    arguments = arguments_for(before, special=0.0)
+    assert_near(evaluate(after, arguments), evaluate(before, arguments), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        {"return %1": "return %1, %0", "-> (f32[4,64])": "-> (f32[4,64], f32[64,4])"},
+        {"permutation=[1,0]": "permutation=[0,1]", "f32[4,64]": "f32[64,4]"},
+        {"return %1": "%2: f32[64,4] = tanh %0\n  return %1, %2", "-> (f32[4,64])": "-> (f32[4,64], f32[64,4])"},
+    ],
+    ids=["also a result", "as it was", "also read"],
+)
+def test_others_stay(replaced: dict[str, str]) -> None:
+    text = GRADIENT
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    graph = parse(text)
+    assert FoldTransposes().run(graph) is graph
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(regions=2))
+def test_meaning_is_preserved(graph: Graph) -> None:
+    after = FoldTransposes().run(graph)
+    verify(after)
+    arguments = arguments_for(graph)
+    assert same_bits(evaluate(graph, arguments), evaluate(after, arguments))
