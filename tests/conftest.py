@@ -20,8 +20,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--all`."""
+    """`--all` and `--rest`."""
     parser.addoption("--all", action="store_true", help="run every test with all cases")
+    parser.addoption("--rest", action="store_true", help="run what is left out without --all")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,7 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     named = {path.resolve() for arg in config.args if (path := Path(arg.partition("::")[0])).is_file()}
-    is_chosen = chosen(_case(item, named) for item in items)
+    is_left_out = config.getoption("--rest")
+    is_chosen = [is_set != is_left_out for is_set in chosen(_case(item, named) for item in items)]
     dropped = [item for item, is_set in zip(items, is_chosen, strict=True) if not is_set]
     items[:] = [item for item, is_set in zip(items, is_chosen, strict=True) if is_set]
     if dropped:
