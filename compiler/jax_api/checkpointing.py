@@ -199,7 +199,9 @@ class _Region:
         return _Region(traced, _with_derivative(traced, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
-        results = self.call(*arrays, *self.traced.captured)
+        given = zip(self.call(*arrays, *self.traced.captured), self.traced.out_avals, strict=True)
+        # Results that depend on nothing may come as the literals of a jaxpr, which tracers do not index.
+        results = [value if isinstance(value, jax.Array) else like(value, aval) for value, aval in given]
         return jax.tree_util.tree_unflatten(self.traced.out_tree, results)
 
 

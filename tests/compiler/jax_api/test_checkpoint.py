@@ -31,6 +31,11 @@ def loss(w: Any, x: Any, layer: Callable[..., Any] = layer) -> Any:
     return jnp.sum(layer(w, layer(w, x)) ** 2)
 
 
+def two(x: Any) -> Any:
+    """A loss that does not depend on its argument."""
+    return jnp.sum(jnp.full_like(x, 2))
+
+
 def backward(function: Callable[..., Any], *args: Any) -> str:
     """JAX's text of the backward pass."""
     out, pull = jax.vjp(function, *args)
@@ -224,6 +229,29 @@ def test_trees_keys_weak_types_and_float0() -> None:
     value, pull = jax.vjp(rjax.checkpoint(lambda x, i: x * i), 2.0, 3)
     assert value.weak_type
     assert pull(jnp.float32(1))[1].dtype == jax.dtypes.float0
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: jnp.ones(3), lambda x: np.ones(3, np.float32), lambda x: rjax.grad(two)(x[0])]
+)
+def test_results_that_depend_on_nothing_are_arrays(function: Any) -> None:
+    checkpointed = rjax.checkpoint(function)
+
+    def picked(x: Any, index: Any) -> Any:
+        given = checkpointed(x)
+        assert isinstance(given, jax.Array)
+        return given.at[index].add(x[0, 0])[index]
+
+    places = jnp.arange(3)
+    expected = function(X)[0] + X[0, 0]
+    for found in (
+        picked(X, 0),
+        jax.value_and_grad(picked)(X, 0)[0],
+        jax.jit(jax.value_and_grad(picked))(X, 0)[0],
+        jax.vmap(picked, (None, 0))(X, places)[1],
+        lax.scan(lambda carry, index: (picked(X, index), None), expected, places)[0],
+    ):
+        assert found == expected
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64"])
