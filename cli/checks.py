@@ -16,6 +16,7 @@ from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
 from rematc.lowering.described import is_described
 from rematc.lowering.pipeline import default_pipeline
+from rematc.lowering.slicing import OFF, slices_of
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
 from rematc.passes.policies import parse_policy
@@ -36,6 +37,7 @@ def checked(options: Options) -> Options:
     for policy in policies:
         _check_policy("--compare", policy)
     _check_plan(options)
+    _check_slices(options)
     if options.target is not None:
         _check_target(options.target, options)
     if options.pareto:
@@ -148,6 +150,15 @@ def _check_plan(options: Options) -> None:
         raise _bad_value(option, error.message) from None
 
 
+def _check_slices(options: Options) -> None:
+    try:
+        slices = slices_of(options.slices)
+    except CompileError as error:
+        raise _bad_value("--slices", error.message) from None
+    if slices != OFF and options.emit is not None and options.emit not in PLANNED:
+        raise _usage(f"--emit {options.emit} comes before slices; leave out --slices, or --emit stablehlo")
+
+
 def _check_target(target: str, options: Options) -> None:
     try:
         is_elsewhere = is_described(target)
@@ -162,6 +173,7 @@ def _check_pareto(options: Options) -> None:
         ("--policy", options.policy != "none"),
         ("--budget", options.budget is not None),
         ("--plan", options.plan is not None),
+        ("--slices", options.slices != OFF),
         ("--compare", bool(options.compare)),
         ("--emit", options.emit is not None),
         ("--run", options.run),

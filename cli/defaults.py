@@ -24,6 +24,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "keep": ("keep", "a list of texts"),
     "never-repeat": ("never_repeat", "a list of texts"),
     "plan-seconds": ("plan_seconds", "a number"),
+    "slices": ("slices", "text or a number"),
     "target": ("target", "text"),
     "barrier": ("barrier", "text"),
     "passes": ("passes", "text"),
@@ -40,6 +41,7 @@ _GIVES_WAY: Mapping[str, tuple[str, ...]] = {
     "never_repeat": _PLANNING,
     "barrier": ("passes", "pareto", "budget", "plan"),
     "passes": ("barrier", "pareto", "budget", "plan"),
+    "slices": ("pareto",),
     "strict": ("emit", "pareto"),
     "quiet": ("verbose",),
     "verbose": ("quiet",),
@@ -100,7 +102,7 @@ def _fits(value: object, expected: str) -> bool:
             return isinstance(value, bool)
         case "a number":
             return isinstance(value, (int, float)) and not isinstance(value, bool)
-        case "text or bytes":
+        case "text or bytes" | "text or a number":
             return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
         case "a list of texts":
             return isinstance(value, list) and all(isinstance(one, str) for one in value)
@@ -113,7 +115,7 @@ def _as_written(value: object, parameter: str) -> object:
     """A value as the command line has it: lists of names, and positions, with commas."""
     if isinstance(value, list) and parameter != "args":
         return ",".join(map(str, value))
-    return str(value) if parameter == "budget" else value
+    return str(value) if parameter in ("budget", "slices") else value
 
 
 def _is_excluded(name: str, model: Path, given: Mapping[str, object], found: Collection[str]) -> bool:
@@ -122,7 +124,7 @@ def _is_excluded(name: str, model: Path, given: Mapping[str, object], found: Col
         return True
     if any(other in given for other in _GIVES_WAY.get(name, ())):
         return True
-    if name == "budget":
+    if name in ("budget", "slices"):
         return "emit" in given and given["emit"] not in PLANNED
     if name in ("keep", "never_repeat", "plan_seconds"):
         has_budget = "budget" in given or ("budget" in found and not _is_excluded("budget", model, given, found))

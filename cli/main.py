@@ -166,6 +166,12 @@ class _Command(click.Command):
     metavar="FILE",
     help="Write the plan for --budget to FILE, as JSON.",
 )
+@click.option(
+    "--slices",
+    default="off",
+    metavar="N",
+    help="Run the stage around the largest value, a model's head, in N slices, auto or off; default off.",
+)
 @click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
 @click.option("--pareto", is_flag=True, help="Print memory and time of plans for many budgets, and of policies.")
 @click.option("--emit", type=click.Choice(EMITTED), help="Print this text to standard output, and nothing else.")

@@ -38,6 +38,7 @@ class Options:
         plan_seconds: after how many no plan is improved any more.
         plan: the file of the plan to apply; None for none.
         save_plan: the file to write the plan to.
+        slices: in how many slices the largest stage runs, as written; "off" is none.
         compare: policies to compare; () prints a report.
         pareto: whether to print what plans for many budgets take.
         emit: what to print instead of a report.
@@ -70,6 +71,7 @@ class Options:
     plan_seconds: float | None
     plan: Path | None
     save_plan: Path | None
+    slices: str
     compare: tuple[str, ...]
     pareto: bool
     emit: str | None

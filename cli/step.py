@@ -33,6 +33,7 @@ from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_seconds
 from rematc.lowering.described import is_described
 from rematc.lowering.pipeline import default_pipeline
+from rematc.lowering.slicing import OFF, Slices, slices_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of, targeting
 
@@ -102,13 +103,16 @@ class TrainingStep:
 
     def lower_baseline(self) -> Lowered:
         """The step without a policy."""
-        return self._lower("none", None, self.options.passes)
+        return self._lower("none", None, self.options.passes, OFF)
 
     def lower_with_barriers(self, strategy: str) -> Lowered:
         """The step under the command's policy, with another strategy of barriers."""
         return self._lower(self.options.policy, None, default_pipeline(strategy))
 
-    def _lower(self, policy: str, dump: Callable[[str, Graph], None] | None, passes: str | None) -> Lowered:
+    def _lower(
+        self, policy: str, dump: Callable[[str, Graph], None] | None, passes: str | None, slices: Slices | None = None
+    ) -> Lowered:
+        """The step under a policy; in slices as the options ask for them, if nothing else is said."""
         function = self._value_and_grad(policy)
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
             return ahead.lower_call(
@@ -119,6 +123,7 @@ class TrainingStep:
                 passes=passes,
                 after_each=dump,
                 name=self.options.target,
+                slices=slices_of(self.options.slices) if slices is None else slices,
             )
 
     def _value_and_grad(self, policy: str) -> Callable[..., object]:

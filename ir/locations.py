@@ -29,6 +29,10 @@ class Location:
         """`FILE:LINE (function)`, the form of residual reports."""
         return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"
 
+    def from_here(self) -> Location:
+        """The same with its file relative to the working directory, if it is below."""
+        return Location(relative(self.file), self.line, self.column, self.function)
+
 
 def relative(file: str) -> str:
     """A path relative to the working directory where it lies below it."""

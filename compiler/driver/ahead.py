@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
+from rematc.compiler.driver.slices import slice_graph, slices_argument
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
@@ -28,6 +30,7 @@ from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import make_program, run_passes
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
+from rematc.lowering.slicing import OFF, Slices
 from rematc.lowering.targeting import current_target, target_of, targeting
 from rematc.passes.manager import Watch, watching
 
@@ -56,6 +59,7 @@ def lower_call(
     after_each: Callable[[str, Graph], None] | None = None,
     name: str | None = None,
     dispatcher: Dispatcher | None = None,
+    slices: Slices = OFF,
 ) -> Lowered:
     """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart.
 
@@ -67,6 +71,9 @@ def lower_call(
     watch = Watch(verify=after_each is not None, after_each=after_each)
     with by_default(policy), targeting(target), watching(watch):
         traced = trace_call(fun, call)
+    graph, sliced = slice_graph(traced.graph, slices, target)
+    if sliced is not None:
+        traced = dataclasses.replace(traced, graph=graph, records=(*traced.records, sliced))
     passed = run_passes(traced.graph, passes, after_each)
     program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
@@ -110,7 +117,7 @@ def options_of(fun: object) -> Options:
 
 
 #: The keywords of `lower` and `compile` that are theirs, and not the function's.
-_OPTIONS = (*KEYWORDS, "policy", "target", "passes", "after_each", "budget", "plan", "plan_seconds")
+_OPTIONS = (*KEYWORDS, "policy", "target", "passes", "after_each", "budget", "plan", "plan_seconds", "slices")
 
 
 def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
@@ -132,7 +139,8 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
             recomputation, or "device", what the device has free once arguments and results are there; or a
             `rematc.Budget`, which says besides what is never computed again; `plan_seconds`, after which no plan is
             improved any more; `plan`, a `rematc.Plan` that was made for this
-            program, or the name of its file, instead of a budget.
+            program, or the name of its file, instead of a budget; `slices`, in how many slices the stage around its
+            largest value runs, as in `value_and_grad`.
 
     Raises:
         CompileError: at the user's line, for what cannot be traced, differentiated or lowered, for a budget that no
@@ -151,12 +159,15 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
     rest = {name: given.pop(name) for name in ("passes", "after_each") if name in given}
     policy, name = whole_policy(given.pop("policy", None)), given.pop("target", None)
     budget, plan = given.pop("budget", None), given.pop("plan", None)
+    slices = slices_argument(given.pop("slices", OFF))
     if isinstance(function, HasBudget) and function.budget is not None:
         if budget is not None:
             name = function_name(function.without_budget)
             raise CompileError(f"'{name}' has a budget of its own; leave out one of them", user_location())
         # A plan that was made for the budget stands in its place.
         function, budget = function.without_budget, function.budget if plan is None else None
+    if slices != OFF and getattr(function, "slices", OFF) != OFF:
+        raise CompileError(f"'{function_name(function)}' has slices of its own; leave out one of them", user_location())
     with at_users_line():
         wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
     if wanted.is_planned and "passes" in rest:
@@ -164,10 +175,10 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
             "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "
             "'plan{file=NAME}' among them"
         )
-    if not (given or rest or policy or name) and isinstance(function, LowersItself):
+    if slices == OFF and not (given or rest or policy or name) and isinstance(function, LowersItself):
         return function.lower(*args, **kwargs), wanted
     options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
-    return lower_call(function, options, args, kwargs, policy=policy, name=name, **rest), wanted
+    return lower_call(function, options, args, kwargs, policy=policy, name=name, slices=slices, **rest), wanted
 
 
 def _is_labels(name: str, value: object) -> bool:

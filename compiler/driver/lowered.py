@@ -21,6 +21,7 @@ from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.report import Report
 from rematc.compiler.reports.residuals import SavedResidual
 from rematc.compiler.reports.saving import SAVES, Saving
+from rematc.compiler.reports.slices import SlicesReport
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
@@ -97,6 +98,11 @@ class Lowered:
     def records(self) -> tuple[object, ...]:
         """The differentiations in the function (`reports.differentiation.Differentiation`), innermost first."""
         return self.traced.records
+
+    @property
+    def slices(self) -> SlicesReport | None:
+        """What of it runs in slices."""
+        return next((record for record in self.records if isinstance(record, SlicesReport)), None)
 
     @functools.cached_property
     def derivatives(self) -> tuple[DerivativeReport, ...]:
@@ -279,6 +285,7 @@ class Compiled(CompiledFunction):
             foreign_primitives(self.lowered.records),
             self.lowered.budget,
             self._inspection,
+            self.lowered.slices,
         )
 
     @functools.cached_property

@@ -17,6 +17,7 @@ import jax.tree_util
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
 from rematc.compiler.driver.budget import budget_argument
+from rematc.compiler.driver.slices import slice_graph, slices_argument
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
 from rematc.compiler.jax_api.arguments import JaxArguments
@@ -39,6 +40,7 @@ from rematc.lowering.planning import Budget
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import function_name
+from rematc.lowering.slicing import OFF, Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import vjp as vjp_of_graph
@@ -53,6 +55,7 @@ def value_and_grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
+    slices: Slices = OFF,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -77,6 +80,8 @@ def value_and_grad(
         budget: instead of a policy, the temporary memory that value and gradient may take, as in
             `rematc.value_and_grad`: planned by the prediction, with room for its error. JAX's derivatives of the
             gradient are not planned. `rematc.plans` logs what is predicted.
+        slices: in how many slices the stage around the largest value runs, as in `rematc.value_and_grad`: a number,
+            "auto", or "off". JAX's derivatives of the gradient run in none. `rematc.plans` logs what is cut.
         static_argnums: positions of arguments that are Python values, which `fun` may branch on.
         static_argnames: the same by name. Flags, strings and other leaves that are no arrays are static anyway.
         donate_argnums: positions of arguments whose memory the results may take over, as in `jax.jit`; where the call
@@ -99,6 +104,7 @@ def value_and_grad(
         holomorphic,
         whole_policy(policy),
         budget_argument(budget, policy),
+        slices_argument(slices),
         Options.of(fun, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options),
     )
     statics, has_default = wanted.options.statics, policy is None and budget is None
@@ -135,6 +141,7 @@ def grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
+    slices: Slices = OFF,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -152,6 +159,7 @@ def grad(
         holomorphic,
         policy=policy,
         budget=budget,
+        slices=slices,
         static_argnums=static_argnums,
         static_argnames=static_argnames,
         donate_argnums=donate_argnums,
@@ -176,6 +184,7 @@ class _Wanted:
     holomorphic: bool
     policy: Policy | None
     budget: Budget | None
+    slices: Slices
     options: Options
 
 
@@ -210,8 +219,8 @@ class _Gradient:
         differentiated = tuple([owner in positions for owner in arguments.owners()])
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted, target)
-        graph = made.value_and_gradients(0)
         leaves = arguments.among(wanted.options.donated)
+        graph, _ = slice_graph(made.value_and_gradients(0), wanted.slices, target, leaves)
         passed = functools.partial(passed_graph, graph, wanted.budget)
         options = dict(wanted.options.compiler_options)
         run = lasting_call(made.value_and_gradients, passed, graph.name, target, leaves, options)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from rematc.compiler.reports.comparison import Comparison, compare_modules
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.saving import SAVES, Saving
+from rematc.compiler.reports.slices import SlicesReport
 from rematc.ir.units import format_bytes
 from rematc.lowering.runtime import Executable
 from rematc.passes.accounting import Iterated, split_backward
@@ -194,6 +195,8 @@ def _notes(comparison: Comparison) -> str:
 def _products_to_recompute(records: Sequence[object]) -> tuple[int, int]:
     """Products that derivatives repeat outside loops, where only a barrier keeps XLA from merging them, and inside."""
     flat = looped = 0
+    if any(isinstance(record, SlicesReport) for record in records):
+        return 0, 0  # what of them the loop of slices computes once is not known
     for record in records:
         if isinstance(record, Differentiation):
             backward = DeadCode().run(CommonSubexpressions().run(record.vjp.backward))

@@ -30,6 +30,8 @@ def overview_tables(report: Report, policy: str, *, has_blocks: bool) -> list[Ta
         has_blocks: whether the terminal's characters have blocks for the picture of memory.
     """
     tables = [_kept_table(report), _again_table(report), *_notes_tables(report)]
+    if report.slices is not None:
+        tables.append(report.slices.table())
     predicted = None if report.inspection is None else report.inspection.predicted
     if predicted is not None and predicted.peak:
         tables += timeline_tables(predicted, STANDING, has_blocks=has_blocks)

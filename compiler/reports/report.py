@@ -17,6 +17,7 @@ from rematc.compiler.reports.html.vega import has_library
 from rematc.compiler.reports.inspection import Inspection
 from rematc.compiler.reports.pareto import Pareto
 from rematc.compiler.reports.rendering import check_tables, derivative_tables, figures_table, foreign_table, plan_tables
+from rematc.compiler.reports.slices import SlicesReport
 from rematc.ir.tables import Table, plain_text
 from rematc.passes.planning.plan import Plan
 
@@ -34,6 +35,7 @@ class Report:
         foreign: primitives of JAX's that came in without an import rule.
         budget: the plan for a budget of memory.
         inspection: what is in memory when, and the program at each stage; None where that is not known any more.
+        slices: what of the program runs in slices.
     """
 
     derivatives: tuple[DerivativeReport, ...]
@@ -44,6 +46,7 @@ class Report:
     foreign: tuple[ForeignPrimitive, ...] = ()
     budget: BudgetReport | None = None
     inspection: Inspection | None = field(default=None, repr=False, compare=False)
+    slices: SlicesReport | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -68,6 +71,7 @@ class Report:
             "check": None if self.check is None else self.check.as_dict(),
             "imported_through_jax": [asdict(one) | {"place": one.place.strip()} for one in self.foreign],
             "budget": None if self.budget is None else self.budget.as_dict(),
+            "slices": None if self.slices is None else self.slices.as_dict(),
         }
 
     def tables(self, policy: str, *, is_headed: bool = False) -> list[Table]:
@@ -83,6 +87,8 @@ class Report:
             tables += derivative_tables(one, is_headed=is_headed)
         if self.budget is not None:
             tables += plan_tables(self.budget.plan)
+        if self.slices is not None:
+            tables.append(self.slices.table())
         if self.foreign:
             tables.append(foreign_table(self.foreign))
         tables.append(figures_table(self.target, self.figures, self.baseline, policy))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.locations import Location
 from rematc.ir.values import Value
 from rematc.passes.slicing.stages import Stage, Stages, bytes_of
 
@@ -43,12 +44,14 @@ class Refusal:
         dimension: of it.
         cause: the equation that needs more than parts; None for a value that is a result, or has no parts.
         why: what it does, or what else is the reason, as it follows the equation's name or the value's type.
+        loc: where the value is computed.
     """
 
     seed: Value
     dimension: int
     cause: Equation | None
     why: str
+    loc: Location | None
 
 
 def cut_of(stages: Stages, count: int, least: int = 0) -> Cut | list[Refusal]:
@@ -116,17 +119,21 @@ def _border(stages: Stages, stage: Stage) -> int:
 def _refusal(stages: Stages, seed: Value, dimension: int, count: int) -> Refusal:
     stage = stages.around(seed, dimension, bytes_of(seed.type) // count)
     own = stages.producer[seed]
+
+    def refused(cause: Equation | None, why: str) -> Refusal:
+        return Refusal(seed, dimension, cause, why, own.loc)
+
     if seed not in stage.made:
-        return Refusal(seed, dimension, _cause(stages, stage, own), _why(stages, stage, own))
+        return refused(_cause(stages, stage, own), _why(stages, stage, own))
     for value in (seed, *sorted(stages.whole(stage), key=lambda value: -bytes_of(value.type))):
         if bytes_of(value.type) <= bytes_of(seed.type) // count:
             break
         reader = next((eqn for eqn in stages.readers.get(value, ()) if eqn not in stage.slicings), None)
         if reader is not None:
-            return Refusal(seed, dimension, _cause(stages, stage, reader), _why(stages, stage, reader))
+            return refused(_cause(stages, stage, reader), _why(stages, stage, reader))
         if stages.is_read_outside(stage, value):
-            return Refusal(seed, dimension, None, "is a result of the function, or what is made of it")
-    return Refusal(seed, dimension, None, f"has no parts along dimension {dimension} that all around it has, too")
+            return refused(None, "is a result of the function, or what is made of it")
+    return refused(None, f"has no parts along dimension {dimension} that all around it has, too")
 
 
 def _cause(stages: Stages, stage: Stage, eqn: Equation) -> Equation:

@@ -166,12 +166,13 @@ def _error(refusals: list[Refusal], count: int) -> CompileError:
     listed = "".join(f"\n  along dimension {refusal.dimension}: {_reason(refusal)}" for refusal in refusals)
     return CompileError(
         f"nothing can run in {count} slices: the largest value, {seed.type}, cannot be held in parts{listed}\n"
-        "Leave out slices, or take what needs it whole out of the function"
+        "Leave out slices, or take what needs it whole out of the function",
+        refusals[0].loc,
     )
 
 
 def _reason(refusal: Refusal) -> str:
     if refusal.cause is None:
         return f"it {refusal.why}"
-    where = f" at {refusal.cause.loc.describe()}" if refusal.cause.loc else ""
+    where = f" at {refusal.cause.loc.from_here().describe()}" if refusal.cause.loc else ""
     return f"'{refusal.cause.op.name}'{where} {refusal.why}"

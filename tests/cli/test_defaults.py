@@ -52,11 +52,11 @@ def test_every_key_is_an_option_and_is_taken(small_model: Path) -> None:
     table(
         "entry = 'loss'\nfrontend = 'numpy'\narg = ['f32[3,4]', 'f32[4]']\nargnums = [0, 1]\nhas-aux = false\n"
         "policy = 'dots'\nbudget = 4096\nkeep = ['a', 'b']\nnever-repeat = ['tanh']\nplan-seconds = 2.5\n"
-        "target = 'cpu'\nbarrier = 'call'\npasses = 'cse'\nstrict = true\nquiet = true\nverbose = false"
+        "slices = 4\ntarget = 'cpu'\nbarrier = 'call'\npasses = 'cse'\nstrict = true\nquiet = true\nverbose = false"
     )
     found = defaults_for(small_model, {})
     assert set(found) == {parameter for parameter, _ in KEYS.values()} <= {one.name for one in main.params}
-    assert (found["argnums"], found["keep"], found["budget"]) == ("0,1", "a,b", "4096")
+    assert (found["argnums"], found["keep"], found["budget"], found["slices"]) == ("0,1", "a,b", "4096", "4")
     assert found["args"] == ["f32[3,4]", "f32[4]"]
 
 
@@ -70,6 +70,8 @@ def test_every_key_is_an_option_and_is_taken(small_model: Path) -> None:
         ("budget = '50%'\nplan-seconds = 1", {"emit": "plan"}, {"budget": "50%", "plan_seconds": 1}),
         ("keep = ['a']\nplan-seconds = 1", {}, {}),
         ("keep = ['a']\nplan-seconds = 1", {"budget": "50%"}, {"keep": "a", "plan_seconds": 1}),
+        ("slices = 'auto'", {"pareto": True}, {}),
+        ("slices = 'auto'", {"emit": "backward"}, {}),
         ("strict = true\nquiet = true", {"emit": "ir"}, {"quiet": True}),
         ("verbose = true", {"quiet": True}, {}),
     ],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rematc.compiler.api.jit import run_graph
 from rematc.compiler.driver.budget import plan_part
+from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.functions.calls import TracedFunction, apply_graph
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.reports.differentiation import Differentiation
@@ -20,6 +21,7 @@ from rematc.ir.types import TensorType
 from rematc.lowering.choosing import staged_for
 from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.signature import Function, function_name
+from rematc.lowering.slicing import Slices
 from rematc.lowering.targeting import current_target
 from rematc.passes import linearize as linearization
 from rematc.passes.staging.whole import policy_on_whole
@@ -62,13 +64,18 @@ def noted_vjp(
     return pulled
 
 
-def planned_vjp(function: Function, vjp: linearization.Vjp, budget: Budget) -> Graph:
-    """A vjp as one graph (`value_and_cotangents`) that is planned for a budget, noted on the open trace for reports.
+def planned_vjp(function: Function, vjp: linearization.Vjp, budget: Budget | None, slices: Slices) -> Graph:
+    """A vjp as one graph (`value_and_cotangents`), in slices and planned, noted on the open trace for reports.
 
-    Raises CompileError, at the user's line, where no plan is predicted to fit.
+    Raises CompileError, at the user's line, where nothing can be cut, and where no plan is predicted to fit.
     """
-    graph = linearization.value_and_cotangents(vjp)
-    planner = GraphPlanner(graph, current_target(), constraints=budget.constraints)
-    report = plan_part(planner, budget, function_name(function))
-    require_trace().records.append(report)
-    return planner.applied(report.plan)
+    target, records = current_target(), require_trace().records
+    graph, sliced = slice_graph(linearization.value_and_cotangents(vjp), slices, target)
+    if budget is not None:
+        planner = GraphPlanner(graph, target, constraints=budget.constraints)
+        report = plan_part(planner, budget, function_name(function))
+        records.append(report)
+        graph = planner.applied(report.plan)
+    if sliced is not None:
+        records.append(sliced)
+    return graph

@@ -18,6 +18,7 @@ from rematc.compiler.api.jit import Jitted, transformed
 from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, planned_vjp, require_float, run
 from rematc.compiler.driver.budget import budget_argument
 from rematc.compiler.driver.lowered import Lowered
+from rematc.compiler.driver.slices import slices_argument
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_call
 from rematc.compiler.functions.graphs import as_function
@@ -32,6 +33,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
+from rematc.lowering.slicing import OFF, Slices
 from rematc.passes.linearize import Vjp
 
 
@@ -43,6 +45,7 @@ class ValueAndGrad:
         has_aux: whether the function returns auxiliary data beside the value.
         policy: the policy on the whole function, if any.
         budget: the temporary memory that value and gradient may take, if it is planned.
+        slices: in how many slices their largest stage runs.
         options: how it is compiled outside of all traces.
         without_budget: the same, not planned.
     """
@@ -56,14 +59,16 @@ class ValueAndGrad:
         policy: object,
         budget: object,
         options: Options,
+        slices: object = OFF,
     ) -> None:
         self.function = function
         self.budget = budget_argument(budget, policy)
+        self.slices = slices_argument(slices)
         self.policy = whole_policy(policy)
         self.options = options
         self.without_budget: ValueAndGrad | None = None
         if budget is not None:
-            self.without_budget = ValueAndGrad(function, argnums, has_aux, holomorphic, "none", None, options)
+            self.without_budget = ValueAndGrad(function, argnums, has_aux, holomorphic, "none", None, options, slices)
         self._has_default = policy is None and budget is None
         self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
         self.has_aux = has_aux
@@ -117,8 +122,8 @@ class ValueAndGrad:
         results = traced.graph.results
         cts = [np.ones((), results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
         # A derivative of what is planned would be planned by nobody, and not have the user's rules.
-        if self.budget is not None and order.derivative_order() == 0:
-            planned = planned_vjp(self.function, vjp, self.budget)
+        if (self.budget is not None or self.slices != OFF) and order.derivative_order() == 0:
+            planned = planned_vjp(self.function, vjp, self.budget, self.slices)
             operands = (*arrays, *traced.captures, *traced.constants, *cts)
             return apply_graph(planned, operands, (False,) * len(planned.results))
         forward = run(vjp.forward, arrays, traced)
@@ -199,6 +204,7 @@ def value_and_grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
+    slices: Slices = OFF,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -220,6 +226,10 @@ def value_and_grad(
             what is predicted for them without one. What is recomputed is planned for it by the prediction alone, with
             room for its error; `rematc.compile` plans by what XLA takes. A `rematc.Budget` says besides what is
             never computed again. See `docs/planning.md`.
+        slices: in how many slices the stage around the largest value runs, forward and backward in one loop: a number,
+            "auto" for as few as it takes that a slice is no more than all else that is in memory at the peak, or "off".
+            Of a language model that is the head. Sums are associated differently, and nothing else. See
+            `docs/slices.md`.
         static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
         static_argnames: the same by name.
         donate_argnums: positions of arguments whose memory the results may take over, as in `jit`.
@@ -232,7 +242,7 @@ def value_and_grad(
     """
     function = as_function(fun)
     options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
-    return ValueAndGrad(function, argnums, has_aux, holomorphic, policy, budget, options)
+    return ValueAndGrad(function, argnums, has_aux, holomorphic, policy, budget, options, slices)
 
 
 def grad(
@@ -243,6 +253,7 @@ def grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
+    slices: Slices = OFF,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -255,7 +266,7 @@ def grad(
     """
     function = as_function(fun)
     options = Options.of(function, static_argnums, static_argnames, donate_argnums, donate_argnames, compiler_options)
-    return _gradient(ValueAndGrad(function, argnums, has_aux, holomorphic, policy, budget, options))
+    return _gradient(ValueAndGrad(function, argnums, has_aux, holomorphic, policy, budget, options, slices))
 
 
 def _gradient(both: ValueAndGrad) -> Callable[..., object]:
@@ -264,6 +275,7 @@ def _gradient(both: ValueAndGrad) -> Callable[..., object]:
         return (gradient, value[1]) if both.has_aux else gradient  # type: ignore[index]  # checked: (value, aux)
 
     found: Any = transformed(both.function, record, both.options)
+    found.slices = both.slices
     if both.without_budget is not None:
         found.budget, found.without_budget = both.budget, _gradient(both.without_budget)
     return cast(Callable[..., object], found)

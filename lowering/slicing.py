@@ -1,0 +1,89 @@
+"""Slices of a program: in how many its largest stage runs, as asked for or as its target needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.placement import has_placements
+from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, run_passes
+from rematc.lowering.target import Target
+from rematc.lowering.xla_cpu.prediction import predict
+from rematc.passes.manager import unwatched
+from rematc.passes.planning.device import device_of
+from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.translation import translate
+from rematc.passes.slicing.slicing import Sliced, sliced
+from rematc.passes.slicing.stages import bytes_of
+
+OFF = "off"
+AUTO = "auto"
+#: In how many slices the largest stage runs: a number, `off` for none, `auto` for as few as the memory takes.
+Slices = int | str
+
+
+def slices_of(slices: object) -> Slices:
+    """What users pass, a number or a text. Raises CompileError for what says nothing about slices."""
+    if isinstance(slices, str) and slices.isascii() and slices.isdigit():
+        slices = int(slices)
+    if slices in (OFF, AUTO) or (isinstance(slices, int) and not isinstance(slices, bool) and slices >= 1):
+        assert isinstance(slices, int | str)
+        return OFF if slices == 1 else slices
+    raise CompileError(f"{slices!r} is no number of slices; pass one of 1 and more, 'auto', or 'off'")
+
+
+def in_slices(graph: Graph, slices: Slices, target: Target, donated: Sequence[int] = ()) -> Sliced | None:
+    """A differentiated graph, forward and backward in one, with the stage around its largest value in slices.
+
+    With `auto` there are as few as it takes that a slice of the value is no more than all else that stands at the peak,
+    as it is predicted. None where that, or `off`, is none.
+
+    Args:
+        graph: what is to be lowered.
+        slices: how many.
+        target: for what.
+        donated: the parameters in whose memory results may lie.
+
+    Raises CompileError, with the reasons, where nothing can run in slices, and for arrays that several devices hold.
+    """
+    if slices == OFF:
+        return None
+    if has_placements(graph):
+        raise CompileError(
+            "a program whose arrays are spread over several devices runs in no slices yet; leave out slices"
+        )
+    if isinstance(slices, int):
+        return sliced(graph, slices)
+    with unwatched():
+        return _as_few_as_it_takes(graph, target, donated)
+
+
+def _as_few_as_it_takes(graph: Graph, target: Target, donated: Sequence[int]) -> Sliced | None:
+    whole, count, before = _expected(graph, target, donated), 2, None
+    try:
+        found = sliced(graph, count)
+    except CompileError:
+        return None
+    while True:
+        expected = _expected(found.graph, target, donated)
+        others = max(1, expected - bytes_of(found.value.type) // found.count)
+        if bytes_of(found.value.type) // found.count <= others and expected < whole:
+            return found
+        if before is not None and expected >= before:
+            return None  # smaller slices do not lower the peak: it is elsewhere
+        before = expected
+        more = sliced(graph, max(2 * found.count, math.ceil(bytes_of(found.value.type) / others)))
+        if more.count <= found.count:
+            return found if expected < whole else None
+        found = more
+
+
+def _expected(graph: Graph, target: Target, donated: Sequence[int]) -> int:
+    """Bytes of temporary memory that a graph is predicted to take: on the CPU by a model of what XLA does with it."""
+    if target.platform == "cpu":
+        passed = run_passes(graph, default_pipeline(target.barrier_strategy)).graph
+        return predict(passed, target, donated).peak
+    flat = run_passes(graph, f"{BEFORE_PLAN},barriers{{strategy=none}},dce").graph
+    return simulate(translate(flat, device_of(target.platform, target.device_kind)).problem).peak

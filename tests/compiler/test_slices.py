@@ -1,0 +1,254 @@
+"""`slices=`: the head of a language model in one loop over tokens, forward and backward."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rematc
+import rematc.jax
+from rematc.ir.errors import CompileError
+
+BATCH, TOKENS, WIDTH, VOCABULARY = 2, 64, 32, 1024
+LOGITS = BATCH * TOKENS * VOCABULARY * 4
+
+
+def params(layers: int = 2) -> Any:
+    random = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> Any:
+        return jnp.asarray(random.normal(size=shape).astype(np.float32) / np.sqrt(WIDTH))
+
+    weights = [{"up": drawn(WIDTH, 4 * WIDTH), "down": drawn(4 * WIDTH, WIDTH)} for _ in range(layers)]
+    return {"embedding": drawn(VOCABULARY, WIDTH), "layers": weights}
+
+
+def tokens() -> Any:
+    return jnp.asarray(np.random.default_rng(1).integers(0, VOCABULARY, (BATCH, TOKENS + 1)).astype(np.int32))
+
+
+def plain(f: Callable[..., Any]) -> Callable[..., Any]:
+    return f
+
+
+def hidden(p: Any, given: Any, wrap: Callable[..., Any] = plain) -> Any:
+    @wrap
+    def layer(weights: Any, x: Any) -> Any:
+        return x + jax.nn.gelu(x @ weights["up"]) @ weights["down"]
+
+    x = p["embedding"][given[:, :-1]]
+    for weights in p["layers"]:
+        x = layer(weights, x)
+    return x
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits, -1), labels[..., None], -1)[..., 0]
+
+
+def loss(p: Any, given: Any, wrap: Callable[..., Any] = plain) -> Any:
+    return cross_entropy(hidden(p, given, wrap) @ p["embedding"].T, given[:, 1:]).mean()
+
+
+def with_dropout(p: Any, given: Any) -> Any:
+    x = hidden(p, given)
+    logits = x @ p["embedding"].T
+    mask = jax.random.bernoulli(jax.random.key(3), 0.8, logits.shape)
+    return cross_entropy(jnp.where(mask, logits, 0), given[:, 1:]).mean()
+
+
+def with_weights(p: Any, given: Any) -> Any:
+    """The mean over tokens that count: its cotangent follows from how many they are, not from the loss."""
+    counts = (given[:, 1:] % 3 != 0).astype(jnp.float32)
+    return (cross_entropy(hidden(p, given) @ p["embedding"].T, given[:, 1:]) * counts).sum() / counts.sum()
+
+
+def with_top_k(p: Any, given: Any) -> Any:
+    best, where = jax.lax.top_k(hidden(p, given) @ p["embedding"].T, 4)
+    return jnp.sum(best * jnp.cos(where.astype(jnp.float32)))
+
+
+def with_sort(p: Any, given: Any) -> Any:
+    ordered = jnp.sort(hidden(p, given) @ p["embedding"].T, -1)
+    return jnp.sum(ordered * jnp.linspace(0, 1, VOCABULARY))
+
+
+def in_bfloat16(p: Any, given: Any) -> Any:
+    logits = (hidden(p, given).astype(jnp.bfloat16) @ p["embedding"].astype(jnp.bfloat16).T).astype(jnp.float32)
+    return cross_entropy(logits, given[:, 1:]).mean()
+
+
+def assert_near(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        scale = float(np.max(np.abs(other)))
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * scale)
+
+
+def taken(compiled: Any) -> int:
+    """Bytes of temporary memory."""
+    return int(compiled.memory_analysis().temp_size_in_bytes)
+
+
+@pytest.mark.parametrize("policy", [None, "nothing", "dots"])
+@pytest.mark.parametrize(
+    "function",
+    [loss, with_dropout, with_weights, with_top_k, with_sort, functools.partial(loss, wrap=jax.checkpoint)],
+    ids=["plain", "dropout", "weights", "top-k", "sort", "checkpointed layers"],
+)
+def test_a_head_in_slices_gives_what_jax_gives(function: Callable[..., Any], policy: str | None) -> None:
+    p, given = params(), tokens()
+    step = rematc.jax.value_and_grad(function, policy=policy, slices=8)
+    expected = jax.jit(jax.value_and_grad(function))(p, given)
+    compiled = jax.jit(step).lower(p, given).compile()
+    assert_near(compiled(p, given), expected)
+    whole = jax.jit(rematc.jax.value_and_grad(function, policy=policy)).lower(p, given).compile()
+    assert taken(compiled) < taken(whole)
+    assert_near(step(p, given), expected)
+
+
+def test_a_head_in_bfloat16_is_no_further_from_float32_than_it_was() -> None:
+    """Weights' gradients are added up in float32, slice after slice."""
+    p, given = params(), tokens()
+    exact = jax.jit(jax.grad(loss))(p, given)["embedding"]
+    whole = jax.jit(rematc.jax.grad(in_bfloat16))(p, given)["embedding"]
+    sliced = jax.jit(rematc.jax.grad(in_bfloat16, slices=16))(p, given)["embedding"]
+    assert np.linalg.norm(sliced - exact) < 1.05 * np.linalg.norm(whole - exact)
+
+
+def by_hand(wrap: Callable[..., Any], count: int, p: Any, given: Any) -> Any:
+    """Each layer under a checkpoint, and the head over slices of the tokens, each under one."""
+    x, labels = hidden(p, given, wrap), given[:, 1:]
+    slices = x.reshape(BATCH, count, -1, WIDTH).swapaxes(0, 1), labels.reshape(BATCH, count, -1).swapaxes(0, 1)
+
+    @jax.checkpoint
+    def step(total: Any, one: Any) -> Any:
+        return total + cross_entropy(one[0] @ p["embedding"].T, one[1]).sum(), None
+
+    total, _ = jax.lax.scan(step, jnp.zeros(()), slices)
+    return total / labels.size
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("policy", ["nothing", "dots"])
+def test_slices_take_what_they_take_by_hand(policy: str) -> None:
+    checkpoint = jax.checkpoint
+    if policy == "dots":
+        checkpoint = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.checkpoint_dots)
+    p, given = params(4), tokens()
+    written = jax.jit(jax.value_and_grad(functools.partial(by_hand, checkpoint, 16))).lower(p, given).compile()
+    found = jax.jit(rematc.jax.value_and_grad(loss, policy=policy, slices=16)).lower(p, given).compile()
+    assert_near(found(p, given), written(p, given))
+    assert taken(found) <= 1.1 * taken(written)
+
+
+# -- what cannot be cut ------------------------------------------------------------------------------------------------
+
+
+def with_batch_statistics(p: Any, given: Any) -> Any:
+    """Logits less their mean over all tokens, over their spread over the vocabulary: no dimension is independent."""
+    logits = hidden(p, given) @ p["embedding"].T
+    centered = logits - logits.mean((0, 1))
+    return jnp.sum(jax.nn.softmax(centered, -1) ** 2)
+
+
+def test_statistics_of_the_batch_are_refused_with_their_line() -> None:
+    step = rematc.jax.value_and_grad(with_batch_statistics, slices=4)
+    with pytest.raises(
+        CompileError, match=r"nothing can run in 4 slices(.|\n)*'reduce_sum' at .*test_slices.py:\d+"
+    ) as caught:
+        step(params(1), tokens())
+    assert f"f32[{BATCH},{TOKENS},{VOCABULARY}]" in caught.value.message
+    assert caught.value.loc is not None
+    assert caught.value.loc.file.endswith("test_slices.py")
+
+
+def test_auto_leaves_alone_what_cannot_be_cut() -> None:
+    p, given = params(1), tokens()
+    step = rematc.jax.value_and_grad(with_batch_statistics, slices="auto")
+    assert_near(step(p, given), jax.jit(jax.value_and_grad(with_batch_statistics))(p, given))
+
+
+@pytest.mark.parametrize("slices", [0, -1, "some", 1.5, True, None])
+def test_what_says_nothing_about_slices_is_refused(slices: Any) -> None:
+    with pytest.raises(CompileError, match="is no number of slices") as caught:
+        rematc.jax.value_and_grad(loss, slices=slices)
+    assert caught.value.loc is not None
+    assert caught.value.loc.file.endswith("test_slices.py")
+
+
+# -- doors -------------------------------------------------------------------------------------------------------------
+
+
+def numpy_loss(w: Any, x: Any) -> Any:
+    """A head in NumPy."""
+    logits = np.dot(x, w)
+    scaled = np.exp(logits - np.max(logits, -1, keepdims=True))
+    return np.sum(np.log(np.sum(scaled, -1)) + logits[..., 0])
+
+
+def test_functions_of_numpy_run_in_slices_and_reports_say_so() -> None:
+    random = np.random.default_rng(0)
+    w, x = random.normal(size=(16, 512)).astype(np.float32), random.normal(size=(64, 16)).astype(np.float32)
+    expected = rematc.value_and_grad(numpy_loss, argnums=(0, 1))(w, x)
+    assert_near(rematc.value_and_grad(numpy_loss, argnums=(0, 1), slices=4)(w, x), expected)
+    for compiled in (
+        rematc.compile(rematc.value_and_grad(numpy_loss, argnums=(0, 1), slices=4), w, x),
+        rematc.compile(rematc.value_and_grad(numpy_loss, argnums=(0, 1)), w, x, slices=4),
+    ):
+        assert_near(compiled(w, x), expected)
+        report = compiled.report()
+        assert "f32[64,512] of 'dot_general'" in str(report)
+        assert "in 4 slices of 16 along dimension 0" in str(report)
+        assert report.as_dict()["slices"] == {
+            "value": "f32[64,512]",
+            "op": "dot_general",
+            "where": report.slices.loc.from_here().describe() if report.slices and report.slices.loc else None,
+            "dimension": 0,
+            "count": 4,
+            "each": 16,
+        }
+
+
+def test_slices_and_a_budget_go_together() -> None:
+    """What is planned is the program in slices."""
+    p, given = params(4), tokens()
+    expected = jax.jit(jax.value_and_grad(loss))(p, given)
+    step = rematc.value_and_grad(rematc.from_jax(loss), budget=LOGITS * 3 // 4, slices=16)
+    compiled = rematc.compile(step, p, given)
+    assert compiled.memory().temp_bytes <= LOGITS * 3 // 4
+    assert_near(compiled(p, given), expected)
+    assert compiled.report().slices is not None
+    assert_near(rematc.jax.value_and_grad(loss, budget=LOGITS, slices=16)(p, given), expected)
+
+
+def test_auto_takes_as_few_slices_as_it_takes(caplog: pytest.LogCaptureFixture) -> None:
+    p, given = params(1), tokens()
+    with caplog.at_level(logging.INFO, "rematc.plans"):
+        step = jax.jit(rematc.jax.value_and_grad(loss, policy="nothing", slices="auto")).lower(p, given).compile()
+    assert "sliced in loss" in caplog.text
+    whole = jax.jit(rematc.jax.value_and_grad(loss, policy="nothing")).lower(p, given).compile()
+    assert taken(step) < taken(whole)
+
+
+def test_slices_are_said_once() -> None:
+    w, x = np.ones((4, 64), np.float32), np.ones((8, 4), np.float32)
+    with pytest.raises(CompileError, match="has slices of its own"):
+        rematc.compile(rematc.value_and_grad(numpy_loss, slices=4), w, x, slices=2)
+
+
+def test_a_derivative_of_a_sliced_derivative_is_that_of_the_function() -> None:
+    w, x = np.ones((4, 64), np.float32) / 8, np.linspace(0, 1, 32, dtype=np.float32).reshape(8, 4)
+
+    def norm(gradient: Callable[..., Any], w: Any, x: Any) -> Any:
+        return np.sum(np.square(gradient(w, x)))
+
+    sliced, whole = rematc.grad(numpy_loss, slices=4), rematc.grad(numpy_loss)
+    found, expected = (rematc.grad(functools.partial(norm, one))(w, x) for one in (sliced, whole))
+    assert_near(found, expected)
