@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements
+from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, run_passes
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
@@ -46,7 +47,8 @@ def in_slices(graph: Graph, slices: Slices, target: Target, donated: Sequence[in
         target: for what.
         donated: the parameters in whose memory results may lie.
 
-    Raises CompileError, with the reasons, where nothing can run in slices, and for arrays that several devices hold.
+    Raises CompileError, with the reasons, where nothing can run in so many slices, where the program is predicted to
+    need more memory with them, and for arrays that several devices hold.
     """
     if slices == OFF:
         return None
@@ -54,30 +56,45 @@ def in_slices(graph: Graph, slices: Slices, target: Target, donated: Sequence[in
         raise CompileError(
             "a program whose arrays are spread over several devices runs in no slices yet; leave out slices"
         )
-    if isinstance(slices, int):
-        return sliced(graph, slices)
     with unwatched():
-        return _as_few_as_it_takes(graph, target, donated)
+        if slices == AUTO:
+            return _as_few_as_it_takes(graph, target, donated)
+        assert isinstance(slices, int), "it is neither of the texts"
+        found = sliced(graph, slices)
+        before, after = (_expected(one, target, donated) for one in (graph, found.graph))
+    if after > before:
+        raise CompileError(
+            f"{found.count} slices save nothing: {found.value.type} of '{found.op}', the largest value that can be "
+            f"cut, is not what takes the memory. The program is predicted to need {format_bytes(after)} with slices, "
+            f"and {format_bytes(before)} without; leave them out, or write slices='auto'",
+            found.loc,
+        )
+    return found
 
 
 def _as_few_as_it_takes(graph: Graph, target: Target, donated: Sequence[int]) -> Sliced | None:
-    whole, count, before = _expected(graph, target, donated), 2, None
-    try:
-        found = sliced(graph, count)
-    except CompileError:
-        return None
-    while True:
-        expected = _expected(found.graph, target, donated)
-        others = max(1, expected - bytes_of(found.value.type) // found.count)
-        if bytes_of(found.value.type) // found.count <= others and expected < whole:
+    whole, before = _expected(graph, target, donated), None
+    found = _sliced(graph, 2)
+    while found is not None:
+        expected, slice = _expected(found.graph, target, donated), bytes_of(found.value.type) // found.count
+        others = max(1, expected - slice)
+        if slice <= others and expected < whole:
             return found
         if before is not None and expected >= before:
             return None  # smaller slices do not lower the peak: it is elsewhere
         before = expected
-        more = sliced(graph, max(2 * found.count, math.ceil(bytes_of(found.value.type) / others)))
-        if more.count <= found.count:
+        more = _sliced(graph, max(2 * found.count, math.ceil(bytes_of(found.value.type) / others)))
+        if more is None or more.count <= found.count:
             return found if expected < whole else None
         found = more
+    return None
+
+
+def _sliced(graph: Graph, count: int) -> Sliced | None:
+    try:
+        return sliced(graph, count)
+    except CompileError:
+        return None
 
 
 def _expected(graph: Graph, target: Target, donated: Sequence[int]) -> int:

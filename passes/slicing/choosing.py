@@ -111,8 +111,8 @@ def _thresholds(stages: Stages, seed: Value, parts: int) -> list[int]:
 
 
 def _border(stages: Stages, stage: Stage) -> int:
-    """Bytes of the largest value that is cut and exists whole, inside or outside."""
-    outside = [value for value, d in stage.reads if d is not None]
+    """Bytes of the largest value that is cut and exists whole, made inside or outside; parameters are there anyway."""
+    outside = [value for value, d in stage.reads if d is not None and value in stages.producer]
     return max([bytes_of(value.type) for value in (*outside, *stages.whole(stage))], default=0)
 
 

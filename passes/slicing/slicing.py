@@ -97,26 +97,28 @@ def _clean(graph: Graph) -> Graph:
 def _with_cut(graph: Graph, count: int) -> tuple[Stages, Cut]:
     """The cut of a graph, with as few regions of the backward pass dissolved as it takes.
 
-    The largest value that can be cut is that of the graph without any. Then they are dissolved from the first one on in
-    which there are values as large, the head's, until that value is cut, and what its stage reaches into with it.
+    The largest value that can be cut is that of the graph without any. Then they are dissolved until that value is cut:
+    the first one in which there are values as large, what the stage reaches into, and what computes the value again.
+
+    Raises CompileError, with the reasons, where there is no such value.
     """
     flat = _clean(_without(graph, {eqn for eqn in graph.equations if _is_backward(eqn)}))
-    stages = Stages(flat)
-    aim = cut_of(stages, count)
+    aim = cut_of(Stages(flat), count)
     if not isinstance(aim, Cut):
         raise _error(aim, count)
     least = bytes_of(aim.seed.type)
     while True:
-        found = Stages(graph)
-        cut = cut_of(found, count, least)
-        dissolved = _reached(found, cut) if isinstance(cut, Cut) else set()
-        if isinstance(cut, Cut) and not dissolved and _flops(cut) >= _flops(aim):
-            return found, cut
-        if not dissolved:
+        stages = Stages(graph)
+        cut = cut_of(stages, count, least)
+        if isinstance(cut, Cut):
+            dissolved = _reached(stages, cut) or _computing_again(stages, cut)
+            if not dissolved:
+                return stages, cut
+        else:
             large = (eqn for eqn in graph.equations if _is_backward(eqn) and _bytes_within(eqn) >= least)
             dissolved = set(itertools.islice(large, 1))
             if not dissolved:
-                return stages, aim
+                raise _error(cut, count)
         graph = _clean(_without(graph, dissolved))
 
 
@@ -132,8 +134,15 @@ def _bytes_within(eqn: Equation) -> int:
     return max([bytes_of(value.type) for value in values], default=0)
 
 
-def _flops(cut: Cut) -> int:
-    return sum(eqn.flops for eqn in cut.stage.slicings)
+def _computing_again(stages: Stages, cut: Cut) -> set[Equation]:
+    """The regions of the backward pass that compute again what the seed is."""
+    own = stages.producer[cut.seed]
+
+    def is_same(eqn: Equation) -> bool:
+        return eqn.op == own.op and eqn.result_types == own.result_types and eqn.loc == own.loc
+
+    backward = [eqn for eqn in stages.graph.equations if _is_backward(eqn)]
+    return {eqn for eqn in backward if any(is_same(inner) for body in eqn.op.regions() for inner in body.equations)}
 
 
 def _reached(stages: Stages, cut: Cut) -> set[Equation]:

@@ -183,6 +183,24 @@ def test_what_says_nothing_about_slices_is_refused(slices: Any) -> None:
     assert caught.value.loc.file.endswith("test_slices.py")
 
 
+def deep(p: Any, given: Any) -> Any:
+    """No head: each layer is as large as the others."""
+    return jnp.sum(hidden(p, given) ** 2)
+
+
+def test_slices_that_save_nothing_are_refused() -> None:
+    """Of layers that are computed again one by one, the slices of all of them hold more than one."""
+    p, given = params(8), tokens()
+    step = rematc.jax.value_and_grad(deep, policy="nothing", slices=2)
+    with pytest.raises(CompileError, match="2 slices save nothing") as caught:
+        step(p, given)
+    assert caught.value.loc is not None
+    assert_near(
+        rematc.jax.value_and_grad(deep, policy="nothing", slices="auto")(p, given),
+        jax.jit(jax.value_and_grad(deep))(p, given),
+    )
+
+
 # -- doors -------------------------------------------------------------------------------------------------------------
 
 

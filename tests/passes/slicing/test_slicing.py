@@ -129,3 +129,19 @@ def test_effects_are_never_repeated() -> None:
   return %2"""
     message = refusal(body, "f32[]")
     assert "'debug_print' needs it whole" in message
+
+
+def test_a_chain_is_cut_from_end_to_end() -> None:
+    """Its parameters are as large as what is computed of them, and there anyway: the step runs in microbatches."""
+    text = """
+graph @chain(%x: f32[8,4], %w: f32[4,4]) -> (f32[4,4]) {
+  %0: f32[8,4] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[8,4] = tanh %0
+  %2: f32[8,4] = dot_general %1, %w {contract=[[1],[0]], batch=[[],[]]}
+  %3: f32[4,4] = dot_general %1, %2 {contract=[[0],[0]], batch=[[],[]]}
+  return %3
+}
+"""
+    found = sliced(parse(text), 2)
+    assert (found.count, found.dimension) == (2, 0)
+    assert [eqn.op.name for eqn in found.graph.equations if eqn.op.name in ("dot_general", "tanh")] == []
