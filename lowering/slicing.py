@@ -52,7 +52,9 @@ def in_slices(graph: Graph, slices: Slices, target: Target, donated: Sequence[in
     """
     if slices == OFF:
         return None
-    if has_placements(graph):
+    if has_placements(graph) or target.devices > 1:
+        if slices == AUTO:
+            return None
         raise CompileError(
             "a program whose arrays are spread over several devices runs in no slices yet; leave out slices"
         )

@@ -1,0 +1,42 @@
+"""In how many slices a program runs on a target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rematc.compiler.api.text import parse
+from rematc.ir.errors import CompileError
+from rematc.lowering.slicing import AUTO, OFF, in_slices, slices_of
+from rematc.lowering.target import Target
+
+HEAD = """
+graph @head(%x: f32[64,4], %w: f32[4,4096]) -> (f32[64]) {
+  %0: f32[64,4096] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[64,4096] = sort %0 {dimension=1}
+  %2: f32[64] = reduce_max %1 {dimensions=[1]}
+  return %2
+}
+"""
+
+
+@pytest.mark.parametrize(("given", "found"), [("16", 16), (1, OFF), ("1", OFF), ("off", OFF), ("auto", AUTO), (8, 8)])
+def test_slices_are_a_number_or_a_word(given: int | str, found: int | str) -> None:
+    assert slices_of(given) == found
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_auto_takes_slices_no_larger_than_what_else_is_there(platform: str) -> None:
+    found = in_slices(parse(HEAD), AUTO, Target.of(platform))
+    assert found is not None
+    assert found.op == "dot_general"
+
+
+def test_arrays_on_several_devices_are_not_cut() -> None:
+    """Which of them holds what is not known here: slices along what is spread would move it."""
+    target = replace(Target.of("cpu"), devices=4)
+    with pytest.raises(CompileError, match="several devices"):
+        in_slices(parse(HEAD), 4, target)
+    assert in_slices(parse(HEAD), AUTO, target) is None
+    assert in_slices(parse(HEAD), 4, Target.of("cpu")) is not None
