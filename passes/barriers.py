@@ -123,9 +123,11 @@ class Barriers(Pass):
             return
         operands = eqn.operands
         if self.strategy == "optimization_barrier":
-            held = (*pinned, *place.finished(pinned))
+            held = [*pinned, *place.finished(pinned)]
+            if op.is_scheduled:
+                held.sort(key=place.order)
             results = tuple(Value(value.type, value.name) for value in held)
-            place.append(Equation(OptimizationBarrier(), held, results, eqn.loc))
+            place.append(Equation(OptimizationBarrier(), tuple(held), results, eqn.loc))
             renamed = dict(zip(held, results, strict=True))
             operands = tuple(
                 [renamed[value] if is_set else value for value, is_set in zip(operands, pins, strict=True)]
@@ -149,7 +151,7 @@ class _Place:
         unheld: the results of the graph that no barrier holds yet.
         equations: the new equations.
         env: for results of regions that have dissolved their values.
-        computed: the results of the equations.
+        computed: the results of the equations, in order.
     """
 
     is_in_loop: bool
@@ -157,14 +159,19 @@ class _Place:
     unheld: dict[Value, None]
     equations: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
-    computed: set[Value] = field(default_factory=set)
+    computed: dict[Value, int] = field(default_factory=dict)
 
     def append(self, eqn: Equation) -> None:
         """Add an equation."""
         self.equations.append(eqn)
-        self.computed.update(eqn.results)
+        for result in eqn.results:
+            self.computed[result] = len(self.computed)
         if eqn.op.effect or not self.variable.isdisjoint(eqn.operands):
             self.variable.update(eqn.results)
+
+    def order(self, value: Value) -> int:
+        """When a value is computed: XLA:CPU runs what is ready in the order in which a walk over barriers meets it."""
+        return self.computed.get(value, -1)
 
     def finished(self, pinned: Sequence[Value]) -> list[Value]:
         """The results of the graph that are computed here, which a barrier holds, too, if none before it did.

@@ -4,7 +4,7 @@ Before:  %0 = dot_general %ct, %x {contract=[[0,1],[0,1]]}   %1 = transpose %0 {
 After:   %1 = dot_general %x, %ct {contract=[[0,1],[0,1]]}
 
 Gradients of weights come as the first. To a plan %0 would be memory, which of a language model's head is as much as all
-its weights, held until it is transposed.
+its weights, held until it is transposed. Complex products stay: in the other order they round otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ class _Folding:
         products: dict[Value, Equation] = {}
         folded: dict[Value, Value] = {}
         for eqn in graph.equations:
-            if isinstance(eqn.op, DotGeneral) and uses[eqn.results[0]] == 1:
+            if (
+                isinstance(eqn.op, DotGeneral)
+                and uses[eqn.results[0]] == 1
+                and not eqn.results[0].type.dtype.is_complex
+            ):
                 products[eqn.results[0]] = eqn
             elif isinstance(eqn.op, Transpose) and _is_swapped(eqn, products.get(eqn.operands[0])):
                 folded[eqn.operands[0]] = eqn.results[0]

@@ -139,7 +139,9 @@ def backward_begin(
     np.subtract.at(held, np.minimum(last + 1, count), amounts)
     held = np.cumsum(held)
     begin = int(held.argmax())
-    behind = [loss + 1 for loss in losses if loss < begin]
+    # A loss reads what the backward pass reads, too: as much is held before it as behind it.
+    latest = int(np.flatnonzero(held == held[begin])[-1])
+    behind = [loss + 1 for loss in losses if loss <= latest]
     return behind[-1] if behind and held[behind[-1]] >= _NEARLY * held[begin] else begin
 
 

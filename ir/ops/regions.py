@@ -89,6 +89,8 @@ class Checkpoint(Region):
             one entry per operand. None leaves it to the compiler: a barrier is needed, but for the bodies of loops.
         is_differentiated: whether this is the backward (or tangent) side of a region: what it computes from
             residuals is recomputation, and is kept behind a barrier.
+        is_scheduled: whether the program stands in the order in which it is to run, as planned: the barrier holds what
+            it waits for in that order.
     """
 
     name = "checkpoint"
@@ -96,6 +98,7 @@ class Checkpoint(Region):
     policy: Policy | None = None
     prevent_cse: bool | tuple[bool, ...] | None = None
     is_differentiated: bool = False
+    is_scheduled: bool = False
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         if isinstance(self.prevent_cse, tuple) and len(self.prevent_cse) != len(operands):

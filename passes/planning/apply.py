@@ -9,7 +9,7 @@ A region's operands are what it reads from memory: what is kept, and what earlie
 what the stage before it gives, though it be read later: so much that all work of that stage is behind the region's
 operands, and no compiler can begin the region before. It gives these on, and whoever reads them reads them from there;
 no bytes move. What is fused is computed from memory again in each region that reads it. What must be written once for
-all that read it is behind a barrier of its own (`written_once`).
+all that read it is behind a barrier of its own (`written_once`), unless none of them is a product or the like.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.locations import Location
+from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
@@ -32,18 +33,27 @@ def apply(translation: Translation, stages: Stages) -> Graph:
     graph = translation.graph
     if not stages.begins:
         return graph
-    pinned = frozenset(translation.values[value] for value in written_once(translation.problem, stages))
+    problem = translation.problem
+    fuses = {node for node in range(len(problem.cost)) if _fuses(translation.own(node).op)}
+    in_first, *pinned = [
+        frozenset(translation.values[value] for value in values) for values in written_once(problem, stages, fuses)
+    ]
     first, *others = _pieces(translation, stages)
     here: dict[Value, Value] = {}
-    equations = _as_they_stand(translation, first.nodes, pinned, here)
+    equations = _as_they_stand(translation, first.nodes, in_first, here)
     waits: list[int] = []
-    for before, piece in zip((first, *others), others, strict=False):
+    for before, piece, held in zip((first, *others), others, pinned, strict=False):
         waits = _waits(translation, before, waits, piece)
-        _append(translation, piece, waits, pinned, here, equations)
+        _append(translation, piece, waits, held, here, equations)
     end = _Copies(dict(here))
     end.add(translation.tail)
     results = tuple([end.names.get(value, value) for value in graph.results])
     return Graph(graph.name, graph.params, (*equations, *end.equations), results)
+
+
+def _fuses(op: Op) -> bool:
+    """Whether an op takes what it reads into its own kernel."""
+    return op.is_elementwise or isinstance(op, Reduction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +162,7 @@ def _append(
     results = tuple([Value(value.type, value.name) for value in given])
     operands = tuple([here.get(value, value) for value in taken])
     loc = next((eqn.loc for eqn in copies.equations if eqn.loc is not None), None)
-    equations.append(Equation(Checkpoint(body, is_differentiated=True), operands, results, loc))
+    equations.append(Equation(Checkpoint(body, is_differentiated=True, is_scheduled=True), operands, results, loc))
     here.update(zip(given, results, strict=True))
 
 

@@ -4,7 +4,7 @@ What stands before the peak is cut at narrow places, where few bytes are read fu
 blocks' values in reversed order, block by block. For blocks s to t and m bytes the least time is that of the best of
 
     run s to j without keeping anything, hold what is read after it, solve j to t, then s to j       for each j
-    run s, keep what will be read of it, solve s + 1 to t, read it
+    run s to j, keep what will be read of it, solve j to t, read it                                  for each j
     run s, keep what is dear of that, solve s + 1 to t, run the rest of s, read it
     run s and read it at once                                                                       where t = s + 1
 
@@ -43,7 +43,8 @@ class Chain:
         begins: [blocks] the node at which something begins to read a block's values; descending.
         cost: [blocks] nanoseconds of running it.
         again: [blocks] nanoseconds of running what reading it needs, where nothing of it was kept.
-        kept: [blocks] bytes of its values that are read after it, or after the peak.
+        kept: [blocks + 1, blocks + 1] bytes of what is written from the one block on and before the other, and is read
+            from that on or after the peak: a block's values may lie in the place of what the one before it wrote.
         crossing: [blocks + 1, blocks + 1] bytes of what is written from the one block on and read from the other on.
         forward: [blocks] the most bytes that it takes while it runs, nothing of it being kept.
         reading: [blocks] the most bytes while it is run again and its values are read, with all else that is live then.
@@ -55,7 +56,7 @@ class Chain:
     begins: list[int]
     cost: Integers
     again: Integers
-    kept: Integers
+    kept: Table
     crossing: Table
     forward: Integers
     reading: Integers
@@ -160,8 +161,6 @@ class _Blocks:
         begins = self._begins()
         crossing = self._crossing()
         cost = np.add.reduceat(problem.cost[: uses.peak], cuts[:-1])
-        after = np.asarray(cuts)[self.block + 1]
-        kept = self._bytes(uses.is_forward & ((uses.last >= 0) | (uses.forward >= after)))
         outside = self._outside()
         base = np.array([outside[begin - 1] if begin else 0 for begin in begins] + [outside[begins[-1] - 1]])
         again = self._again(begins)
@@ -169,7 +168,7 @@ class _Blocks:
         nothing = np.zeros(len(problem.size), np.bool_)
         reading = self._reading(begins, outside, again, nothing)
         partly = tuple([self._partly(begins, outside, bar) for bar in self._bars()])
-        return Chain(cuts, begins, cost, last, kept, crossing, self._forward(), reading, base, partly)
+        return Chain(cuts, begins, cost, last, self._kept(), crossing, self._forward(), reading, base, partly)
 
     def _bars(self) -> list[float]:
         """How long for its bytes a node takes at least that is dear, in nanoseconds for each byte."""
@@ -222,6 +221,18 @@ class _Blocks:
         last = np.searchsorted(self.cuts, uses.forward[chosen], side="right") - 1
         table = np.zeros((self.count + 1, self.count + 1), np.int64)
         for value, begin, end in zip(chosen.tolist(), first.tolist(), last.tolist(), strict=True):
+            if end > begin:
+                table[: begin + 1, begin + 1 : end + 1] += self.problem.size[value]
+        return table
+
+    def _kept(self) -> Table:
+        """[from, to] bytes written in these blocks that are read from block `to` on before the peak, or after it."""
+        uses = self.uses
+        chosen = np.flatnonzero(uses.is_forward & ((uses.last >= 0) | (uses.forward >= 0)))
+        last = np.searchsorted(self.cuts, uses.forward[chosen], side="right") - 1
+        last[uses.last[chosen] >= 0] = self.count
+        table = np.zeros((self.count + 1, self.count + 1), np.int64)
+        for value, begin, end in zip(chosen.tolist(), self.block[chosen].tolist(), last.tolist(), strict=True):
             if end > begin:
                 table[: begin + 1, begin + 1 : end + 1] += self.problem.size[value]
         return table
@@ -308,7 +319,8 @@ class Programme:
     def __init__(self, problem: Problem, chain: Chain, levels: int = LEVELS) -> None:
         self.problem, self.chain = problem, chain
         self.count = len(chain.cuts) - 1
-        top = int(chain.kept.sum() + chain.reading.max() + chain.forward.max())
+        own = np.diagonal(chain.kept, 1)
+        top = int(own.sum() + chain.reading.max() + chain.forward.max())
         self.unit = max(1, -(-top // levels))
         self.levels = -(-top // self.unit) + 1
         self.best = np.full((self.count + 1, self.count + 1, self.levels), np.inf)
@@ -322,18 +334,22 @@ class Programme:
         chain, count, levels = self.chain, self.count, self.levels
         memory = np.arange(levels)
         run = np.concatenate([[0], np.cumsum(chain.cost)])
-        kept = [self._up(size) for size in chain.kept.tolist()]
+        kept = -(-chain.kept // self.unit)
         reading = [self._up(size) for size in chain.reading.tolist()]
         crossing = -(-chain.crossing // self.unit)
+        # [from, to] the levels that reading all blocks between them needs, each beside what was kept before it.
+        to_read = np.zeros((count + 1, count + 1), np.int64)
+        for stop in range(1, count + 1):
+            to_read[:stop, stop] = np.maximum(to_read[:stop, stop - 1], kept[:stop, stop - 1] + reading[stop - 1])
         for first in range(count - 1, -1, -1):
             self.best[first, first + 1, reading[first] :] = chain.again[first]
             self.choice[first, first + 1, reading[first] :] = first
             for end in range(first + 2, count + 1):
-                # Keep all of the first block.
                 options = np.full((end - first, levels), np.inf)
-                if kept[first] < levels:
-                    options[0, kept[first] :] = self.best[first + 1, end, : levels - kept[first]] + chain.cost[first]
-                    options[0, : reading[first]] = np.inf
+                stops = np.arange(first + 1, end)
+                room = memory[None, :] - kept[first, stops][:, None]
+                whole = self.best[stops[:, None], end, np.maximum(room, 0)] + (run[stops] - run[first])[:, None]
+                whole[(room < 0) | (memory[None, :] < to_read[first, stops][:, None])] = np.inf
                 partly = [self._kept_partly(each, first, end) for each in chain.partly]
                 splits = np.arange(first + 1, end)
                 forward = (
@@ -345,11 +361,13 @@ class Programme:
                 inner = self.best[splits[:, None], end, np.maximum(room, 0)]
                 options[1:] = inner + self.best[first, splits] + (run[splits] - run[first])[:, None]
                 options[1:][(room < 0) | (memory[None, :] < needed[:, None])] = np.inf
-                options = np.concatenate([options, *partly])
+                options = np.concatenate([options, *partly, whole])
                 pick = np.argmin(options, axis=0)
                 self.best[first, end] = options[pick, memory]
-                # What is kept partly is behind the splits; -2 and less stand for it.
-                self.choice[first, end] = np.where(pick < end - first, first + pick, end - first - 2 - pick)
+                # Behind the splits is what is kept partly, for which -2 and less stand, then what is kept whole.
+                place = pick - (end - first)
+                behind = np.where(place < len(partly), -2 - place, self.count + first + 1 + place - len(partly))
+                self.choice[first, end] = np.where(place < 0, first + pick, behind)
 
     def _kept_partly(self, partly: Partly, first: int, end: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         """[1, levels] the time where what is dear of the first block is kept."""
@@ -383,9 +401,10 @@ class Programme:
                 nodes = range(self.chain.cuts[first], self.chain.cuts[first + 1])
                 again.setdefault(self.chain.begins[first], set()).update(node for node in nodes if partly.runs[node])
                 work.append((first + 1, end, room - self._up(int(partly.kept[first])), gap))
-            elif pick == first:
-                self._run(again, gap, first, first + 1)
-                work.append((first + 1, end, room - self._up(int(self.chain.kept[first])), gap))
+            elif pick > self.count:
+                stop = pick - self.count
+                self._run(again, gap, first, stop)
+                work.append((stop, end, room - self._up(int(self.chain.kept[first, stop])), gap))
             else:
                 self._run(again, gap, first, pick)
                 held = self._up(int(self.chain.crossing[first, pick]))

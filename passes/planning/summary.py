@@ -14,7 +14,7 @@ from rematc.passes import memory_timeline
 from rematc.passes.planning.planned_loops import PlannedLoop
 from rematc.passes.planning.planned_program import PlannedProgram, described
 from rematc.passes.planning.problem import Stages
-from rematc.passes.planning.timeline import Timeline
+from rematc.passes.planning.timeline import AFTER, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,17 @@ def backward_begin(program: PlannedProgram) -> int:
 
 
 def kept(program: PlannedProgram, stages: Stages, begin: int) -> tuple[PlannedValue, ...]:
-    """What is written before a kernel and held until then or later, largest first."""
+    """What is written before a kernel, held until then or later, and not computed again, largest first."""
     timeline = Timeline(program.problem, stages)
     # After the kernel before it has run.
     now = begin * timeline.stride - 1
     found = []
     for value, stored in enumerate(program.values):
         place = program.producers[value]
-        if place < begin and stored.size and timeline.end(value, timeline.begin(value, now + 1)) > now:
+        if place >= begin or not stored.size:
+            continue
+        written = timeline.begin(value, now + 1)
+        if timeline.end(value, written) > now and timeline.following(value, written) == AFTER:
             kernel = program.kernels[place]
             what, where = described(kernel.op, kernel.names), kernel.where
             if stored.origin:

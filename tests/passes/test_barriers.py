@@ -107,6 +107,28 @@ def test_one_barrier_for_each_region_over_its_residuals_and_cotangent() -> None:
     assert producer[first_ct].op.name == "dot_general", "the cotangent that the last layer's backward pass gives"
 
 
+def test_the_barriers_of_a_plan_hold_values_in_the_order_of_the_program() -> None:
+    text = """graph @f(%x: f32[4], %y: f32[4]) -> (f32[4], f32[4]) {
+      %0: f32[4] = sine %x
+      %1: f32[4] = cosine %y
+      %2: f32[4] = exponential %x
+      %3: f32[4] = checkpoint %2, %1, %x {is_differentiated=true, is_scheduled=true, body=graph @g(%a: f32[4],
+          %b: f32[4], %c: f32[4]) -> (f32[4]) { %0: f32[4] = multiply %a, %b
+          %1: f32[4] = multiply %0, %c   return %1 }}
+      return %0, %3
+    }"""
+    assert _held(text) == ["x", "sine", "cosine", "exponential"]
+    assert _held(text.replace(", is_scheduled=true", "")) == ["exponential", "cosine", "x", "sine"], "as they are given"
+
+
+def _held(text: str) -> list[str | None]:
+    """What the one barrier holds: the ops that write it, or the names of parameters."""
+    graph = Barriers().run(parse(text))
+    (barrier,) = barriers(graph)
+    producer = {value: eqn.op.name for eqn in graph.equations for value in eqn.results}
+    return [producer.get(value, value.name) for value in barrier.operands]
+
+
 def test_what_stands_behind_a_barrier_reads_only_its_results_and_parameters() -> None:
     graph = step(LAYERS.format(""))
     (last, first) = barriers(graph)

@@ -15,6 +15,7 @@ import rematc
 from rematc.compiler.driver.budget import Planner
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.lowering.pipeline import BEFORE_PLAN
 from rematc.passes.linearize import vjp
 from tests.compiler.driver.test_budget import SHAPES, STEP, loss
 from tests.passes.test_barriers import training_step
@@ -50,7 +51,7 @@ def test_a_plan_is_applied_from_a_file(tmp_path: Path) -> None:
     assert (report.measured, report.compilations) == (compiled.memory().temp_bytes, 1)
     assert compiled.memory().temp_bytes < rematc.compile(STEP, *SHAPES).memory().temp_bytes
     assert "computed again" in str(compiled.report())
-    passes = f'inline,simplify,cse,dce,plan{{file="{file}"}},barriers{{strategy=optimization_barrier}}'
+    passes = f'{BEFORE_PLAN},plan{{file="{file}"}},barriers{{strategy=optimization_barrier}}'
     piped = rematc.lower(STEP, *SHAPES, passes=f"{passes},simplify,cse,dce,narrow,legalize")
     assert piped.stablehlo() == first.stablehlo()
 

@@ -84,7 +84,7 @@ def test_nothing_starts_before_the_work_ahead_of_its_stage(graph: Graph, data: s
     translation = translate(flat(training_step(vjp(graph, is_float(graph)))), CPU)
     stages = data.draw(stages_of(translation))
     after = DeadCode().run(Barriers("optimization_barrier").run(apply(translation, stages)))
-    pins = len(written_once(translation.problem, stages)) > 0
+    pins = any(written_once(translation.problem, stages))
     producer = {value: eqn for eqn in after.equations for value in eqn.results}
     seen: set[Equation] = set()
     for index, eqn in enumerate(after.equations):
