@@ -127,6 +127,26 @@ def laid(w, x):
 def moved(w, x):
     return jnp.sum(w) + jnp.sum(jax.device_put(jnp.sin(x), rows) ** 2)
 
+def to_device(w, x):
+    return jnp.sum(w) + jnp.sum(jax.device_put(jnp.sin(x), jax.devices()[1]) ** 2)
+
+def to_host(w, x):
+    return jnp.sum(w) + jnp.sum(jax.device_put(jnp.sin(x), jax.memory.Space.Host) ** 2)
+
+def to_own_memory(w, x):
+    return jnp.sum(w) + jnp.sum(jax.device_put(jnp.sin(x), jax.memory.Space.Device) ** 2)
+
+said["moved by us"] = {}
+for function in (moved, to_device, to_own_memory):
+    ours, theirs = rematc.compile(rematc.from_jax(function), w, x), jax.jit(function)(w, x)
+    derivative = jax.grad(function, argnums=1)
+    step, expected = rematc.jax.jit(derivative, budget="1MiB"), jax.jit(derivative)(w, x)
+    said["moved by us"][function.__name__] = [
+        [ours.executable.target.devices, len(step(w, x).sharding.device_set), float(ours(w, x))],
+        [len(theirs.sharding.device_set), len(expected.sharding.device_set), float(theirs)],
+        float(jnp.max(jnp.abs(step(w, x) - expected))),
+    ]
+
 def abstract(x):
     return jnp.sum(jax.lax.with_sharding_constraint(x, NamedSharding(mesh.abstract_mesh, P("d"))))
 
@@ -138,7 +158,7 @@ text = jax.jit(mlp).lower(W, X).as_text()
 opaque = opaque_function(rematc.from_stablehlo(text, file="mlp.mlir"))
 said["refused"] = {
     "layout": refusal(lambda: rematc.compile(rematc.from_jax(laid), w, x)),
-    "device_put": refusal(lambda: rematc.compile(rematc.from_jax(moved), w, x)),
+    "device_put": refusal(lambda: rematc.compile(rematc.from_jax(to_host), w, x)),
     "other devices": refusal(lambda: rematc.compile(rematc.from_jax(abstract), x)),
     "text on other devices": refusal(lambda: jax.jit(opaque)(w, x)),
     "spmd_axis_name": refusal(jax.vmap(lambda x: opaque(W, x), spmd_axis_name="d"), np.ones((4, 512, 32), np.float32)),
@@ -235,6 +255,16 @@ def test_layouts_and_moves_go_back_to_jax(name: str) -> None:
     found = said()["kept"][name]
     assert found["jax"] == found["rematc"] > 1
     assert found["checkpoint"] == found["jax checkpoint"] > 1
+
+
+@pytest.mark.parametrize("name", ["moved", "to_device", "to_own_memory"])
+def test_moves_to_devices_are_what_they_are_to_jax_in_a_program(name: str) -> None:
+    """The function, and a step with its derivative."""
+    found, expected, error = said()["moved by us"][name]
+    devices = 4 if name == "moved" else 1
+    assert found[:2] == expected[:2] == [devices, devices]
+    np.testing.assert_allclose(found[2], expected[2], rtol=1e-5)
+    assert error < 1e-6
 
 
 @pytest.mark.parametrize("name", ["rematc", "checkpoint"])

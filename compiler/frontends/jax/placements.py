@@ -30,6 +30,9 @@ _partition: Any = jax.sharding.PartitionSpec
 _constrain: Any = jax.lax.with_sharding_constraint
 _reshard: Any = jax.reshard
 
+#: How shardings spell the device's own memory.
+_OWN_MEMORY = (None, "device")
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -182,15 +185,39 @@ def device_put(block: Block, eqn: Any) -> Sequence[Value]:
         eqn.invars, block.operands(eqn), params["devices"], params["srcs"], params["copy_semantics"], strict=True
     )
     for atom, x, device, source, copy in rows:
-        if device is None and source is None:
+        if not _is_move(atom.aval, device, source):
             results.append(x)  # a copy, which is no part of a program
             continue
         _check_no_keys(block, eqn)
         own = (("copy_semantics", (copy,)), ("devices", (device,)), ("srcs", (source,)))
-        results.append(
-            block.b.emit1(Placement("device_put", "", (), Bound(eqn.primitive, own, atom.aval, _meshes(device))), x)
-        )
+        mesh, dimensions = _open_text(device, x.type.rank)
+        bound = Bound(eqn.primitive, own, atom.aval, _meshes(device))
+        results.append(block.b.emit1(Placement("device_put", mesh, dimensions, bound), x))
     return results
+
+
+def _is_move(aval: Any, device: Any, source: Any) -> bool:
+    """Whether a `device_put` of such an operand does anything in a program.
+
+    To JAX one to a device does not, nor does a transpose, which goes to no device it would name: only memories count
+    there. A sharding says which devices the program is for.
+    """
+    if device is None or isinstance(device, jax.Device):
+        return _is_other_memory(source)
+    return device is not jax.memory.Space.Device or aval.memory_space is not device
+
+
+def _is_other_memory(where: Any) -> bool:
+    """Whether it names another memory than the device's own."""
+    if isinstance(where, jax.sharding.Sharding):
+        return where.memory_kind not in _OWN_MEMORY
+    return isinstance(where, jax.memory.Space) and where is not jax.memory.Space.Device
+
+
+def _open_text(device: Any, rank: int) -> tuple[str, tuple[str, ...]]:
+    """What `device_put` says in a program, as `_text`: on which devices it runs. JAX leaves all to XLA but memories."""
+    mesh, dimensions = _text(device, rank)
+    return mesh, (OPEN,) * len(dimensions)
 
 
 def _check_no_keys(block: Block, eqn: Any) -> None:
@@ -213,7 +240,7 @@ def _text(sharding: Any, rank: int) -> tuple[str, tuple[str, ...]]:
     if not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return "", ()
     spec, mesh = sharding.spec, abstract_mesh(sharding)
-    if spec.unreduced or spec.reduced or mesh.manual_axes or sharding.memory_kind not in (None, "device"):
+    if spec.unreduced or spec.reduced or mesh.manual_axes or sharding.memory_kind not in _OWN_MEMORY:
         return "", ()
     axes = ", ".join([f'"{name}"={size}' for name, size in mesh.shape.items()])
     entries = (*spec, *(None,) * (rank - len(spec)))
