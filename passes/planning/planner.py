@@ -18,7 +18,8 @@ from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import AsItStands, Plan
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
-from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.summary import backward_begin
 from rematc.passes.planning.translation import Translation, translate
 
 
@@ -104,7 +105,13 @@ class Planner:
 
     def applied(self, plan: Plan) -> Graph:
         """The graph that runs as planned, its recomputation in regions. Raises CompileError as `own` does."""
-        graph = apply(self._way(plan.decisions, plan.constraints).translation, self.own(plan).stages)
+        own = self.own(plan)
+        stages = own.stages
+        begin = backward_begin(own.program)
+        if plan.loops and not stages.begins and 0 < begin < len(own.program.kernels):
+            # One barrier in the middle: the program around the loops is arranged as programs are that recompute.
+            stages = Stages((begin,), ((),))
+        graph = apply(self._way(plan.decisions, plan.constraints).translation, stages)
         return hold_narrow(graph) if plan.recomputes else graph
 
     def _way(self, decisions: tuple[LoopDecision, ...], constraints: Constraints) -> _Way:

@@ -79,3 +79,19 @@ def test_of_loops_the_values_of_a_step_are_named() -> None:
     assert (hidden.steps, hidden.how, hidden.size) == (LAYERS, "in each step", LAYERS * LAYER)
     assert "hidden" not in plan.saved_names
     assert plan.work.looped == 2 * LAYERS
+
+
+def test_around_loops_that_compute_again_is_a_barrier() -> None:
+    """Without one XLA on the CPU would get it as a program that recomputes nothing, with a head in memory twice."""
+
+    def looped(weights: Any, x: Any) -> Any:
+        def step(x: Any, w: Any) -> Any:
+            return x + np.sin(np.tanh(x @ w) @ w), None
+
+        scan: Any = rematc.scan
+        return np.sum(scan(step, x, weights)[0] ** 2)
+
+    lowered = rematc.lower(rematc.value_and_grad(looped), np.stack(ARGS[0]), ARGS[1], budget="60%")
+    assert lowered.plan is not None
+    assert lowered.plan.loops and not lowered.plan.stages.begins
+    assert lowered.stablehlo().count("optimization_barrier") == 1
