@@ -40,6 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _case(item: pytest.Item, named: set[Path]) -> Case:
     case = getattr(item, "callspec", None)
-    is_wanted = item.path in named or item.get_closest_marker("each_case") is not None
+    is_slow = item.get_closest_marker("slow") is not None
+    is_wanted = item.path in named or (item.get_closest_marker("each_case") is not None and not is_slow)
     test = str(getattr(item, "originalname", None) or item.name)
-    return Case(str(item.path), test, None if case is None else str(case.id), is_wanted)
+    return Case(str(item.path), test, None if case is None else str(case.id), is_wanted, is_slow)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.support import documents
 from tests.support.document_tables import TABLES
@@ -22,15 +23,26 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def with_python() -> list[Path]:
-    return [file for file in FILES if file not in ELSEWHERE and documents.python_examples(file)]
+def with_python() -> list[ParameterSet]:
+    return [
+        _case(file, relative(file), file) for file in FILES if file not in ELSEWHERE and documents.python_examples(file)
+    ]
 
 
-def commands() -> list[Example]:
-    return [example for file in FILES if file not in ELSEWHERE for example in documents.console_examples(file)]
+def commands() -> list[ParameterSet]:
+    return [
+        _case(example, f"{file.name}: {example.source}", file)
+        for file in FILES
+        if file not in ELSEWHERE
+        for example in documents.console_examples(file)
+    ]
 
 
-@pytest.mark.parametrize("file", with_python(), ids=relative)
+def _case(value: Path | Example, id: str, file: Path) -> ParameterSet:
+    return pytest.param(value, id=id, marks=() if file == ROOT / "README.md" else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("file", with_python())
 def test_python_examples_run_and_print_what_is_shown(file: Path) -> None:
     printed = documents.run_python(file)
     for example, text in zip(documents.python_examples(file), printed, strict=True):
@@ -40,7 +52,7 @@ def test_python_examples_run_and_print_what_is_shown(file: Path) -> None:
         pytest.skip(f"examples that need {', '.join(sorted(absent))} are not run; all others print what is shown")
 
 
-@pytest.mark.parametrize("example", commands(), ids=lambda one: f"{one.file.name}: {one.source}")
+@pytest.mark.parametrize("example", commands())
 def test_commands_succeed_and_print_what_is_shown(example: Example) -> None:
     problem = documents.mismatch(example, documents.run_console(example))
     assert not problem, f"{relative(example.file)}:{example.line}: {problem}"

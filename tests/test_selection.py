@@ -32,6 +32,13 @@ def test_of_a_file_one_test_in_several_runs_and_what_is_wanted() -> None:
     assert [index for index, is_set in enumerate(found) if is_set] == [0, 1, 1 + ONE_TEST_IN]
 
 
+def test_what_is_slow_is_left_out_and_stands_in_no_ones_place() -> None:
+    cases = [Case("f", "slow", is_slow=True), Case("f", "named", is_wanted=True, is_slow=True), Case("f", "first")]
+    assert chosen(cases) == [False, True, True]
+    some = [Case("f", "t", f"x-{index}", is_slow=index > 1) for index in range(FEW + 1)]
+    assert chosen(some) == [True, True, *[False] * (FEW - 1)]
+
+
 def test_every_op_with_samples_runs() -> None:
     keys = list(rows())
     kept = [key for key, is_set in zip(keys, of_one_test(*keys), strict=True) if is_set]

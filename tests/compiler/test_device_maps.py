@@ -147,6 +147,7 @@ NAMES = [f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched"
 CASES = [*NAMES, "partial False", "twice", "explicit", "mixed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_shardings_are_those_of_jax(name: str) -> None:
     expected = said()[name]["jax"]
@@ -156,6 +157,7 @@ def test_values_and_shardings_are_those_of_jax(name: str) -> None:
         assert found["sharding"] == expected["sharding"], way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("wrapped")])
 def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
     """But for what `jax.checkpoint` computes again: XLA of jax 0.10 merges it with the forward pass, on the CPU."""
@@ -164,17 +166,20 @@ def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
     assert found["temporary"] <= 1.02 * expected["temporary"] + 256
 
 
+@pytest.mark.slow
 def test_a_policy_decides_about_what_devices_computed() -> None:
     """What the backward pass needs of a layer is computed again, in a loop, too."""
     plain, kept = said()["scanned False"]["rematc"], said()["scanned False"]["rematc nothing"]
     assert kept["collectives"]["all-gather"] > plain["collectives"]["all-gather"]
 
 
+@pytest.mark.slow
 def test_batches_of_ours_are_those_of_jax() -> None:
     found, expected = said()["batched by us"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_text_is_that_of_jax() -> None:
     text = said()["text"]
     assert text.count("sdy.manual_computation(") == text.count("func.call @device_map") == 3

@@ -156,6 +156,7 @@ def close(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [None, "nothing", "dots"])
 @pytest.mark.parametrize("name", MODELS)
 def test_values_and_gradients_are_jax_s(name: str, policy: str | None, expected: dict[str, Any]) -> None:
@@ -164,6 +165,7 @@ def test_values_and_gradients_are_jax_s(name: str, policy: str | None, expected:
     close(found, expected[name][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [None, "dots"])
 @pytest.mark.parametrize("name", MODELS)
 def test_second_derivatives_are_jax_s(name: str, policy: str | None, expected: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
-"""Which tests run where not all of them are asked for: every op, every feature's file and every document, once.
+"""Which tests run where not all of them are asked for: every op and every feature's file, once.
 
 - Of the tests of a file, one in eight, from the first one on.
 - Of a test with many cases, the first ones in which each word stands: each op, each element type, each policy. A word
   is a name in what pytest shows of the case. Of cases without names, only numbers, one in eight.
 - All of a test, or a file, that is marked `each_case`.
+- None of what is marked `slow`.
 
 So it holds for tests that are not written yet, and the choice is the same each time.
 """
@@ -33,12 +34,14 @@ class Case:
         test: its name.
         id: what tells its cases apart; None for a test of one case.
         is_wanted: whether it runs in any case.
+        is_slow: whether it does not, unless it is wanted.
     """
 
     file: str
     test: str
     id: str | None = None
     is_wanted: bool = False
+    is_slow: bool = False
 
 
 def chosen(cases: Iterable[Case]) -> list[bool]:
@@ -46,14 +49,15 @@ def chosen(cases: Iterable[Case]) -> list[bool]:
     given: Sequence[Case] = list(cases)
     tests: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for case in given:
-        if not case.is_wanted:
+        if not (case.is_wanted or case.is_slow):
             tests[case.file].setdefault(case.test, len(tests[case.file]))
-    count = Counter((case.file, case.test) for case in given)
+    count = Counter((case.file, case.test) for case in given if not case.is_slow)
     of_each: defaultdict[tuple[str, str], _Cases] = defaultdict(_Cases)
     return [
         case.is_wanted
         or (
-            tests[case.file][case.test] % ONE_TEST_IN == 0
+            not case.is_slow
+            and tests[case.file][case.test] % ONE_TEST_IN == 0
             and (
                 case.id is None or count[case.file, case.test] <= FEW or of_each[case.file, case.test].is_news(case.id)
             )

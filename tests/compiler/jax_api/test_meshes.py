@@ -160,6 +160,7 @@ NAMES = ["parallel", "gathered", "columns", "scanned", "sent", "scattered", "exc
 MODES = [(name, checked) for name in NAMES for checked in (True, False) if checked or name != "scanned"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "checked"), MODES)
 def test_gradients_inside_of_shard_map_are_those_of_jax(name: str, checked: bool) -> None:
     expected = said()[f"{name} jax {checked}"]
@@ -171,6 +172,7 @@ def test_gradients_inside_of_shard_map_are_those_of_jax(name: str, checked: bool
         assert found["shardings"] == expected["shardings"], way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "checked"), MODES)
 def test_without_a_policy_devices_talk_as_often_as_in_jax(name: str, checked: bool) -> None:
     expected, found = said()[f"{name} jax {checked}"], said()[f"{name} rematc {checked}"]
@@ -178,6 +180,7 @@ def test_without_a_policy_devices_talk_as_often_as_in_jax(name: str, checked: bo
     assert found["temporary"] <= 1.05 * expected["temporary"] + 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checked", [True, False])
 def test_a_policy_of_a_body_saves_memory(checked: bool) -> None:
     """Of what each device holds."""

@@ -41,7 +41,7 @@ def reports() -> dict[str, Report]:
     return {"none": baseline.report(), "dots": dots.report(baseline), "budget": within.report(baseline)}
 
 
-@pytest.mark.each_case
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["none", "dots", "budget"])
 def test_it_fits_a_screen(reports: dict[str, Report], which: str) -> None:
     tables = terminal_tables("model.py: gradient", which, reports[which], None, is_complete=False, has_blocks=True)

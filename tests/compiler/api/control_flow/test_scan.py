@@ -146,6 +146,7 @@ def test_loops_in_loops_have_jax_s_derivatives_under_a_policy(options: dict[str,
 POLICIES = st.sampled_from([None, "nothing", "dots", "everything", "names=a", "names=b"])
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_under_any_policies_it_is_the_unrolled_loop(data: st.DataObject) -> None:

@@ -13,6 +13,7 @@ SCRIPT = Path(__file__).parents[4] / "benchmarks" / "suites" / "jax_harnesses.py
 SLOW = ("igamma*", "random_gamma*", "bessel*", "regularized*", "custom_linear_solve*", "cum*", "tridiagonal*", "lu_*")
 
 
+@pytest.mark.slow
 def test_a_harness_of_each_primitive_agrees_with_jax() -> None:
     pytest.importorskip("absl", reason="JAX's harnesses import absl-py")
     command = [sys.executable, str(SCRIPT), "--per-group", "1", "--skip", *SLOW, "--check"]
