@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, cast
 
@@ -143,9 +143,12 @@ def first_within(
     for count in range(1, COMPILATIONS + 1):
         aim = wanted if count == 1 else wanted - wanted // _MARGIN
         plan = planner.expected_within(target, aim, ratio)
-        if any(plan.does_as(tried) for _, tried in attempts):
+        if _is_tried(plan, attempts):
+            ratio = _more_than_expected(planner, attempts)
+            plan = planner.expected_within(target, aim, ratio)
+        if _is_tried(plan, attempts):
             plan = planner.plan(0)  # the smallest that there is
-            if any(plan.does_as(tried) for _, tried in attempts):
+            if _is_tried(plan, attempts):
                 break
         made, measured = compiled(plan, wanted)
         if measured <= wanted:
@@ -153,10 +156,19 @@ def first_within(
         attempts.append((measured, plan))
         # Of one plan XLA may take more than is expected, and of the next not: the last one alone leaves room for it.
         if count + 1 == COMPILATIONS:
-            ratio = max(taken / max(1, planner.expected(tried)) for taken, tried in attempts)
+            ratio = _more_than_expected(planner, attempts)
         target = scaled(min(target, plan.peak), aim, measured)
     smallest, plan = min(attempts, key=lambda attempt: attempt[0])
     raise planner.unreachable(wanted, plan, smallest)
+
+
+def _is_tried(plan: Plan, attempts: Sequence[tuple[int, Plan]]) -> bool:
+    return any(plan.does_as(tried) for _, tried in attempts)
+
+
+def _more_than_expected(planner: GraphPlanner, attempts: Sequence[tuple[int, Plan]]) -> float:
+    """How many times what is expected of it XLA took for a plan, at most."""
+    return max(taken / max(1, planner.expected(tried)) for taken, tried in attempts)
 
 
 def with_figures(compiled: Compiled, compilations: int) -> Compiled:

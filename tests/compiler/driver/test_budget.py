@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import rematc
-from rematc.compiler.driver.budget import Planner
+from rematc.compiler.driver.budget import Planner, first_within
 from rematc.ir.errors import CompileError
-from rematc.lowering.planning import budget_bytes
+from rematc.lowering.planning import Budget, budget_bytes
 from rematc.passes.planning.plan import Plan
 
 LAYERS, WIDTH, BATCH = 8, 64, 512
@@ -180,3 +180,18 @@ def test_plans_that_differ_in_loops_alone_are_each_compiled(monkeypatch: pytest.
     assert report is not None
     assert (report.compilations, report.plan.stages.begins) == (2, ())
     assert report.plan.peak > Planner(rematc.lower(step, *args)).plan(0).peak
+
+
+def test_a_plan_that_takes_more_than_expected_is_followed_by_a_little_smaller_one() -> None:
+    """And not by the smallest: that for what is aimed at next does the same as the first one."""
+    planner = Planner(rematc.lower(STEP, *SHAPES))
+    first = planner.plan(planner.peak * 4 // 5)
+
+    def compiled(plan: Plan, _: int) -> tuple[Plan, int]:
+        return plan, planner.expected(plan) * 106 // 100
+
+    wanted = planner.expected(first) * 103 // 100
+    plan, report = first_within(planner, Budget.of(wanted), lambda: planner.whole, compiled)
+    assert report.compilations == 2
+    assert report.measured is not None and report.measured <= wanted
+    assert 0 < plan.extra_flops < planner.plan(0).extra_flops
