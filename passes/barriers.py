@@ -7,8 +7,9 @@ After:   %0, %1: f32[4], f32[4] = optimization_barrier %x, %ct
 The barrier holds the residuals and the incoming cotangents: XLA can neither merge the recomputation with the forward
 evaluation, nor start it before the cotangent is there. Without the cotangent nothing is saved. A region that is not
 differentiated needs no barrier and dissolves. Operands for which `prevent_cse` is not set pass by, and in the body of a
-loop all operands where nothing is said of it. Parameters of the program are held as well: what follows from them alone
-(a weight in another element type, a scale for each row of a batch) would be the forward evaluation's, kept until then.
+loop all operands where nothing is said of it, unless the forward evaluation is in the same body. Parameters of the
+program are held as well: what follows from them alone (a weight in another element type, a scale for each row of a
+batch) would be the forward evaluation's, kept until then.
 
 Two strategies are for compilers that drop barriers before they schedule (XLA:CPU before jaxlib 0.12, where one cannot
 pass compile options). With `call` the region becomes a function that XLA on the CPU must not inline; it moves nothing
@@ -28,8 +29,9 @@ from functools import partial
 from typing import ClassVar
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError
+from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.complex_parts import Real
 from rematc.ir.ops.conversion import BitcastConvert
@@ -89,7 +91,7 @@ class Barriers(Pass):
         for eqn in equations:
             operands = tuple([place.env.get(value, value) for value in eqn.operands])
             match eqn.op:
-                case Checkpoint(is_differentiated=True) as op if any(pins := place.pins(op)):
+                case Checkpoint(is_differentiated=True) as op if any(pins := place.pins(op, operands)):
                     self._keep(op, Equation(op, operands, eqn.results, eqn.loc), pins, place)
                 case Checkpoint() as op:
                     self._inline(op, operands, eqn, place)
@@ -152,6 +154,7 @@ class _Place:
         equations: the new equations.
         env: for results of regions that have dissolved their values.
         computed: the results of the equations, in order.
+        evaluated: the results of the equations of a loop's body, by op and operands.
     """
 
     is_in_loop: bool
@@ -160,12 +163,15 @@ class _Place:
     equations: list[Equation] = field(default_factory=list)
     env: dict[Value, Value] = field(default_factory=dict)
     computed: dict[Value, int] = field(default_factory=dict)
+    evaluated: dict[tuple[Op, tuple[Value, ...]], tuple[Value, ...]] = field(default_factory=dict)
 
     def append(self, eqn: Equation) -> None:
         """Add an equation."""
         self.equations.append(eqn)
         for result in eqn.results:
             self.computed[result] = len(self.computed)
+        if self.is_in_loop and not eqn.op.regions():
+            self.evaluated.setdefault((eqn.op, eqn.operands), eqn.results)
         if eqn.op.effect or not self.variable.isdisjoint(eqn.operands):
             self.variable.update(eqn.results)
 
@@ -189,9 +195,24 @@ class _Place:
         """The last of the values whose bits no compiler can know; None where there is none."""
         return next((value for value in reversed(values) if value.type.size and value in self.variable), None)
 
-    def pins(self, op: Checkpoint) -> tuple[bool, ...]:
+    def pins(self, op: Checkpoint, operands: Sequence[Value]) -> tuple[bool, ...]:
         """Which operands of a differentiated region are held behind its barrier."""
-        return op.pinned_in_loop if self.is_in_loop else op.pinned
+        is_apart = self.is_in_loop and not self._evaluates(op.body, operands)
+        return op.pinned_in_loop if is_apart else op.pinned
+
+    def _evaluates(self, body: Graph, operands: Sequence[Value]) -> bool:
+        """Whether work of a region stands here already: its forward evaluation, with which XLA would merge it."""
+        env: dict[Value, Value] = dict(zip(body.params, operands, strict=True))
+        for eqn in body.equations:
+            read = [env[value] for value in eqn.operands if value in env]
+            found = self.evaluated.get((eqn.op, tuple(read))) if len(read) == len(eqn.operands) else None
+            if found is None:
+                continue
+            is_work = eqn.op.is_elementwise or eqn.op.storage is Storage.WRITTEN
+            if is_work and not self.variable.isdisjoint(read):
+                return True
+            env.update(zip(eqn.results, found, strict=True))
+        return False
 
 
 def _is_deep(graph: Graph) -> bool:

@@ -252,6 +252,31 @@ def test_a_loop_whose_stacks_several_loops_read() -> None:
     assert len(report.plan.loops) == 2
 
 
+def checkpointed(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = jax.checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w))(x, w)
+    return jnp.mean(x * x)
+
+
+def test_checkpoints_in_a_loop_whose_steps_differentiate() -> None:
+    """Forward and backward pass stand in one step, where XLA would merge them: what is held is what JAX holds."""
+
+    def step(weights: Any, x: Any) -> Any:
+        def part(weights: Any, x: Any) -> Any:
+            gradients = jax.grad(checkpointed)(weights, x)
+            return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), None
+
+        return jax.lax.scan(part, weights, x.reshape(4, -1, x.shape[-1]))[0]
+
+    weights, x = STATE[0] * 2, jnp.tile(X, (4, 1))
+    whole = rematc.jax.jit(step)
+    taken = temporary(whole, weights, x)
+    ours = rematc.compile(rematc.from_jax(step), weights, x)
+    assert ours.memory().temp_bytes < 1.2 * taken
+    planned: Any = rematc.jax.jit(step, budget=int(1.2 * taken))
+    same(planned(weights, x), jax.jit(step)(weights, x))
+
+
 def descent(weights: Any, x: Any) -> Any:
     """Plain gradient descent: the old weights are read by the rest of the derivative, and by what is computed again."""
 
