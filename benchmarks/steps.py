@@ -1,6 +1,7 @@
 """Whole training steps that JAX differentiates, under a budget, beside the same losses under a policy.
 
     python benchmarks/steps.py [--only chain,transformer] [--policies nothing,dots]
+    python benchmarks/steps.py --written [--only maml,epochs] [--budgets 60,40]
 
 The models of benchmarks/memory.py. A step is `jax.value_and_grad` of the loss and Adam, with its state donated,
 compiled by `rematc.jax.jit`; its budget is what XLA takes for the loss under a policy of `rematc.value_and_grad`.
@@ -10,6 +11,12 @@ Nothing is run.
                           the step under `rematc.jax.jit` with so much as its budget, or the least that was reached
     again                 FLOPs of what is computed again over all of the loss, or the step, without that
     compiled, s           how many plans were compiled, and the seconds that planning and compiling took
+
+With `--written` the steps are those of benchmarks/training_steps.py, as users write them, for budgets in percent of
+what `jax.jit` takes. They run three times:
+
+    differs               the largest difference from `jax.jit`'s results and values, of the largest of an array
+    FLOP                  those that XLA counts, over those of `jax.jit`'s program
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import rematc
 import rematc.jax
@@ -30,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 
 from benchmarks.architectures import MODELS, ON_REQUEST, unwrapped
 from benchmarks.architectures.library import JAX
+from benchmarks.training_steps import STEPS
 
 MIB = 2**20
 
@@ -77,15 +86,77 @@ def measure(name: str, policies: list[str]) -> None:
         print(f"{head} | {found.measured / MIB:.0f} | {extra:.1%} | {found.compilations} | {seconds:.0f} |", flush=True)
 
 
+def _arrays(tree: Any) -> list[Any]:
+    """The leaves in float64, keys as their words."""
+    leaves = jax.tree.leaves(tree)
+    is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    plain = [jax.random.key_data(leaf) if one else leaf for leaf, one in zip(leaves, is_key, strict=True)]
+    return [np.asarray(leaf).astype(np.float64) for leaf in plain]
+
+
+def _three_times(step: Any, state: Any, data: Any) -> list[Any]:
+    """The last state, and what is returned beside each."""
+    state = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(state)  # the step takes its memory
+    values = []
+    for _ in range(3):
+        state, value = step(state, *data)
+        values += _arrays(value)
+    return [*_arrays(state), *values]
+
+
+def _difference(found: list[Any], expected: list[Any]) -> float:
+    pairs = zip(found, expected, strict=True)
+    return float(max(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-30) for a, b in pairs))
+
+
+def measure_written(name: str, budgets: list[str]) -> None:
+    """Print a row for each budget of a step."""
+    step, state, data = STEPS[name]()
+    reference: Any = jax.jit(step, donate_argnums=0)
+    plain = reference.lower(state, *data).compile()
+    whole, flops = plain.memory_analysis().temp_size_in_bytes, plain.cost_analysis()["flops"]
+    expected = _three_times(reference, state, data)
+    for percent in budgets:
+        budget, start = whole * int(percent) // 100, time.perf_counter()
+        head = f"| {name} | {whole / MIB:.1f} | {budget / MIB:.1f}"
+        try:
+            jitted: Any = rematc.jax.jit(step, budget=budget, donate_argnums=0)
+            found = jitted.report(state, *data).budget
+        except rematc.CompileError as error:
+            reached = str(error).splitlines()[0].partition("was reached is ")[2].partition(",")[0]
+            print(f"{head} | refused: {reached or error} | | | | |", flush=True)
+            continue
+        seconds = time.perf_counter() - start
+        compiled = jitted.lower(state, *data).compile()
+        extra = compiled.cost_analysis()["flops"] / flops - 1
+        differs = _difference(_three_times(jitted, state, data), expected)
+        taken = compiled.memory_analysis().temp_size_in_bytes / MIB
+        print(
+            f"{head} | {taken:.1f} | {extra:+.0%} | {differs:.0e} | {found.compilations} | {seconds:.0f} |", flush=True
+        )
+
+
+def _heading(columns: tuple[str, ...], words: int) -> str:
+    return f"| {' | '.join(columns)} |\n|{'---|' * words}{'--:|' * (len(columns) - words)}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", help=f"models, separated by commas, of: {', '.join(MODELS)}")
+    parser.add_argument(
+        "--only", help=f"models, separated by commas, of: {', '.join(MODELS)}; or steps: {', '.join(STEPS)}"
+    )
     parser.add_argument("--policies", default="nothing,dots", help="policies, separated by commas")
+    parser.add_argument("--written", action="store_true", help="steps of benchmarks/training_steps.py")
+    parser.add_argument("--budgets", default="60,40", help="theirs, in percent, separated by commas")
     options = parser.parse_args()
-    names = options.only.split(",") if options.only else [name for name in MODELS if name not in ON_REQUEST]
-    columns = ("model", "policy", "jax", "policy", "again", "budget", "again", "compiled", "s")
-    print(f"| {' | '.join(columns)} |\n|---|---|{'--:|' * (len(columns) - 2)}")
-    for name in names:
+    only = options.only.split(",") if options.only else []
+    if options.written:
+        print(_heading(("step", "jax", "budget", "taken", "FLOP", "differs", "compiled", "s"), 1))
+        for name in only or STEPS:
+            measure_written(name, options.budgets.split(","))
+        return
+    print(_heading(("model", "policy", "jax", "policy", "again", "budget", "again", "compiled", "s"), 2))
+    for name in only or [name for name in MODELS if name not in ON_REQUEST]:
         measure(name, options.policies.split(","))
 
 
