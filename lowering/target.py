@@ -91,6 +91,11 @@ class Target:
         return self.jaxlib >= (0, 12)
 
     @property
+    def copies_rows(self) -> bool:
+        """Whether XLA:CPU concatenates rows of 64 bytes or more by copying them, not only those of 128 elements."""
+        return self.jaxlib >= (0, 12)
+
+    @property
     def keeps_bfloat16(self) -> bool:
         """Whether XLA:CPU moves bfloat16 numbers as they are, and multiplies most matrices so: not in 32 bits."""
         return self.jaxlib >= (0, 12)

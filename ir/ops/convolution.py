@@ -93,6 +93,14 @@ class Convolution(Op):
             shape[dimension] = size
         return (TensorType(self.result_dtype or x.dtype, tuple(shape), x.on_host),)
 
+    def moved(self, side: int, shape: Sequence[int]) -> tuple[int, ...]:
+        """The dimensions of one operand with its features last, as XLA:CPU takes them; () where they stand so."""
+        own = ConvolutionDimensions.features_last(len(self.window_strides))
+        places, found = (own.input, self.dimensions.input) if side == 0 else (own.kernel, self.dimensions.kernel)
+        dimension_at = dict(zip(places, found, strict=True))
+        order = [dimension_at[place] for place in range(len(found)) if shape[dimension_at[place]] > 1]
+        return () if order == sorted(order) else tuple(order)
+
     def _check_element_types(self, x: TensorType, kernel: TensorType) -> None:
         check_kind(self, x, NUMBERS)
         if x.dtype is not kernel.dtype:

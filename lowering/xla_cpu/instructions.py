@@ -63,8 +63,9 @@ class Kind(Enum):
 
 #: A running combination is lowered to rounds that are a quarter as long, down to one of so many elements.
 _RUN, _WHOLE_RUN = 4, 8
-#: A concatenation of more operands is not fused, nor one along the last dimension of rows that are as long.
-_MOST_JOINED, _ROW = 8, 128
+#: A concatenation of more operands is not fused, nor one along the last dimension of rows of so many bytes, so many in
+#: all, or of so many elements where `Target.copies_rows` is not set.
+_MOST_JOINED, _ROW_BYTES, _ROWS_BYTES, _ROW = 8, 64, 2048, 128
 #: The type of what has no result.
 _NOTHING = TensorType(BOOL, ())
 
@@ -256,7 +257,7 @@ class Program:
         op, type = eqn.op, eqn.results[0].type
         if isinstance(op, Reduction):
             return self._add(Kind.REDUCTION, op.name, operands, type)
-        if isinstance(op, Concatenate) and _is_copied_whole(op, eqn):
+        if isinstance(op, Concatenate) and _is_copied_whole(op, eqn, self.target):
             return self._add(Kind.OPAQUE, op.name, operands, type)
         if not (op.is_fusible or isinstance(op, Gather)):
             opaque = self._add(Kind.OPAQUE, op.name, operands, type)
@@ -370,10 +371,12 @@ class Program:
         return self._reorderings[key]
 
 
-def _is_copied_whole(op: Concatenate, eqn: Equation) -> bool:
+def _is_copied_whole(op: Concatenate, eqn: Equation, target: Target) -> bool:
     """Whether a concatenation is a kernel of its own: of rows that are long enough to be copied whole, or of many."""
     type = eqn.results[0].type
-    has_rows = type.rank > 1 and op.dimension == type.rank - 1 and type.shape[-1] >= _ROW
+    row = type.shape[-1] if type.rank > 1 and op.dimension == type.rank - 1 else 0
+    is_large = row * type.dtype.bits >= 8 * _ROW_BYTES and type.bytes >= _ROWS_BYTES
+    has_rows = is_large if target.copies_rows else row >= _ROW
     return has_rows or len(eqn.operands) > _MOST_JOINED
 
 

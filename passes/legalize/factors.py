@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import Location
+from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.ops.structural import OptimizationBarrier
@@ -44,8 +45,8 @@ def copies_larger(eqn: Equation) -> bool:
 def copied(eqn: Equation) -> list[bool]:
     """Which factors of a product are copied, once the smaller one is the first where it ought to be."""
     op = eqn.op
-    assert isinstance(op, DotGeneral), "others have no factors"
-    if copies_larger(eqn):
+    assert isinstance(op, DotGeneral | Convolution), "others have no factors"
+    if isinstance(op, DotGeneral) and copies_larger(eqn):
         return [False, bool(swapped(op).moved(0, eqn.operands[1].type.shape))]
     return [bool(op.moved(side, operand.type.shape)) for side, operand in enumerate(eqn.operands)]
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
@@ -140,7 +141,7 @@ def _copied(
     fusible = {value for eqn in own if eqn.op.is_fusible for value in eqn.results}
     found = []
     for eqn in own:
-        sides = copied(eqn) if isinstance(eqn.op, DotGeneral) else []
+        sides = copied(eqn) if isinstance(eqn.op, DotGeneral | Convolution) else []
         found.append(
             sum(
                 value.type.bytes

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
+import numpy as np
 import pytest
 
+import rematc
 from rematc.compiler.api.text import parse
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.fusion import fuse
@@ -102,6 +105,26 @@ def test_a_concatenation_is_written_where_rows_are_long_or_two_kernels_read_it()
         f"%2: {tall} = negate %0",
         "%3: f32[256,256] = dot_general %1, %2 {contract=[[1],[1]], batch=[[],[]]}",
     ) == ["concatenate", "exponential", "negate", "dot_general"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"), [(4, "f32"), (8, "f32"), (16, "f32"), (32, "bf16"), (128, "i8"), (64, "f64")]
+)
+def test_a_concatenation_of_short_rows_is_a_kernel_where_it_is_one_of_xla(columns: int, dtype: str) -> None:
+    text = f"""graph @f(%x: {dtype}[16,{columns}], %w: {dtype}[16,{columns}]) -> ({dtype}[16,{2 * columns}]) {{
+      %0: {dtype}[16,{2 * columns}] = concatenate %x, %w {{dimension=1}}
+      %1: {dtype}[16,{2 * columns}] = negate %0
+      %2: {dtype}[16,{2 * columns}] = multiply %1, %1
+      return %2
+    }}"""
+    graph = parse(text)
+    program = Program(graph, None, lambda eqn: (), CPU)
+    fuse(program)
+    names = [instruction.name for instruction in program.instructions if instruction.is_written]
+    x = np.ones((16, columns), graph.param_types[0].dtype.numpy)
+    with jax.enable_x64(True):
+        main = rematc.compile(graph, x, x).hlo_optimized().partition("ENTRY")[2]
+    assert ("concatenate" in names) == (" concatenate(" in main)
 
 
 def test_a_padded_array_is_written_where_it_is_read_twice_if_only_by_copies_of_one_user() -> None:

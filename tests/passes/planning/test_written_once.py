@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +82,16 @@ def test_products_that_sum_over_several_dimensions_copy_what_is_in_memory_anyway
     small = math.prod((2, 8, 4)) * 4
     assert copies(translate(parse(text), CPU).problem)[2] == small, "the smaller factor, which goes first"
     assert copies(translate(parse(text), H100).problem)[2] == 0
+
+
+@pytest.mark.parametrize(("order", "is_copied"), [("[0,2,1]", False), ("[2,0,1]", True), ("[0,1,2]", True)])
+def test_convolutions_copy_what_does_not_stand_in_their_order(order: str, is_copied: bool) -> None:
+    """XLA:CPU takes images as batch, space, features; gradients of kernels have the batch for features."""
+    window = "window_strides=[1], padding=[[0,0]], lhs_dilation=[1], rhs_dilation=[1], window_reversal=[false]"
+    text = f"""graph @f(%x: f32[4,4,4], %k: f32[1,4,4]) -> (f32[4,4,4], f32[4,4,4]) {{
+      %0: f32[4,4,4] = dot_general %x, %x {{contract=[[2],[1]], batch=[[0],[0]]}}
+      %1: f32[4,4,4] = convolution %0, %k {{{window}, dimensions={{input={order}, kernel=[2,1,0], output=[0,2,1]}}}}
+      %2: f32[4,4,4] = negate %0
+      return %1, %2
+    }}"""
+    assert copies(translate(parse(text), CPU).problem)[1] == is_copied * 4**3 * 4
