@@ -116,11 +116,12 @@ class Checkpoint(Region):
 
     @property
     def pinned_in_loop(self) -> tuple[bool, ...]:
-        """Which operands are behind the barrier in the body of a loop: none, unless the user asks for it.
+        """Which operands are behind the barrier in the body of a loop: none, unless the user asks for it, or a plan.
 
-        XLA merges nothing between the steps of the forward loop and those of the backward one.
+        XLA merges nothing between the steps of the forward loop and those of the backward one; of one step it does.
         """
-        return (False,) * len(self.body.params) if self.prevent_cse is None else self.pinned
+        is_left = self.prevent_cse is None and not self.is_scheduled
+        return (False,) * len(self.body.params) if is_left else self.pinned
 
     def jvp(self, b: JvpContext, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         body, has_tangent = b.jvp_of(self.body, [tangent is not None for tangent in tangents])

@@ -3,19 +3,21 @@
 A loop's stacks are dropped one after another, each time the one that takes least time a byte, with what of the step it
 needs that is computed again already. A carry that must be stacked for it counts as taken from what it frees. Inner
 loops come after those around them: what is stacked in a step is there while it runs, and no longer. And so again for
-loops in chunks, whose inner loops are pairs of their own.
+loops in chunks, whose inner loops are pairs of their own. Last come stages in the bodies of the loops, where they stack
+all and where they stack least.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.values import Value
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
+from rematc.passes.planning.loop_bodies import body_levels
 from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splittable
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
 from rematc.passes.planning.translation import translate
@@ -33,6 +35,16 @@ def loop_levels(graph: Graph, device: Device, constraints: Constraints = FREE) -
     for splits in _splits(graph, constraints):
         levels += _dropping(graph, device, splits, constraints)
     return list(dict.fromkeys(levels))
+
+
+def staged_levels(
+    graph: Graph, levels: Sequence[Decisions], device: Device, constraints: Constraints, peak: int
+) -> Iterator[Decisions]:
+    """To decisions of `loop_levels`, stages in the bodies of loops, of a graph that takes `peak` bytes as it stands."""
+    least = [each for each, after in itertools.zip_longest(levels, levels[1:]) if each != (after or ())[: len(each)]]
+    for first in dict.fromkeys([levels[0], *least]):
+        # Of a body that takes less than a level frees at most, stages free nothing that would count.
+        yield from body_levels(graph, first, device, constraints, peak // LEVELS, LEVELS)
 
 
 def _dropping(graph: Graph, device: Device, first: Decisions, constraints: Constraints) -> list[Decisions]:

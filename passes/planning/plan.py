@@ -196,13 +196,13 @@ class Plan:
         fields = plan_json.parse(text)
         program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
         program.check_stages(stages)
-        loops, whole = plan_json.loops_of(fields), None
+        given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
+        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str))
+        loops, whole = plan_json.loops_of(fields, constraints), None
         if loops:
             predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
             whole = AsItStands(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
         budget, device, bound = fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int)
-        given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
-        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str))
         return cls(budget, device, bound, stages, program, loops, whole, constraints)
 
     @classmethod

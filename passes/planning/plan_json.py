@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rematc.ir.errors import CompileError
+from rematc.passes.planning.constraints import Constraints
+from rematc.passes.planning.loop_bodies import LoopBody
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision
 from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
@@ -69,13 +71,17 @@ def parse(text: str) -> Fields:
 def write(head: dict[str, object], stages: Stages, loops: Sequence[PlannedLoop], program: PlannedProgram) -> str:
     """A document, each stage, loop and kernel on a line of its own."""
     lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    rows = [{"begin": begin, "again": again} for begin, again in zip(stages.begins, stages.again, strict=True)]
+    rows = _of_stages(stages)
     lines += ['  "stages": [', ",\n".join(f"    {json.dumps(row)}" for row in rows), "  ],"]
     if loops:
         lines += ['  "loops": [', ",\n".join(f"    {json.dumps(_of_loop(loop))}" for loop in loops), "  ],"]
     kernels = [_without_defaults(_as_dict(kernel)) for kernel in program.kernels]
     lines += ['  "kernels": [', ",\n".join(f"    {json.dumps(kernel)}" for kernel in kernels), "  ]"]
     return "\n".join(["{", *filter(None, lines), "}"]) + "\n"
+
+
+def _of_stages(stages: Stages) -> list[dict[str, object]]:
+    return [{"begin": begin, "again": again} for begin, again in zip(stages.begins, stages.again, strict=True)]
 
 
 def _as_dict(kernel: Kernel) -> dict[str, object]:
@@ -109,6 +115,7 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
         "backward": decision.backward,
         **what,
         **({"chunks": decision.chunks} if isinstance(decision, LoopSplit) else {}),
+        **({"stages": _of_stages(decision.stages)} if isinstance(decision, LoopBody) else {}),
         "length": loop.length,
         "where": loop.where,
         "products": loop.products,
@@ -119,17 +126,21 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
     }
 
 
-def loops_of(fields: Fields) -> tuple[PlannedLoop, ...]:
-    """The loops of a document that compute again what they do not stack."""
-    return tuple([_loop(Fields(row, "a loop")) for row in fields.get_all("loops", dict)])
+def loops_of(fields: Fields, constraints: Constraints) -> tuple[PlannedLoop, ...]:
+    """The loops of a document that compute something again; `constraints` are its plan's."""
+    return tuple([_loop(Fields(row, "a loop"), constraints) for row in fields.get_all("loops", dict)])
 
 
-def _loop(fields: Fields) -> PlannedLoop:
+def _loop(fields: Fields, constraints: Constraints) -> PlannedLoop:
     path, dropped = fields.get_all("path", int), fields.get_all("dropped", int)
     forward, backward, chunks = fields.get("forward", int), fields.get("backward", int), fields.get("chunks", int, 0)
-    if bool(dropped) == bool(chunks) or min(*path, forward, backward, *dropped, chunks, 0) < 0:
-        raise _no_plan("a loop of it either drops stacks or has chunks, at places from 0 on")
+    stages = _stages(fields.get("stages", list, []))
+    ways = [bool(dropped), bool(chunks), bool(stages.begins)]
+    if ways.count(True) != 1 or min(*path, forward, backward, *dropped, chunks, 0) < 0:
+        raise _no_plan("a loop of it either drops stacks, or has chunks, or stages, at places from 0 on")
     decision: LoopDecision = LoopChoice(path, forward, backward, dropped)
+    if stages.begins:
+        decision = LoopBody(path, forward, stages, constraints)
     if chunks:
         decision = LoopSplit(path, forward, backward, chunks)
     stacks = [
@@ -152,7 +163,11 @@ def _without_defaults(fields: dict[str, object]) -> dict[str, object]:
 
 def stages_of(fields: Fields) -> Stages:
     """The stages of a document."""
-    rows = [Fields(row, "a stage") for row in fields.get("stages", list)]
+    return _stages(fields.get("stages", list))
+
+
+def _stages(documents: Sequence[object]) -> Stages:
+    rows = [Fields(row, "a stage") for row in documents]
     return Stages(tuple([row.get("begin", int) for row in rows]), tuple([row.get_all("again", int) for row in rows]))
 
 

@@ -14,18 +14,19 @@ from rematc.ir.units import format_bytes
 from rematc.ir.values import Value
 from rematc.passes.accounting import Iterated, flat_equations
 from rematc.passes.aliases import find_aliases
+from rematc.passes.planning.loop_bodies import LoopBody
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedStack:
-    """A value of each step that is not stacked.
+    """A value of each step that is not stacked, or that the step computes again.
 
     Attributes:
         op: what computes it.
         names: those that `checkpoint_name` gave it.
         type: of one step's, as text.
-        size: bytes that all steps' would take.
+        size: bytes that all steps' would take; of what a step computes again for itself, those of one.
         where: file and line in the user's code; "" where they are not known.
     """
 
@@ -38,7 +39,7 @@ class DroppedStack:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoop:
-    """A backward loop that computes again what the forward one does not stack for all steps.
+    """A backward loop that computes again what the forward one does not stack for all steps, or a loop in stages.
 
     Attributes:
         decision: which loops, and how.
@@ -54,6 +55,11 @@ class PlannedLoop:
     stacks: tuple[DroppedStack, ...]
     products: int = 0
 
+    @property
+    def is_of_steps(self) -> bool:
+        """Whether each step computes again what it held itself."""
+        return isinstance(self.decision, LoopBody)
+
     def table(self) -> Table:
         """What is computed again, largest first."""
         where = f" at {self.where}" if self.where else ""
@@ -61,7 +67,7 @@ class PlannedLoop:
             (" ".join(one.names) or one.op, one.type, format_bytes(one.size), one.where)
             for one in sorted(self.stacks, key=lambda one: -one.size)
         ]
-        head = ("value", "type", f"{self.length} steps", "where")
+        head = ("value", "type", "1 step" if self.is_of_steps else f"{self.length} steps", "where")
         return Table(
             f"computed again {self.decision.how(self.length)} of the loop{where}",
             head,
@@ -76,9 +82,12 @@ class PlannedLoop:
             if value in (*one.names, one.op, one.where) or one.where.endswith(f"/{value}"):
                 what = " ".join(one.names) or one.op
                 where = f" at {one.where}" if one.where else ""
+                again = f"{what}, {one.type},{where} is computed again {self.decision.how(self.length)}"
                 texts.append(
-                    f"{what}, {one.type},{where} is computed again {self.decision.how(self.length)} of the backward "
-                    f"loop: kept, those of all {self.length} steps would take {format_bytes(one.size)}"
+                    f"{again} of the loop: kept, it would take {format_bytes(one.size)} until the step reads it"
+                    if self.is_of_steps
+                    else f"{again} of the backward loop: kept, those of all {self.length} steps would take "
+                    f"{format_bytes(one.size)}"
                 )
         return texts
 
@@ -110,6 +119,9 @@ def _planned(graph: Graph, decision: LoopDecision, products: int) -> PlannedLoop
     eqn = graph.equations[decision.forward]
     op = eqn.op
     assert isinstance(op, Scan), "a decision is about loops"
+    if isinstance(decision, LoopBody):
+        again = [DroppedStack(one.op, one.names, one.type, one.size, one.where) for one in decision.again(graph)]
+        return PlannedLoop(decision, op.length, _place_of(eqn), tuple(again), products)
     values = op.body.results[op.carry :]
     made = {value: inner for inner in op.body.equations for value in inner.results}
     aliases = find_aliases(op.body.equations)

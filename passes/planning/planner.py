@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -12,7 +13,7 @@ from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import Device
-from rematc.passes.planning.loop_levels import loop_levels
+from rematc.passes.planning.loop_levels import Decisions, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import AsItStands, Plan
@@ -65,7 +66,9 @@ class Planner:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         deadline = None if self._seconds is None else monotonic() + self._seconds
         best: Plan | None = None
-        for decisions in self._levels:
+        for decisions in self._all_levels():
+            if best is not None and best.is_feasible and best.time <= self._as_it_stands.time:
+                break
             way = self._way(decisions, self._constraints)
             if best is not None and best.is_feasible and best.time <= way.time:
                 continue
@@ -78,9 +81,23 @@ class Planner:
         assert best is not None, "there is a level without recomputation"
         return best
 
+    def _all_levels(self) -> Iterator[Decisions]:
+        """Those whose loops stack less and less, and those with stages in loops, which are looked for if need be."""
+        yield from self._levels
+        yield from self._staged
+
+    @functools.cached_property
+    def _staged(self) -> list[Decisions]:
+        return list(staged_levels(self._graph, self._levels, self._device, self._constraints, self.peak))
+
+    @functools.cached_property
+    def _is_flat(self) -> bool:
+        """Whether nothing is computed again in loops."""
+        return len(self._levels) == 1 and not self._staged
+
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
-        if len(self._levels) == 1:
+        if self._is_flat:
             start, problem = monotonic(), self._way((), self._constraints).translation.problem
             found = whole_curve(problem, count, seconds=self._seconds)
             if self._seconds is not None:
@@ -123,7 +140,7 @@ class Planner:
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
         # Of loops no bound is known but that all must run once, in one of these ways.
-        bound = found.bound if len(self._levels) == 1 else self._fastest
+        bound = found.bound if len(self._levels) == 1 and not way.decisions else self._fastest
         loops = planned_loops(self._graph, way.decisions)
         whole = self._as_it_stands if loops else None
         return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole, self._constraints)

@@ -23,7 +23,9 @@ from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.splicing import splice
 from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.legalize.factors import copied
@@ -117,6 +119,22 @@ def _fused(
     return tuple([equations[index] for index in sorted(fused)]), list(read)
 
 
+def _in_one(region: Graph) -> Graph:
+    """A body whose stages are planned, with these as plain equations: a stage frees what it has read as it goes on."""
+    if not any(isinstance(eqn.op, Checkpoint) and eqn.op.is_scheduled for eqn in region.equations):
+        return region
+    equations: list[Equation] = []
+    env: dict[Value, Value] = {}
+    for eqn in region.equations:
+        operands = tuple([env.get(value, value) for value in eqn.operands])
+        if isinstance(eqn.op, Checkpoint) and eqn.op.is_scheduled:
+            env.update(zip(eqn.results, splice(eqn.op.body, operands, equations), strict=True))
+        else:
+            equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
+    results = tuple([env.get(value, value) for value in region.results])
+    return Graph(region.name, region.params, tuple(equations), results)
+
+
 def _time(device: Device, cluster: Sequence[Equation], read: Sequence[Value]) -> int:
     products, flops = 0.0, 0
     for eqn in cluster:
@@ -197,6 +215,6 @@ class _Inside:
     def _of(self, region: Graph) -> Run:
         found = self.runs.get(id(region))
         if found is None:
-            inside = _translate(region, self.device, self.runs)
+            inside = _translate(_in_one(region), self.device, self.runs)
             found = self.runs[id(region)] = Simulator(inside.problem).run()
         return found

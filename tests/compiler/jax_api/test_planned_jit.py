@@ -252,6 +252,25 @@ def test_a_loop_whose_stacks_several_loops_read() -> None:
     assert len(report.plan.loops) == 2
 
 
+def accumulated_step(weights: Any, x: Any) -> Any:
+    """A step of descent along the gradients of parts of a batch, summed in a loop."""
+
+    def part(total: Any, x: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights, x)
+        return jax.tree.map(jnp.add, total, gradients), value
+
+    total, values = jax.lax.scan(part, jax.tree.map(jnp.zeros_like, weights), x.reshape(4, -1, x.shape[-1]))
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, total), values
+
+
+def test_a_loop_whose_steps_differentiate() -> None:
+    weights, x = STATE[0], jnp.tile(X, (4, 1))
+    whole = temporary(jax.jit(accumulated_step), weights, x)
+    step: Any = rematc.jax.jit(accumulated_step, budget=whole // 2)
+    assert temporary(step, weights, x) <= whole // 2
+    same(step(weights, x), jax.jit(accumulated_step)(weights, x))
+
+
 def checkpointed(weights: Any, x: Any) -> Any:
     for w in weights:
         x = jax.checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w))(x, w)

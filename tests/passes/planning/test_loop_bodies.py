@@ -1,0 +1,152 @@
+"""Steps of loops that differentiate in themselves run in stages: bit for bit the same, in less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rematc
+from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.traversal import all_equations
+from rematc.ir.verifier import verify
+from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
+from rematc.passes.barriers import Barriers
+from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.planning.device import CPU
+from rematc.passes.planning.loop_bodies import LoopBody
+from rematc.passes.planning.loop_levels import loop_levels, staged_levels
+from rematc.passes.planning.loops import with_decisions
+from rematc.passes.planning.planner import Planner
+from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.translation import translate
+
+PARTS, ROWS, WIDTH, DEPTH = 3, 16, 8, 6
+RANDOM = np.random.default_rng(0)
+W = RANDOM.normal(size=(DEPTH, WIDTH, WIDTH)).astype(np.float32) / 3
+X = RANDOM.normal(size=(PARTS, ROWS, WIDTH)).astype(np.float32)
+
+
+def layers(w: Any, x: Any) -> Any:
+    for index in range(DEPTH):
+        x = x + rematc.checkpoint_name(np.tanh(np.tanh(x @ w[index]) @ w[index]), "layer")
+    return np.sum(x**2)
+
+
+def accumulated(w: Any, x: Any) -> Any:
+    """The gradients of parts of a batch, summed."""
+
+    def step(total: Any, part: Any) -> Any:
+        value, gradient = rematc.value_and_grad(layers)(w, part)
+        return total + gradient, value
+
+    return rematc.scan(step, 0 * w, x)
+
+
+def descended(w: Any, x: Any) -> Any:
+    """Steps of descent over parts of a batch, twice over all."""
+    gradient: Callable[..., Any] = rematc.grad(layers)
+
+    def epoch(w: Any, _: Any) -> Any:
+        return rematc.scan(lambda w, part: (w - 0.1 * gradient(w, part), None), w, x)[0], None
+
+    return rematc.scan(epoch, w, None, 2)[0]
+
+
+FUNCTIONS = [accumulated, descended]
+
+
+def flat(function: Callable[..., Any]) -> Graph:
+    return run_passes(rematc.trace(function, W, X), BEFORE_PLAN).graph
+
+
+def peak(graph: Graph) -> int:
+    return simulate(translate(graph, CPU).problem).peak
+
+
+def same_bits(graph: Graph, other: Graph) -> bool:
+    pairs = zip(evaluate(graph, [W, X]), evaluate(other, [W, X]), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
+    graph = flat(function)
+    whole = peak(graph)
+    levels = list(staged_levels(graph, loop_levels(graph, CPU), CPU, FREE, whole))
+    assert len(levels) > 3
+    for decisions in levels:
+        instead = with_decisions(graph, decisions)
+        verify(instead)
+        assert same_bits(graph, instead), decisions
+        assert peak(instead) < whole
+    assert min(peak(with_decisions(graph, decisions)) for decisions in levels) < whole / 2
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_plan_in_half_of_the_memory_is_held_by_barriers_in_the_step(function: Callable[..., Any]) -> None:
+    planner = Planner(flat(function), CPU)
+    plan = planner.plan(planner.peak // 2)
+    assert plan.is_feasible
+    assert plan.recomputes
+    pinned = Barriers(strategy="optimization_barrier").run(planner.applied(plan))
+    ops = [eqn.op for eqn in all_equations(pinned)]
+    assert not any(isinstance(op, Checkpoint) for op in ops)
+    assert any(isinstance(op, OptimizationBarrier) for op in ops)
+    assert plan.extra_flops == sum(eqn.flops for eqn in pinned.equations) - plan.flops
+
+
+def test_a_plan_without_recomputation_looks_for_no_stages() -> None:
+    planner = Planner(flat(accumulated), CPU)
+    plan = planner.plan(planner.peak)
+    assert not plan.recomputes
+    assert plan.time == plan.time_without
+
+
+@pytest.mark.parametrize(
+    "constraints", [FREE, Constraints(never_repeat=("dot_general",)), Constraints(keep=("layer",))]
+)
+def test_a_plan_is_saved_applied_and_explained(constraints: Constraints) -> None:
+    graph = flat(accumulated)
+    planner = Planner(graph, CPU, constraints=constraints)
+    plan = planner.plan(0)
+    (loop,) = plan.loops
+    assert loop.length == PARTS
+    assert isinstance(loop.decision, LoopBody)
+    again = rematc.Plan.from_json(plan.to_json())
+    assert again.loops == plan.loops
+    assert (again.peak, again.time, again.extra_flops) == (plan.peak, plan.time, plan.extra_flops)
+    assert same_bits(Planner(graph, CPU).applied(again), graph)
+    assert "computed again in stages of each step of the loop" in str(plan)
+    assert "1 step" in str(plan)
+    found = {one.op for one in loop.stacks}
+    assert ("dot_general" in found) == (constraints.never_repeat == ())
+    assert any("layer" in one.names for one in loop.stacks) == (constraints.keep == ())
+    assert "is computed again in stages of each step of the loop: kept, it would take 512 B" in plan.explain("tanh")
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [Stages((200,), ((0,),)), Stages((3,), ((4,),)), Stages((0,), ((),))],
+    ids=["late", "not yet run", "early"],
+)
+def test_stages_that_a_step_cannot_run_in_are_refused(stages: Stages) -> None:
+    graph = flat(accumulated)
+    (place,) = [place for place, eqn in enumerate(graph.equations) if eqn.op.name == "scan"]
+    with pytest.raises(CompileError, match="the plan "):
+        with_decisions(graph, [LoopBody((), place, stages)])
+    with pytest.raises(CompileError, match="another program"):
+        with_decisions(graph, [LoopBody((), len(graph.equations), stages)])
+
+
+def test_a_document_with_a_loop_that_nothing_is_said_of_is_refused() -> None:
+    text = Planner(flat(accumulated), CPU).plan(0).to_json()
+    begin = text.index('"stages": [', text.index('"loops": ['))
+    with pytest.raises(CompileError, match="a loop of it either drops"):
+        rematc.Plan.from_json(text[:begin] + text[begin:].replace('"stages": [', '"other": [', 1))
