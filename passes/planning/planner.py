@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -65,10 +65,17 @@ class Planner:
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         deadline = None if self._seconds is None else monotonic() + self._seconds
-        best: Plan | None = None
-        for decisions in self._all_levels():
-            if best is not None and best.is_feasible and best.time <= self._as_it_stands.time:
-                break
+        best = self._best(self._levels, budget, deadline, None)
+        if best is None or not best.is_feasible:
+            best = self._best(self._staged, budget, deadline, best)
+        if deadline is not None:
+            self._seconds = max(0.0, deadline - monotonic())
+        assert best is not None, "there is a level without recomputation"
+        return best
+
+    def _best(self, levels: Sequence[Decisions], budget: int, deadline: float | None, best: Plan | None) -> Plan | None:
+        """The best plan for so many bytes of these levels and what was found before."""
+        for decisions in levels:
             way = self._way(decisions, self._constraints)
             if best is not None and best.is_feasible and best.time <= way.time:
                 continue
@@ -76,15 +83,7 @@ class Planner:
             found = self._as_plan(way, plan_for_budget(way.translation.problem, budget, seconds=left))
             if best is None or _merit(found) < _merit(best):
                 best = found
-        if deadline is not None:
-            self._seconds = max(0.0, deadline - monotonic())
-        assert best is not None, "there is a level without recomputation"
         return best
-
-    def _all_levels(self) -> Iterator[Decisions]:
-        """Those whose loops stack less and less, and those with stages in loops, which are looked for if need be."""
-        yield from self._levels
-        yield from self._staged
 
     @functools.cached_property
     def _staged(self) -> list[Decisions]:
