@@ -1,10 +1,11 @@
 """Slices of a language model's head beside the head sliced by hand: temporary memory of value and gradient.
 
-    python benchmarks/slices.py [--slices N]
+    python benchmarks/slices.py [--slices N] [--target cpu|h100|v5e|...] [--policies nothing,dots] [--auto]
 
 A GPT-2 of 4 layers: width 768, 12 heads, sequence 1024, batch 8, vocabulary 50,304, tied, bfloat16 compute, float32
 parameters. By hand each layer is in `jax.checkpoint`, and the head in `jax.checkpoint` of a scan over slices of the
-tokens. Nothing runs: it is what XLA says of the compiled programs.
+tokens. Nothing runs: it is what XLA says of the compiled programs, for the targets of rematc.targets ahead of time.
+`--auto` has a column more, of as many slices as rematc finds best.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+import rematc
 import rematc.jax
 
 BATCH, TOKENS, WIDTH, HEADS, LAYERS, VOCABULARY = 8, 1024, 768, 12, 4, 50304
@@ -92,27 +94,36 @@ def loss_by_hand(params: Any, tokens: Any, wrap: Wrap, count: int) -> Any:
     return jax.lax.scan(step, jnp.zeros(()), slices)[0] / labels.size
 
 
-def mebibytes(function: Any) -> float:
+def mebibytes(function: Any, target: str) -> float:
     """XLA's temporary memory."""
-    memory: Any = jax.jit(function).lower(*shapes()).compile().memory_analysis()
+    on: Any = jax.sharding.SingleDeviceSharding(rematc.targets.devices(target)[0])
+    given = jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), shapes())
+    memory: Any = jax.jit(function).lower(*given).compile().memory_analysis()
     return float(memory.temp_size_in_bytes) / MEBIBYTE
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Temporary memory of heads in slices.")
     parser.add_argument("--slices", type=int, default=16)
-    count: int = parser.parse_args().slices
+    parser.add_argument("--target", default="cpu", help="what to compile for: cpu, or of rematc.targets")
+    parser.add_argument("--policies", default="nothing,dots")
+    parser.add_argument("--auto", action="store_true", help="and as many slices as are found best")
+    options = parser.parse_args()
+    count: int = options.slices
     dots = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.checkpoint_dots)
-    print(f"| policy | JAX, layers by hand | and the head by hand | rematc | slices={count} | auto |")
-    print("|---|--:|--:|--:|--:|--:|")
-    wraps: tuple[tuple[str, Wrap], ...] = (("nothing", jax.checkpoint), ("dots", dots))
-    for policy, wrap in wraps:
+    ways: list[Any] = ["off", count, *(["auto"] if options.auto else [])]
+    head = ["JAX, layers by hand", "and the head by hand", "rematc", f"slices={count}", *ways[2:]]
+    print(f"| policy | {' | '.join(head)} |")
+    print(f"|---{'|--:' * len(head)}|")
+    wraps: dict[str, Wrap] = {"nothing": jax.checkpoint, "dots": dots}
+    for policy in options.policies.split(","):
+        wrap = wraps[policy]
         functions = [
             jax.value_and_grad(functools.partial(loss, wrap=wrap)),
             jax.value_and_grad(functools.partial(loss_by_hand, wrap=wrap, count=count)),
-            *[rematc.jax.value_and_grad(loss, policy=policy, slices=slices) for slices in ("off", count, "auto")],
+            *[rematc.jax.value_and_grad(loss, policy=policy, slices=slices) for slices in ways],
         ]
-        taken = [f"{mebibytes(function):,.0f}" for function in functions]
+        taken = [f"{mebibytes(function, options.target):,.0f}" for function in functions]
         print(f"| {policy} | {' | '.join(taken)} |", flush=True)
 
 

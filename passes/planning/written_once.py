@@ -41,6 +41,10 @@ def _is_exceeding(timeline: Timeline, value: int, old: int, key: int, peak: int,
         return False
     if all(timeline.node(read) in fuses for read in reads):
         return False
+    # Readers behind the next run of what writes the other one have that copy.
+    before = bisect_left(reads, timeline.following(old, key))
+    if not before:
+        return False
     at, size = bisect_left(timeline.keys, key), timeline.size[old]
-    after = timeline.live[at + 1 : bisect_right(timeline.keys, reads[-1])]
+    after = timeline.live[at + 1 : bisect_right(timeline.keys, reads[before - 1])]
     return bool(max(timeline.live[at] + min(size, timeline.size[value]), after.max(initial=0) + size) > peak)

@@ -14,7 +14,7 @@ from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.device import CPU, H100
-from rematc.passes.planning.problem import Problem, Stages, simulate
+from rematc.passes.planning.problem import Problem, Stages, problem_of, simulate
 from rematc.passes.planning.translation import translate
 from rematc.passes.planning.written_once import written_once
 from tests.support.problems import problems, staged
@@ -49,6 +49,18 @@ def test_what_several_products_read_is_written_once() -> None:
     )
     assert barriers(sums) == 0, "reductions take it into their own kernels"
     assert barriers(HEAD.replace("%6: f32[8,16] = dot_general %4", "%6: f32[8,16] = dot_general %3")) == 0, "one reader"
+
+
+def test_what_is_written_over_lives_no_longer_than_to_its_next_run() -> None:
+    problem = problem_of(
+        cost=[0] * 5,
+        reads=[[], [], [0], [1], [0, 1]],
+        size=[1, 0],
+        producer=[0, 2],
+        results=[],
+        replaces=[-1, 0],
+    )
+    assert not any(written_once(problem, Stages((4,), ((0,),))))
 
 
 @given(st.data())
