@@ -124,6 +124,7 @@ class TrainingStep:
                 after_each=dump,
                 name=self.options.target,
                 slices=slices_of(self.options.slices) if slices is None else slices,
+                budget=self._wanted.budget,
             )
 
     def _value_and_grad(self, policy: str) -> Callable[..., object]:

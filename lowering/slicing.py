@@ -10,6 +10,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, run_passes
+from rematc.lowering.planning import Budget, GraphPlanner, scaled
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.manager import unwatched
@@ -23,6 +24,10 @@ OFF = "off"
 AUTO = "auto"
 #: In how many slices the largest stage runs: a number, `off` for none, `auto` for as few as the memory takes.
 Slices = int | str
+#: Plans whose times are as near are alike: more slices are more memory traffic, which the model knows in part.
+_ALIKE = 0.01
+#: Where something fits, after so many numbers of slices that are no better none is looked for.
+_MISSES = 2
 
 
 def slices_of(slices: object) -> Slices:
@@ -35,17 +40,21 @@ def slices_of(slices: object) -> Slices:
     raise CompileError(f"{slices!r} is no number of slices; pass one of 1 and more, 'auto', or 'off'")
 
 
-def in_slices(graph: Graph, slices: Slices, target: Target, donated: Sequence[int] = ()) -> Sliced | None:
+def in_slices(
+    graph: Graph, slices: Slices, target: Target, donated: Sequence[int] = (), budget: Budget | None = None
+) -> Sliced | None:
     """A differentiated graph, forward and backward in one, with the stage around its largest value in slices.
 
-    With `auto` there are as few as it takes that a slice of the value is no more than all else that stands at the peak,
-    as it is predicted. None where that, or `off`, is none.
+    With `auto` and a budget there are as many as the fastest plan has that fits; without one as few as it takes that a
+    slice of the value is no more than all else that stands at the peak, as it is predicted. None where that, or `off`,
+    is none.
 
     Args:
         graph: what is to be lowered.
         slices: how many.
         target: for what.
         donated: the parameters in whose memory results may lie.
+        budget: for what the graph is going to be planned.
 
     Raises CompileError, with the reasons, where nothing can run in so many slices, where the program is predicted to
     need more memory with them, and for arrays that several devices hold.
@@ -60,6 +69,8 @@ def in_slices(graph: Graph, slices: Slices, target: Target, donated: Sequence[in
         )
     with unwatched():
         if slices == AUTO:
+            if budget is not None:
+                return _of_fastest_plan(graph, target, donated, budget)
             return _as_few_as_it_takes(graph, target, donated)
         assert isinstance(slices, int), "it is neither of the texts"
         found = sliced(graph, slices)
@@ -90,6 +101,33 @@ def _as_few_as_it_takes(graph: Graph, target: Target, donated: Sequence[int]) ->
             return found if expected < whole else None
         found = more
     return None
+
+
+def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budget: Budget) -> Sliced | None:
+    """As many slices as give the fastest plan for a budget; of plans alike in time the fewest.
+
+    There are twice as many each time, as long as nothing fits, and then until more are slower.
+    """
+    planner = GraphPlanner(graph, target, constraints=budget.constraints, donated=donated)
+    wanted = planner.wanted(budget)
+    best, least = None, _merit(planner, wanted)
+    found, misses = _sliced(graph, 2), 0
+    while found is not None and misses < _MISSES:
+        merit = _merit(GraphPlanner(found.graph, target, constraints=budget.constraints, donated=donated), wanted)
+        if merit[0] < least[0] or (merit[0] == least[0] and merit[1] * (1 + _ALIKE) < least[1]):
+            best, least, misses = found, merit, 0
+        elif not least[0]:
+            misses += 1
+        more = _sliced(graph, 2 * found.count)
+        found = more if more is not None and more.count > found.count else None
+    return best
+
+
+def _merit(planner: GraphPlanner, wanted: int) -> tuple[int, int]:
+    """Less is better: plans that are expected to fit by time in nanoseconds, others by the bytes that they take."""
+    plan = planner.expected_within(scaled(wanted, planner.peak, planner.whole), wanted, 1.0)
+    expected = planner.expected(plan)
+    return (0, plan.time) if expected <= wanted else (1, expected)
 
 
 def _sliced(graph: Graph, count: int) -> Sliced | None:

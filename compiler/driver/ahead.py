@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
-from rematc.compiler.driver.slices import slice_graph, slices_argument
+from rematc.compiler.driver.slices import planning_for, slice_graph, slices_argument
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
@@ -60,18 +60,21 @@ def lower_call(
     name: str | None = None,
     dispatcher: Dispatcher | None = None,
     slices: Slices = OFF,
+    budget: Budget | None = None,
 ) -> Lowered:
     """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart.
 
-    `name` is that of the target. `dispatcher` compiles the function when it is called, with the same options.
+    `name` is that of the target, `budget` what the program is going to be planned for. `dispatcher` compiles the
+    function when it is called, with the same options.
     """
     call = CallArguments.of(fun, args, kwargs, options.statics)
     target = target_of(call.arrays, name)
     # To check each step of a derivative takes a fifth of the time that all takes; the program is checked in any case.
     watch = Watch(verify=after_each is not None, after_each=after_each)
-    with by_default(policy), targeting(target), watching(watch):
-        traced = trace_call(fun, call)
-    graph, sliced = slice_graph(traced.graph, slices, target)
+    with planning_for(budget):
+        with by_default(policy), targeting(target), watching(watch):
+            traced = trace_call(fun, call)
+        graph, sliced = slice_graph(traced.graph, slices, target)
     if sliced is not None:
         traced = dataclasses.replace(traced, graph=graph, records=(*traced.records, sliced))
     passed = run_passes(traced.graph, passes, after_each)
@@ -176,9 +179,13 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
             "'plan{file=NAME}' among them"
         )
     if slices == OFF and not (given or rest or policy or name) and isinstance(function, LowersItself):
-        return function.lower(*args, **kwargs), wanted
+        with planning_for(wanted.budget):
+            return function.lower(*args, **kwargs), wanted
     options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
-    return lower_call(function, options, args, kwargs, policy=policy, name=name, slices=slices, **rest), wanted
+    lowered = lower_call(
+        function, options, args, kwargs, policy=policy, name=name, slices=slices, budget=wanted.budget, **rest
+    )
+    return lowered, wanted
 
 
 def _is_labels(name: str, value: object) -> bool:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.reports.slices import SlicesReport, log_slices
 from rematc.ir.core import Graph
+from rematc.lowering.planning import Budget
 from rematc.lowering.slicing import Slices, in_slices, slices_of
 from rematc.lowering.target import Target
+
+#: That of the whole program that is being traced.
+_BUDGET: ContextVar[Budget | None] = ContextVar("_BUDGET", default=None)
+
+
+@contextmanager
+def planning_for(budget: Budget | None) -> Iterator[None]:
+    """What is traced is going to be planned for a budget as a whole: derivatives in it choose slices for that."""
+    if budget is None:
+        yield
+        return
+    token = _BUDGET.set(budget)
+    try:
+        yield
+    finally:
+        _BUDGET.reset(token)
 
 
 def slices_argument(slices: object) -> Slices:
@@ -18,14 +37,15 @@ def slices_argument(slices: object) -> Slices:
 
 
 def slice_graph(
-    graph: Graph, slices: Slices, target: Target, donated: Sequence[int] = ()
+    graph: Graph, slices: Slices, target: Target, donated: Sequence[int] = (), budget: Budget | None = None
 ) -> tuple[Graph, SlicesReport | None]:
     """A differentiated graph with its largest stage in slices, and what that is; as it is, and None, without.
 
-    It is logged to `rematc.plans` at level INFO. Raises CompileError, at the user's line, where nothing can be cut.
+    `budget` is what it is going to be planned for, if not for that of the whole program. It is logged to `rematc.plans`
+    at level INFO. Raises CompileError, at the user's line, where nothing can be cut.
     """
     with at_users_line():
-        found = in_slices(graph, slices, target, donated)
+        found = in_slices(graph, slices, target, donated, _BUDGET.get() if budget is None else budget)
     if found is None:
         return graph, None
     report = SlicesReport.of(found)

@@ -220,7 +220,7 @@ class _Gradient:
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted, target)
         leaves = arguments.among(wanted.options.donated)
-        graph, _ = slice_graph(made.value_and_gradients(0), wanted.slices, target, leaves)
+        graph, _ = slice_graph(made.value_and_gradients(0), wanted.slices, target, leaves, wanted.budget)
         passed = functools.partial(passed_graph, graph, wanted.budget)
         options = dict(wanted.options.compiler_options)
         run = lasting_call(made.value_and_gradients, passed, graph.name, target, leaves, options)

@@ -246,6 +246,28 @@ def test_slices_and_a_budget_go_together() -> None:
     assert_near(rematc.jax.value_and_grad(loss, budget=LOGITS, slices=16)(p, given), expected)
 
 
+@pytest.mark.parametrize("where", ["of the derivative", "of compile", "both of compile"])
+def test_auto_takes_the_slices_of_the_fastest_plan_within_a_budget(where: str) -> None:
+    p, given = params(), tokens()
+    asked: dict[str, Any] = {"slices": "auto"}
+
+    def counted(budget: int) -> int:
+        function = rematc.from_jax(loss)
+        if where == "of the derivative":
+            compiled = rematc.compile(rematc.value_and_grad(function, budget=budget, **asked), p, given)
+        elif where == "of compile":
+            compiled = rematc.compile(rematc.value_and_grad(function, **asked), p, given, budget=budget)
+        else:
+            compiled = rematc.compile(rematc.value_and_grad(function), p, given, budget=budget, **asked)
+        assert compiled.memory().temp_bytes <= budget
+        slices = compiled.report().slices
+        return 1 if slices is None else slices.count
+
+    assert counted(LOGITS) > 1, "whole logits leave no room for anything else"
+    if where == "of the derivative":
+        assert counted(8 * LOGITS) == 1, "it fits as it stands"
+
+
 def test_auto_takes_as_few_slices_as_it_takes(caplog: pytest.LogCaptureFixture) -> None:
     p, given = params(1), tokens()
     with caplog.at_level(logging.INFO, "rematc.plans"):

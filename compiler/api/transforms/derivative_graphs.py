@@ -70,7 +70,7 @@ def planned_vjp(function: Function, vjp: linearization.Vjp, budget: Budget | Non
     Raises CompileError, at the user's line, where nothing can be cut, and where no plan is predicted to fit.
     """
     target, records = current_target(), require_trace().records
-    graph, sliced = slice_graph(linearization.value_and_cotangents(vjp), slices, target)
+    graph, sliced = slice_graph(linearization.value_and_cotangents(vjp), slices, target, budget=budget)
     if budget is not None:
         planner = GraphPlanner(graph, target, constraints=budget.constraints)
         report = plan_part(planner, budget, function_name(function))

@@ -227,7 +227,8 @@ def value_and_grad(
             room for its error; `rematc.compile` plans by what XLA takes. A `rematc.Budget` says besides what is
             never computed again. See `docs/planning.md`.
         slices: in how many slices the stage around the largest value runs, forward and backward in one loop: a number,
-            "auto" for as few as it takes that a slice is no more than all else that is in memory at the peak, or "off".
+            "auto" for as few as it takes that a slice is no more than all else that is in memory at the peak, with a
+            budget for as many as the fastest plan has, or "off".
             Of a language model that is the head. Sums are associated differently, and nothing else. See
             `docs/slices.md`.
         static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
