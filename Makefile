@@ -25,7 +25,7 @@ layers:
 	$(BIN)/python -m tests.support.circles
 
 bench:
-	for benchmark in $(filter-out $(addprefix benchmarks/,fuzz.py command.py language.py second.py),$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
+	for benchmark in $(filter-out $(addprefix benchmarks/,fuzz.py command.py language.py second.py targets.py),$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done
 
 fuzz:
 	nice -n 19 $(BIN)/python benchmarks/fuzz.py --programs 10000 --functions 10000

@@ -12,7 +12,8 @@ H100, a v5e and others (rematc.targets) XLA compiles ahead of time. The columns,
     over        rematc's over JAX's
     products    matrix products and convolutions executed, in loops as often as they run; for a GPU XLA makes one of
                 products of the same operand, as of queries, keys and values
-    predicted   what rematc said of the memory before XLA saw the program (Lowered.predicted_peak), over it; on the CPU
+    predicted   what rematc said of the memory before XLA saw the program (Lowered.predicted_peak), over it; by a model
+                of XLA on the CPU, whatever the target
     lower       seconds of tracing, differentiating and lowering
     XLA         seconds that XLA takes
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -39,13 +41,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 from benchmarks.architectures import unwrapped
 from benchmarks.memory import JAX_POLICIES, KEPT
 from benchmarks.whole import WHOLE, Whole
+from rematc.lowering.hlo.branches import branch_names
+from rematc.lowering.hlo.module import HloModule, called_computations
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import executed_products
+from rematc.lowering.hlo.trips import trip_count
 from rematc.lowering.target import Target
 
 POLICIES = ("none", "nothing", "dots", "dots-no-batch", "auto")
 #: What JAX is given by hand where it has no policy of that name.
 BY_HAND = {"auto": "dots"}
+#: XLA's estimate of a TPU's kernel.
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class Step:
         lower: seconds until XLA gets it.
         compile: seconds that XLA takes.
         predicted: bytes; None for JAX's.
+        work: FLOPs of products, for a TPU the cycles that XLA estimates, in loops as often as they run.
     """
 
     temporary: int
@@ -65,6 +73,7 @@ class Step:
     lower: float
     compile: float
     predicted: int | None = None
+    work: int = 0
 
 
 def of_jax(model: Whole, policy: str, shapes: tuple[Any, ...], platform: str) -> Step:
@@ -80,24 +89,56 @@ def of_jax(model: Whole, policy: str, shapes: tuple[Any, ...], platform: str) ->
     compiled = lowered.compile(compiler_options=KEPT if has_option else None)
     end = time.perf_counter()
     memory: Any = compiled.memory_analysis()
-    return Step(memory.temp_size_in_bytes, _products(compiled.as_text() or ""), middle - start, end - middle)
+    products, work = executed_work(compiled.as_text() or "")
+    return Step(memory.temp_size_in_bytes, products, middle - start, end - middle, work=work)
 
 
-def of_rematc(model: Whole, policy: str, shapes: tuple[Any, ...], platform: str) -> Step:
-    """Our step of the unchanged model, with a policy on the whole."""
+def of_rematc(model: Whole, policy: str, shapes: tuple[Any, ...], platform: str, budget: int | None = None) -> Step:
+    """Our step of the unchanged model, with a policy on the whole, or within a budget in bytes as XLA takes them."""
     step = rematc.value_and_grad(rematc.from_jax(model.build(unwrapped)), policy=None if policy == "none" else policy)
     start = time.perf_counter()
-    lowered = rematc.lower(step, *shapes)
-    middle = time.perf_counter()
-    compiled = lowered.compile()
+    if budget is None:
+        lowered = rematc.lower(step, *shapes)
+        middle = time.perf_counter()
+        compiled = lowered.compile()
+        predicted = lowered.predicted_peak()
+    else:
+        middle = start
+        compiled = rematc.compile(step, *shapes, budget=budget)
+        predicted = compiled.lowered.predicted_peak()
     end = time.perf_counter()
-    predicted = lowered.predicted_peak() if platform == "cpu" else None
-    products = _products(compiled.hlo_optimized())
-    return Step(compiled.memory().temp_bytes, products, middle - start, end - middle, predicted)
+    products, work = executed_work(compiled.hlo_optimized())
+    return Step(compiled.memory().temp_bytes, products, middle - start, end - middle, predicted, work)
 
 
-def _products(text: str) -> int:
-    return executed_products(parse_hlo(text)).total.most
+def executed_work(text: str) -> tuple[int, int]:
+    """Products that an optimized module executes, and its work: XLA's estimated cycles, or where it has none FLOPs."""
+    module = parse_hlo(text)
+    executed = executed_products(module)
+    return executed.total.most, estimated_cycles(module) or 2 * executed.multiplications
+
+
+def estimated_cycles(module: HloModule) -> int:
+    """The cycles that XLA estimates for the kernels that a module executes; 0 where it does not."""
+
+    @functools.cache
+    def inside(name: str) -> int:
+        computation = module.computations[name]
+        total = 0
+        for instruction in computation.instructions.values():
+            found = _CYCLES.search(instruction.attributes)
+            total += int(found[1]) if found else 0
+            called = called_computations(instruction)
+            if instruction.opcode == "while":
+                trips = trip_count(instruction, computation, module)
+                total += sum(inside(body) for body in called.get("body", ())) * (1 if trips is None else trips)
+            elif instruction.opcode == "conditional":
+                total += max((inside(branch) for branch in branch_names(instruction)), default=0)
+            elif instruction.opcode in ("call", "async-start"):
+                total += sum(inside(one) for names in called.values() for one in names)
+        return total
+
+    return 0 if module.entry is None else inside(module.entry)
 
 
 def row(name: str, policy: str, theirs: Step, ours: Step) -> str:
