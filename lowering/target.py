@@ -96,6 +96,14 @@ class Target:
         return self.jaxlib >= (0, 12)
 
     @property
+    def repeats_heavy_work(self) -> bool:
+        """Whether XLA computes what takes long, as a tanh, again in each kernel that reads it, rather than write it.
+
+        On GPUs it weighs time, and bytes take longer there; its modules for TPUs have it so, too. On CPUs it does not.
+        """
+        return self.platform != "cpu"
+
+    @property
     def keeps_bfloat16(self) -> bool:
         """Whether XLA:CPU moves bfloat16 numbers as they are, and multiplies most matrices so: not in 32 bits."""
         return self.jaxlib >= (0, 12)

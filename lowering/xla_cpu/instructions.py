@@ -81,7 +81,7 @@ class Instruction:
         operands: instructions whose results it reads.
         type: of its result; a scalar where it has none.
         size: bytes of its result, if it is written to memory.
-        is_expensive: not worth being evaluated twice.
+        is_expensive: not worth being evaluated twice, where it is compiled for.
         is_read_once: a part of one kernel at most: its code branches.
         is_elementwise: each element of the result comes from the elements of the operands at the same place.
         inside: bytes that the regions it runs take, by each of the schedulers asked for; empty without regions.
@@ -272,7 +272,7 @@ class Program:
         is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
         loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
         loop.is_elementwise = op.is_elementwise
-        loop.is_expensive = _is_expensive(eqn, operands)
+        loop.is_expensive = not self.target.repeats_heavy_work and _is_expensive(eqn, operands)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return loop
 
@@ -283,7 +283,7 @@ class Program:
             (smaller,) = divisor.operands
             one_over = self._add(Kind.LOOP, "divide", [smaller], smaller.type)
             one_over.is_elementwise = True
-            one_over.is_expensive = not _is_cheap_divisor(smaller)
+            one_over.is_expensive = not (self.target.repeats_heavy_work or _is_cheap_divisor(smaller))
             found = self._reciprocals[divisor] = self._add(Kind.LOOP, divisor.name, [one_over], divisor.type)
         return found
 
