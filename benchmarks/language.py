@@ -167,7 +167,7 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(WHOLE)
     if unknown := set(names) - set(WHOLE):
         parser.error(f"no model {', '.join(sorted(unknown))}")
-    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]  # jax
     device = rematc.targets.devices(options.target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
     measured: dict[str, Any] = json.loads(options.beside.read_text()) if options.beside else {}
@@ -177,7 +177,8 @@ def main() -> None:
     for name in names:
         model = WHOLE[name]
         shapes = jax.tree_util.tree_map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), model.shapes()
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),  # type: ignore[no-untyped-call]  # jax
+            model.shapes(),
         )
         for policy in options.policies.split(","):
             hand = BY_HAND.get(policy, policy)

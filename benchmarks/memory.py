@@ -56,7 +56,7 @@ JAX_POLICIES: dict[str, Any] = {
     "dots-no-batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 #: What makes XLA:CPU before jaxlib 0.12 keep JAX's barriers too: what an expert would pass.
-KEPT = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+KEPT: dict[str, str | bool] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def _time(rows: Sequence[Row], programs: Sequence[Built], rounds: int) -> None:
     for _ in range(rounds):
         for row, program in zip(rows, programs, strict=True):
             start = time.perf_counter()
-            jax.block_until_ready(program.run())
+            jax.block_until_ready(program.run())  # type: ignore[no-untyped-call]  # jax
             row.samples.append(time.perf_counter() - start)
     baseline = statistics.median(rows[0].samples)
     for row in rows:
