@@ -6,14 +6,16 @@ Before:  %3: f32[8,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[8] 
 Stage:   of %3 along dimension 0: all but %6, which reads little: parts of %x give parts of %5 and %9, and terms of %10
 
 A stage grows from its value, along what the slicings of the ops say (`Op.slicings`), through values of more bytes than
-it is told; then come the equations between. What an equation of the stage reads must not depend on what only the whole
-stage gives, a sum or what an equation outside of it has made: there it ends, and so does all that follows.
+it is told; then come what only it reads and what kernels make of less as they read it, and the equations between. What
+an equation of the stage reads must not depend on what only the whole stage gives, a sum or what an equation outside of
+it has made: there it ends, and so does all that follows.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,9 +74,16 @@ class Stages:
             for value in dict.fromkeys(eqn.operands):
                 self.readers.setdefault(value, []).append(eqn)
         self._results = frozenset(graph.results)
+        values = {*graph.params, *self.producer}
+        self._sizes = sorted({bytes_of(value.type) for value in values})
 
     def around(self, seed: Value, dimension: int, more_than: int) -> Stage:
         """The stage of a value along one of its dimensions, grown through values of more than so many bytes."""
+        larger = bisect_right(self._sizes, more_than)
+        return self._around(seed, dimension, self._sizes[larger - 1] if larger else 0)
+
+    @functools.cache  # noqa: B019 - lives as long as the analysis
+    def _around(self, seed: Value, dimension: int, more_than: int) -> Stage:
         return self._settled(self._grown(seed, dimension, more_than))
 
     def whole(self, stage: Stage) -> tuple[Value, ...]:
@@ -108,7 +117,40 @@ class Stages:
                         dims[other] = d
                         if bytes_of(other.type) > more_than:
                             work.append(other)
+        self._add_fused(found, dims)
         return found
+
+    def _add_fused(self, found: dict[Equation, Slicing], dims: Mapping[Value, int]) -> None:
+        """Add what only these equations read and kernels make of fewer bytes as they read it, such as masks."""
+        into = self._fused_into(found, dims)
+        cost = {value: 0 for eqn in found for value in eqn.results}
+        worth = set[Equation]()
+        for eqn in reversed(into):
+            (value,) = eqn.results
+            read = {other for other, d in zip(eqn.operands, into[eqn].operands, strict=True) if d is not None}
+            cost[value] = sum(cost.get(other, bytes_of(other.type)) for other in read)
+            if cost[value] < bytes_of(value.type):
+                worth.add(eqn)
+            else:
+                cost[value] = bytes_of(value.type)
+        for eqn, slicing in into.items():
+            if eqn in worth and all(reader in found for reader in self.readers[eqn.results[0]]):
+                found[eqn] = slicing
+
+    def _fused_into(self, found: Mapping[Equation, Slicing], grown: Mapping[Value, int]) -> dict[Equation, Slicing]:
+        """What only these equations read and kernels may make as they read it, the last one first."""
+        dims, into = dict(grown), dict[Equation, Slicing]()
+        for eqn in reversed(self.graph.equations):
+            if eqn in found or not eqn.op.is_fusible or len(eqn.results) != 1 or eqn.results[0] not in dims:
+                continue
+            (value,) = eqn.results
+            if value in self._results or any(use not in found and use not in into for use in self.readers[value]):
+                continue
+            slicing = self._fitting(eqn, value, dims)
+            if slicing is not None:
+                into[eqn] = slicing
+                dims.update({o: d for o, d in zip(eqn.operands, slicing.operands, strict=True) if d is not None})
+        return into
 
     def _fitting(self, eqn: Equation, value: Value, dims: Mapping[Value, int]) -> Slicing | None:
         """The slicing of an equation in which a value is cut as it is wherever it stands, and so are others."""

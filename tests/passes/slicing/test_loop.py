@@ -157,6 +157,47 @@ graph @main(%x: f32[8,50]) -> (f32[8,50]) {
     assert_near(evaluate(graph, arrays), evaluate(stages.graph, arrays), 1e-5)
 
 
+def test_what_kernels_make_of_less_is_made_in_each_part() -> None:
+    """The mask of the labels is no larger than a part of the logits: it would be written whole, and read in parts."""
+    text = """
+graph @main(%x: f32[8,4], %w: f32[4,50], %labels: i32[8]) -> (f32[8]) {
+  %0: f32[8,50] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[8,50] = exponential %0
+  %2: i32[8,50] = iota {type=i32[8,50], dimension=1}
+  %3: i32[8,50] = broadcast_in_dim %labels {shape=[8,50], dimensions=[0]}
+  %4: bool[8,50] = compare %2, %3 {direction="EQ"}
+  %5: f32[8,50] = select %4, %1, %0
+  %6: f32[8] = reduce_sum %5 {dimensions=[1]}
+  return %6
+}
+"""
+    stages = Stages(parse(text))
+    (logits,) = stages.graph.equations[0].results
+    graph = in_parts(stages, stages.around(logits, 0, 400), 4)
+    verify(graph)
+    assert not [value for value in values(graph) if value.type.shape == (8, 50)]
+    arrays = arguments_for(graph, special=0)
+    assert_near(evaluate(graph, arrays), evaluate(stages.graph, arrays), 1e-5)
+
+
+def test_what_kernels_make_of_more_is_read_as_it_is() -> None:
+    """Of a narrower copy of something large the copy is read: the large one would live on for it."""
+    text = """
+graph @main(%x: f32[8,50], %w: f32[50,20]) -> (f32[8,50], f32[8]) {
+  %0: f32[8,50] = exponential %x
+  %1: f16[8,50] = convert %0 {dtype=f16}
+  %2: f16[50,20] = convert %w {dtype=f16}
+  %3: f32[8,20] = dot_general %1, %2 {contract=[[1],[0]], batch=[[],[]], result_dtype=f32}
+  %4: f32[8] = reduce_sum %3 {dimensions=[1]}
+  return %0, %4
+}
+"""
+    stages = Stages(parse(text))
+    (product,) = stages.graph.equations[3].results
+    stage = stages.around(product, 0, 800)
+    assert [eqn.op.name for eqn in stage.slicings] == ["dot_general", "reduce_sum"]
+
+
 def test_numbers_and_constants_are_made_in_each_part() -> None:
     text = """
 graph @main(%x: f32[8,50], %y: i32[8]) -> (f32[8]) {
