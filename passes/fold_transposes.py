@@ -10,6 +10,7 @@ its weights, held until it is transposed. Complex products stay: in the other or
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,11 +31,17 @@ class FoldTransposes(Pass):
     name: ClassVar[str] = "fold_transposes"
 
     def run(self, graph: Graph) -> Graph:
-        return _Folding().graph(graph)
+        return fold_transposes(graph)
+
+
+def fold_transposes(graph: Graph, among: Container[Equation] | None = None) -> Graph:
+    """The graph with products that are only transposed computed the other way round: all of them, or among these."""
+    return _Folding(among).graph(graph)
 
 
 class _Folding:
-    def __init__(self) -> None:
+    def __init__(self, among: Container[Equation] | None) -> None:
+        self._among = among
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
@@ -46,6 +53,7 @@ class _Folding:
             if (
                 isinstance(eqn.op, DotGeneral)
                 and uses[eqn.results[0]] == 1
+                and (self._among is None or eqn in self._among)
                 and not eqn.results[0].type.dtype.is_complex
             ):
                 products[eqn.results[0]] = eqn

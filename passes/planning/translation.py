@@ -6,7 +6,8 @@ Nodes:   0: %0   1: %1, which a product takes   2: %2   3: %3, a result: no temp
 
 A node is an equation that writes to memory, with the fused equations that feed it from there (`rematc.passes.kernels`).
 Constants, parameters and what waits in the host's memory take none; results lie in memory of their own, and live to the
-end. A kernel whose elements are computed one by one writes over an operand of its size that nothing reads any more.
+end, and so does what a loop begins with that gives one. A kernel whose elements are computed one by one writes over an
+operand of its size that nothing reads any more.
 
 What may run again is what ops say (`is_repeatable`); but no effects, no opaque calls, no collectives, and, as they have
 no plan of their own yet, no ops with regions: a loop or a branch runs as a whole, once, and takes what it needs inside.
@@ -90,10 +91,11 @@ def _translate(graph: Graph, device: Device, runs: dict[int, Run], constraints: 
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
     inside = _Inside(device, runs)
     in_place = _in_place(own, reads, place, list(place))
+    free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(
         cost=[inside.time(each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
         reads=reads,
-        size=[0 if value in results or value.type.on_host else value.type.bytes for value in place],
+        size=[0 if value in free or value.type.on_host else value.type.bytes for value in place],
         producer=writer,
         results=[place[value] for value in results],
         workspace=[
@@ -189,6 +191,25 @@ def _in_place(
             fitting.sort(key=lambda value: last[value] == node)
             found.append(fitting[-1] if fitting else -1)
     return found
+
+
+def _in_results(
+    own: Sequence[Equation],
+    reads: Sequence[Sequence[int]],
+    place: dict[Value, int],
+    in_place: Sequence[int],
+    results: set[Value],
+) -> set[Value]:
+    """What loops begin with, and nothing else reads later, that they give as results: it lies in their memory."""
+    last = {value: node for node, read in enumerate(reads) for value in read}
+    values = list(place)
+    return {
+        values[in_place[place[result]]]
+        for node, eqn in enumerate(own)
+        if eqn.op.regions()
+        for result in eqn.results
+        if result in results and in_place[place[result]] >= 0 and last[in_place[place[result]]] == node
+    }
 
 
 @dataclass(frozen=True, slots=True)

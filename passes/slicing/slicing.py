@@ -21,6 +21,7 @@ from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.values import Value
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
+from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.inline import Inline
 from rematc.passes.manager import Pass, PassManager, register_pass
 from rematc.passes.simplify import Simplify
@@ -82,7 +83,7 @@ def sliced(graph: Graph, count: int) -> Sliced:
 
     Raises CompileError, with the reasons, where there is none.
     """
-    stages, cut = _with_cut(_clean(graph), count)
+    stages, cut = _as_given(*_with_cut(_clean(graph), count), count)
     own = stages.producer[cut.seed]
     made = in_parts(stages, cut.stage, cut.count)
     equations = len(cut.stage.slicings)
@@ -120,6 +121,18 @@ def _with_cut(graph: Graph, count: int) -> tuple[Stages, Cut]:
             if not dissolved:
                 raise _error(cut, count)
         graph = _clean(_without(graph, dissolved))
+
+
+def _as_given(stages: Stages, cut: Cut, count: int) -> tuple[Stages, Cut]:
+    """The cut with its sums of products in the order in which the graph gives them, not transposed behind the loop."""
+    sums = {eqn for eqn, slicing in cut.stage.slicings.items() if slicing.is_sum}
+    graph = fold_transposes(stages.graph, sums)
+    if graph is stages.graph:
+        return stages, cut
+    stages = Stages(graph)
+    again = cut_of(stages, count, bytes_of(cut.seed.type))
+    assert isinstance(again, Cut), "the stage has the same equations, and less outside"
+    return stages, again
 
 
 def _is_backward(eqn: Equation) -> bool:

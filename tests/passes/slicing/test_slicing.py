@@ -73,6 +73,26 @@ def test_the_regions_of_layers_stay() -> None:
     assert [eqn.op.name for eqn in loop.body.equations].count("dot_general") == 3
 
 
+def test_a_gradient_is_summed_up_as_it_is_given() -> None:
+    """A transposed product is one of the factors in the other order: the sum lies in the memory of the result."""
+    text = """
+graph @main(%x: f32[8,4], %w: f32[4,90]) -> (f32[8], f32[4,90]) {
+  %0: f32[8,90] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[8,90] = exponential %0
+  %2: f32[8] = reduce_sum %1 {dimensions=[1]}
+  %3: f32[90,4] = dot_general %1, %x {contract=[[0],[0]], batch=[[],[]]}
+  %4: f32[4,90] = transpose %3 {permutation=[1,0]}
+  return %2, %4
+}
+"""
+    graph = parse(text)
+    found = sliced(graph, 4).graph
+    (loop,) = [eqn for eqn in found.equations if isinstance(eqn.op, Scan)]
+    assert found.results[1] in loop.results
+    arrays = arguments_for(graph, special=0)
+    assert_near(evaluate(found, arrays), evaluate(graph, arrays), 1e-5)
+
+
 def test_no_parts_are_no_loop() -> None:
     graph = parse(MODEL)
     assert SlicePass().run(graph) is graph
