@@ -26,8 +26,6 @@ AUTO = "auto"
 Slices = int | str
 #: Plans whose times are as near are alike: more slices are more memory traffic, which the model knows in part.
 _ALIKE = 0.01
-#: Where something fits, after so many numbers of slices that are no better none is looked for.
-_MISSES = 2
 
 
 def slices_of(slices: object) -> Slices:
@@ -106,21 +104,40 @@ def _as_few_as_it_takes(graph: Graph, target: Target, donated: Sequence[int]) ->
 def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budget: Budget) -> Sliced | None:
     """As many slices as give the fastest plan for a budget; of plans alike in time the fewest.
 
-    There are twice as many each time, as long as nothing fits, and then until more are slower.
+    There are twice as many each time, until with so many it is slower where all is kept: each adds its terms to sums.
+    They are compared by the first guess at a plan; with the search for one that is expected to fit, only the best of
+    them and none at all.
     """
-    planner = GraphPlanner(graph, target, constraints=budget.constraints, donated=donated)
-    wanted = planner.wanted(budget)
-    best, least = None, _merit(planner, wanted)
-    found, misses = _sliced(graph, 2), 0
-    while found is not None and misses < _MISSES:
-        merit = _merit(GraphPlanner(found.graph, target, constraints=budget.constraints, donated=donated), wanted)
-        if merit[0] < least[0] or (merit[0] == least[0] and merit[1] * (1 + _ALIKE) < least[1]):
-            best, least, misses = found, merit, 0
-        elif not least[0]:
-            misses += 1
+
+    def planner_of(graph: Graph) -> GraphPlanner:
+        return GraphPlanner(graph, target, constraints=budget.constraints, donated=donated)
+
+    whole = planner_of(graph)
+    wanted = whole.wanted(budget)
+    best, least = None, _guess(whole, wanted)
+    if not _is_less((0, whole.least_time), least):
+        return None
+    found = _sliced(graph, 2)
+    while found is not None and _is_less((0, (planner := planner_of(found.graph)).least_time), least):
+        merit = _guess(planner, wanted)
+        if _is_less(merit, least):
+            best, least = (found, planner), merit
         more = _sliced(graph, 2 * found.count)
         found = more if more is not None and more.count > found.count else None
-    return best
+    if best is None or not _is_less(_merit(best[1], wanted), _merit(whole, wanted)):
+        return None
+    return best[0]
+
+
+def _is_less(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether a merit is less, and if both fit, by more than what is alike."""
+    return one[0] < other[0] or (one[0] == other[0] and one[1] * (1 + _ALIKE) < other[1])
+
+
+def _guess(planner: GraphPlanner, wanted: int) -> tuple[int, int]:
+    """The merit of the first plan that would be tried, by the bytes that are simulated."""
+    plan = planner.plan(scaled(wanted, planner.peak, planner.whole))
+    return (0, plan.time) if plan.is_feasible else (1, plan.peak)
 
 
 def _merit(planner: GraphPlanner, wanted: int) -> tuple[int, int]:

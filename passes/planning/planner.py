@@ -66,23 +66,25 @@ class Planner:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         deadline = None if self._seconds is None else monotonic() + self._seconds
         best = self._best(self._levels, budget, deadline, None)
-        if best is None or not best.is_feasible:
+        if best is None or not best[1].is_feasible:
             best = self._best(self._staged, budget, deadline, best)
         if deadline is not None:
             self._seconds = max(0.0, deadline - monotonic())
         assert best is not None, "there is a level without recomputation"
-        return best
+        return self._as_plan(*best)
 
-    def _best(self, levels: Sequence[Decisions], budget: int, deadline: float | None, best: Plan | None) -> Plan | None:
-        """The best plan for so many bytes of these levels and what was found before."""
+    def _best(
+        self, levels: Sequence[Decisions], budget: int, deadline: float | None, best: tuple[_Way, Found] | None
+    ) -> tuple[_Way, Found] | None:
+        """What is best for so many bytes of these levels and what was found before."""
         for decisions in levels:
             way = self._way(decisions, self._constraints)
-            if best is not None and best.is_feasible and best.time <= way.time:
+            if best is not None and best[1].is_feasible and best[1].run.time <= way.time:
                 continue
             left = None if deadline is None else max(0.0, deadline - monotonic())
-            found = self._as_plan(way, plan_for_budget(way.translation.problem, budget, seconds=left))
-            if best is None or _merit(found) < _merit(best):
-                best = found
+            found = plan_for_budget(way.translation.problem, budget, seconds=left)
+            if best is None or _merit(found) < _merit(best[1]):
+                best = way, found
         return best
 
     @functools.cached_property
@@ -145,6 +147,7 @@ class Planner:
         return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole, self._constraints)
 
 
-def _merit(plan: Plan) -> tuple[int, int, int]:
+def _merit(found: Found) -> tuple[int, int, int]:
     """Less is better: within the budget by time, then by memory; else by memory."""
-    return (0, plan.time, plan.peak) if plan.is_feasible else (1, plan.peak, plan.time)
+    run = found.run
+    return (0, run.time, run.peak) if found.is_feasible else (1, run.peak, run.time)

@@ -40,3 +40,21 @@ def test_what_a_budget_leaves_is_used_where_the_model_says_too_little() -> None:
     planner = Known(1406, 1966, 940)
     assert planner.expected_within(2374, 2374, 1.0).peak in range(1425, 1435)
     assert planner.expected_within(1300, 2400, 1.0).peak in range(1425, 1461), "guessed too low"
+
+
+class Crowded(Known):
+    """Of the smallest plan, of many stages, XLA makes more than of one as large that is faster."""
+
+    def plan(self, budget: int) -> Any:
+        plan = super().plan(budget)
+        plan.more = self.more if budget < self.smallest else 0
+        return plan
+
+    def expected(self, plan: Any) -> int:
+        return int(plan.peak + plan.more)
+
+
+def test_the_fastest_plan_as_small_as_the_smallest_is_tried() -> None:
+    planner = Crowded(64, 584, 32)
+    assert planner.expected(planner.expected_within(64, 64, 1.0)) == 64
+    assert planner.expected(planner.expected_within(58, 64, 1.0)) == 64
