@@ -67,6 +67,8 @@ class LoweredFunction:
     out_tree: jax.tree_util.PyTreeDef
 
 
+#: Whose trace is open, where there is none: a call of C's, as calls of compiled functions ask.
+_no_trace: Callable[[], None] = ContextVar[None]("no_trace", default=None).get
 #: What `Dispatcher.lower_program` was given, while JAX traces it.
 _given: ContextVar[LoweredFunction | None] = ContextVar("given", default=None)
 
@@ -104,7 +106,7 @@ class Dispatcher:
         donate_argnames: str | Sequence[str] = (),
         compiler_options: CompilerOptions | None = None,
         flagged: Flagged | None = None,
-        open_trace: Callable[[], object | None] | None = None,
+        open_trace: Callable[[], object | None] = _no_trace,
         record: Callable[..., Any] | None = None,
         locate: Callable[[], Location | None] | None = None,
     ) -> None:
@@ -170,7 +172,7 @@ class Dispatcher:
         self._entry = self._route.outermost if self._route.is_plain else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._open_trace is not None and self._open_trace() is not None:
+        if self._open_trace() is not None:
             assert self._record is not None
             return self._record(*args, **kwargs)
         previous = swap_x64(True)
