@@ -10,13 +10,15 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.custom_vjp import CustomLinear, CustomVjp
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
+from rematc.ir.traversal import all_equations
 from rematc.ir.types import TensorType
 from rematc.lowering.jax_export.evaluating import (
     axes_of_results,
@@ -74,7 +76,31 @@ def checkpoint(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 @functools.lru_cache(maxsize=512)
 def _checkpointed(op: Checkpoint, types: tuple[TensorType, ...]) -> Callable[..., Sequence[Any]]:
+    if any(_knows_jax_alone(eqn.op) for eqn in all_equations(op.body)):
+        return _checkpoint_of_jax(op)
     return linearized(graph_of(op, types), lambda *operands: tuple(evaluate(op.body, operands)))
+
+
+def _knows_jax_alone(op: Op) -> bool:
+    """Whether the op has a derivative of the user's that was not traced, which JAX finds where it differentiates."""
+    return isinstance(op, CustomDerivative) and not op.has_rule and op.source is not None
+
+
+def _checkpoint_of_jax(op: Checkpoint) -> Callable[..., Sequence[Any]]:
+    """`jax.checkpoint` of a region that JAX has to differentiate; it saves nothing, which every policy allows."""
+
+    def run(*operands: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(op.body, operands))
+
+    run.__name__ = run.__qualname__ = op.body.name
+    if op.policy is not None and op.policy.is_everything:
+        return run
+    return jax_checkpoint(run, prevent_cse=_of_jax(op))
+
+
+def _of_jax(op: Checkpoint) -> bool | tuple[bool, ...]:
+    """What `jax.checkpoint` is told of `prevent_cse`."""
+    return op.prevent_cse if isinstance(op.prevent_cse, tuple) else op.prevent_cse is not False
 
 
 @functools.lru_cache(maxsize=512)
@@ -85,7 +111,7 @@ def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
         return tuple(evaluate(op.body, operands))
 
     run.__name__ = run.__qualname__ = op.body.name
-    prevent_cse = op.prevent_cse is not False if not isinstance(op.prevent_cse, tuple) else op.prevent_cse
+    prevent_cse = _of_jax(op)
 
     def recompute(*operands: Any) -> Sequence[Any]:
         # JAX's newer checkpoint cannot be transposed, and these are linear.

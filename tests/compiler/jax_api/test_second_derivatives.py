@@ -105,3 +105,28 @@ def test_more_derivatives_than_before_of_the_same_checkpoint() -> None:
     for _ in range(3):
         function, plain = jax.grad(function), jax.grad(plain)
         np.testing.assert_allclose(jax.jit(function)(0.5), jax.jit(plain)(0.5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("prevent_cse", [None, False, (True, False)])
+def test_a_checkpoint_in_a_backward_rule_calls_what_has_a_rule(prevent_cse: Any) -> None:
+    """The rule of a rule is not imported: JAX differentiates the region, which knows it."""
+
+    def function(checkpoint: Function) -> Function:
+        @jax.custom_vjp
+        def scaled(x: Any) -> Any:
+            return x
+
+        def slope(x: Any, matrix: Any) -> Any:
+            return x + jnp.sin(jnp.linalg.det(matrix))
+
+        def forward(x: Any) -> Any:
+            return x, x
+
+        def backward(x: Any, ct: Any) -> Any:
+            return (ct * checkpoint(slope)(x, x + 3 * jnp.eye(3)),)
+
+        scaled.defvjp(forward, backward)
+        return lambda x: jnp.sin(scaled(x))
+
+    ours = rjax.checkpoint(function(lambda f: rjax.checkpoint(f, prevent_cse=prevent_cse)), policy="dots")
+    np.testing.assert_allclose(by_rules(ours)(0.5), by_rules(function(lambda f: f))(0.5), rtol=1e-5)
