@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rematc.ir.core import Graph
 from rematc.ir.types import TensorType
+from rematc.passes.planning.shards import Shards
 
 
 def aliased_results(graph: Graph, donated: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -20,7 +21,7 @@ def aliased_results(graph: Graph, donated: Sequence[int]) -> tuple[tuple[int, in
     return tuple([(left[value.type].pop(0), place) for place, value in enumerate(graph.results) if left[value.type]])
 
 
-def result_bytes(graph: Graph, donated: Sequence[int]) -> int:
-    """Bytes of the results that lie in no donated parameter's memory."""
+def result_bytes(graph: Graph, donated: Sequence[int], shards: Shards) -> int:
+    """Bytes of the results that lie in no donated parameter's memory, of what one device holds."""
     aliased = {place for _, place in aliased_results(graph, donated)}
-    return sum(value.type.bytes for place, value in enumerate(graph.results) if place not in aliased)
+    return sum(shards.bytes(value) for place, value in enumerate(graph.results) if place not in aliased)

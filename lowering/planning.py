@@ -6,12 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.donation import aliased_results, result_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.prediction import predict
@@ -23,6 +25,7 @@ from rematc.passes.planning.loops import LoopDecision
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages
+from rematc.passes.planning.shards import Machine
 
 #: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
 Amount = int | str
@@ -110,15 +113,19 @@ class GraphPlanner:
         seconds: float | None = None,
         constraints: Constraints = FREE,
         donated: Sequence[int] = (),
+        shardings: Sequence[Any] = (),
     ) -> None:
         """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`).
 
         After so many `seconds` of planning, in all, no plan is improved any more. `constraints` are those of its plans.
-        `donated` are the parameters in whose memory results may lie.
+        `donated` are the parameters in whose memory results may lie. `shardings` are JAX's of the first parameters: of
+        what is spread over devices, plans count what one of them holds, and what they send each other.
         """
         self.before = run_passes(graph, BEFORE_PLAN)
+        self._shards = shards_of(self.before.graph, target, shardings)
         self._target, self._strategy, self._donated = target, strategy, donated
-        self._planner = Planner(self.before.graph, device_of(target.platform, target.device_kind), seconds, constraints)
+        machine = Machine(device_of(target.platform, target.device_kind), self._shards)
+        self._planner = Planner(self.before.graph, machine, seconds, constraints)
         self.peak = self._planner.peak
         self._plans: dict[int, Plan] = {}
         self._known: dict[tuple[Stages, tuple[LoopDecision, ...]], int] = {}
@@ -143,7 +150,7 @@ class GraphPlanner:
 
         Raises CompileError where the device does not say.
         """
-        return max(0, free_bytes(self._target) - result_bytes(self.before.graph, self._donated))
+        return max(0, free_bytes(self._target) - result_bytes(self.before.graph, self._donated, self._shards))
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
@@ -171,7 +178,7 @@ class GraphPlanner:
         return self._known[known]
 
     def _expected(self, graph: Graph, simulated: int) -> int:
-        if self._target.platform != "cpu":
+        if self._target.platform != "cpu" or not self._shards.is_whole:
             return simulated
         return predict(self._passed(graph).graph, self._target, self._donated).peak
 

@@ -16,6 +16,7 @@ from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.manager import unwatched
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 from rematc.passes.slicing.slicing import Sliced, sliced
 from rematc.passes.slicing.stages import bytes_of
@@ -160,4 +161,4 @@ def _expected(graph: Graph, target: Target, donated: Sequence[int]) -> int:
         passed = run_passes(graph, default_pipeline(target.barrier_strategy)).graph
         return predict(passed, target, donated).peak
     flat = run_passes(graph, f"{BEFORE_PLAN},barriers{{strategy=none}},dce").graph
-    return simulate(translate(flat, device_of(target.platform, target.device_kind)).problem).peak
+    return simulate(translate(flat, Machine(device_of(target.platform, target.device_kind))).problem).peak

@@ -29,7 +29,14 @@ class Planner(GraphPlanner):
 
     def __init__(self, lowered: Lowered, seconds: float | None = None, constraints: Constraints = FREE) -> None:
         graph, donated = lowered.traced.graph, lowered.donated
-        super().__init__(graph, lowered.target, seconds=seconds, constraints=constraints, donated=donated)
+        super().__init__(
+            graph,
+            lowered.target,
+            seconds=seconds,
+            constraints=constraints,
+            donated=donated,
+            shardings=lowered.shardings,
+        )
         check_kept_names(constraints.keep, self.before.graph, lowered.program.name)
         self._lowered = lowered
 

@@ -190,7 +190,7 @@ class Lowered:
             tuple(sorted(self.options.statics.names)),
             "" if chosen.is_here else device_of(chosen.platform, chosen.device_kind).name,
         )
-        shardings = [getattr(array, "sharding", None) for array in self._call.arrays]
+        shardings = self.shardings
         # Calls of the function have no budget that all of it is planned for.
         is_as_called = chosen.is_here and not (compiler_options or self.plan)
         is_as_called = is_as_called and chosen == target_of(self._call.arrays)
@@ -198,6 +198,11 @@ class Lowered:
         if executable is None:
             executable = compile_program(program, chosen, compiler_options=options, donated=leaves, shardings=shardings)
         return Compiled(artifact, executable, self)
+
+    @property
+    def shardings(self) -> list[Sharding | None]:
+        """Of the arguments' arrays: where they lie, as far as they say it."""
+        return [getattr(array, "sharding", None) for array in self._call.arrays]
 
     def _compiled_for_calls(self, artifact: Artifact, shardings: Sequence[Sharding | None]) -> Executable | None:
         """What a call of the function runs; None where that is not this program with these arguments alone."""

@@ -15,6 +15,7 @@ from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.planning.device import Device, device_of
 from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 
 POINTS = 9
@@ -85,7 +86,7 @@ def _candidate(name: str, lowered: Lowered, amounts: Amounts, base: Amounts) -> 
 
 
 def _amounts(lowered: Lowered, device: Device) -> Amounts:
-    translation = translate(run_passes(lowered.traced.graph, _FLAT).graph, device)
+    translation = translate(run_passes(lowered.traced.graph, _FLAT).graph, Machine(device))
     problem = translation.problem
     run = simulate(problem)
     return Amounts(run.peak, run.time, translation.flops(range(len(problem.cost))))

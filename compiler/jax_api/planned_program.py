@@ -124,7 +124,14 @@ def planned_program(
     made = _Compiler(function, traced, key, imported, own, chosen.statics, options, args, kwargs)
     with at_users_line():
         constraints = FREE if wanted.budget is None else wanted.budget.constraints
-        planner = _Planner(imported.graph, own, seconds=wanted.seconds, constraints=constraints, donated=donated)
+        planner = _Planner(
+            imported.graph,
+            own,
+            seconds=wanted.seconds,
+            constraints=constraints,
+            donated=donated,
+            shardings=made.shardings(),
+        )
         planner.leaves = jax.tree_util.tree_leaves((args, kwargs))
         (jitted, executable, graph), planned = _planned(planner, wanted, made, traced.name)
     log_plan(planned)
@@ -180,6 +187,22 @@ class _Compiler:
     options: dict[str, Any]
     args: Any
     kwargs: Any
+
+    def shardings(self) -> list[Any]:
+        """Of the arrays of a call, with what `in_shardings` says; JAX tells it of a function that does nothing."""
+        arguments = JaxArguments.of(self.args, self.kwargs, self.statics)
+        own = [getattr(array, "sharding", None) for array in arguments.arrays]
+        if self.options.get("in_shardings") is None:
+            return own
+
+        @functools.wraps(self.function, updated=())
+        def nothing(*args: Any, **kwargs: Any) -> tuple[()]:
+            return ()
+
+        given = {name: value for name, value in self.options.items() if name in _OF_ARGUMENTS}
+        made = jax.jit(nothing, keep_unused=True, **given).lower(*self.args, **self.kwargs).compile()
+        found = jax.tree_util.tree_leaves(made.input_shardings)
+        return [found[place] for place in arguments.places]
 
     def compiled(self, graph: Graph) -> tuple[_Made, int]:
         """The graph, which was through the passes, compiled; and the bytes that XLA takes."""

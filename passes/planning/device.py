@@ -1,10 +1,11 @@
 """Devices as rooflines: how long a kernel takes, from its floating-point operations and the bytes that it moves.
 
-    nanoseconds = launch + max(FLOP of products / their rate + other FLOP / theirs, bytes / bandwidth)
+    nanoseconds = launch + max(FLOP of products / their rate + other FLOP / theirs, bytes / bandwidth) + sent / link
 
 Rates are the makers' published peaks. A plan compares times with one another, so that what counts is their ratio.
 Bandwidth and memory of NVIDIA's are those that the driver reports, as XLA describes such a device
-(xla/backends/gpu/target_config/specs); memory of Google's is what libtpu 0.0.52 lets a program have.
+(xla/backends/gpu/target_config/specs); memory of Google's is what libtpu 0.0.52 lets a program have. Links are those
+between devices of one kind, one way: NVLink of the datasheets, the interconnect of Google's documentation.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Device:
         arithmetic: FLOP/ns of everything else.
         bandwidth: bytes/ns of its memory.
         launch: ns that a kernel takes besides.
+        link: bytes/ns that it sends to others of its kind.
         memory: bytes that a program may have; None where they depend on the machine.
         kinds: how the names begin that JAX gives to such devices (`device_kind`).
         copies_factors: whether factors of products are copied where their dimensions stand in another order than that
@@ -36,6 +38,7 @@ class Device:
     arithmetic: float
     bandwidth: float
     launch: float
+    link: float
     memory: int | None = None
     kinds: tuple[str, ...] = ()
     copies_factors: bool = False
@@ -44,19 +47,22 @@ class Device:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
         return flops / self.products.get(bits, self.products[32])
 
-    def time(self, products: float, flops: int, moved: int) -> int:
+    def time(self, products: float, flops: int, moved: int, sent: int = 0) -> int:
         """Nanoseconds of a kernel.
 
         Args:
             products: nanoseconds of the products in it.
             flops: its other floating-point operations.
             moved: bytes that it reads and writes.
+            sent: bytes that go from each device to others.
         """
-        return round(self.launch + max(products + flops / self.arithmetic, moved / self.bandwidth))
+        own = max(products + flops / self.arithmetic, moved / self.bandwidth)
+        return round(self.launch + own + sent / self.link)
 
 
-#: AMD EPYC 7763 (product page): 64 cores at 2.45 GHz, 32 FLOP a cycle in 32 bits, 204.8 GB/s. 16 bits go by 32.
-CPU = Device("cpu", {16: 5018.0, 32: 5018.0, 64: 2509.0}, 5018.0, 204.8, 1000.0, copies_factors=True)
+#: AMD EPYC 7763 (product page): 64 cores at 2.45 GHz, 32 FLOP a cycle in 32 bits, 204.8 GB/s. 16 bits go by 32. Several
+#: devices on a CPU send through its memory.
+CPU = Device("cpu", {16: 5018.0, 32: 5018.0, 64: 2509.0}, 5018.0, 204.8, 1000.0, 204.8, copies_factors=True)
 #: NVIDIA A100 SXM of 80 GB (datasheet, without sparsity): int8 624, bf16 312, TF32 156, f64 19.5, f32 19.5 TFLOP/s
 #: outside of tensor cores. TF32 is what products of 32 bits are by default.
 A100 = Device(
@@ -65,6 +71,7 @@ A100 = Device(
     arithmetic=19_500.0,
     bandwidth=2039.04,
     launch=2000.0,
+    link=300.0,
     memory=85_100_068_864,
     kinds=("NVIDIA A100",),
 )
@@ -75,6 +82,7 @@ H100 = Device(
     arithmetic=67_000.0,
     bandwidth=3352.32,
     launch=2000.0,
+    link=450.0,
     memory=84_942_979_072,
     kinds=("NVIDIA H100",),
 )
@@ -87,6 +95,7 @@ B200 = Device(
     arithmetic=75_000.0,
     bandwidth=7672.32,
     launch=2000.0,
+    link=900.0,
     memory=191_514_411_008,
     kinds=("NVIDIA B200",),
 )
@@ -101,6 +110,7 @@ V4 = Device(
     arithmetic=4300.0,
     bandwidth=1228.0,
     launch=500.0,
+    link=300.0,
     memory=int(30.75 * _GIB),
     kinds=("TPU v4",),
 )
@@ -111,6 +121,7 @@ V5E = Device(
     arithmetic=6144.0,
     bandwidth=819.0,
     launch=500.0,
+    link=200.0,
     memory=int(15.75 * _GIB),
     kinds=("TPU v5 lite", "TPU v5e"),
 )
@@ -121,6 +132,7 @@ V5P = Device(
     arithmetic=14_336.0,
     bandwidth=2765.0,
     launch=500.0,
+    link=600.0,
     memory=int(95.73 * _GIB),
     kinds=("TPU v5", "TPU v5p"),
 )
@@ -131,6 +143,7 @@ V6E = Device(
     arithmetic=7168.0,
     bandwidth=1640.0,
     launch=500.0,
+    link=448.0,
     memory=int(31.24 * _GIB),
     kinds=("TPU v6 lite", "TPU v6e"),
 )

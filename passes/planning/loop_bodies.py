@@ -19,10 +19,11 @@ from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import plan_for_budget
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.device import CPU, Device
+from rematc.passes.planning.device import CPU
 from rematc.passes.planning.loops import LoopDecision, of_another_program, with_decisions
 from rematc.passes.planning.planned_program import Kernel
 from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import Translation, translate
 
 
@@ -79,26 +80,27 @@ class LoopBody:
         op = graph.equations[self.forward].op if self.forward < len(graph.equations) else None
         if not isinstance(op, Scan):
             raise of_another_program()
-        return translate(op.body, CPU, self.constraints)  # the kernels are those of any device
+        return translate(op.body, Machine(CPU), self.constraints)  # the kernels are those of any device
 
 
 def body_levels(
-    graph: Graph, first: Sequence[LoopDecision], device: Device, constraints: Constraints, least: int, count: int
+    graph: Graph, first: Sequence[LoopDecision], machine: Machine, constraints: Constraints, least: int, count: int
 ) -> Iterator[tuple[LoopDecision, ...]]:
     """These decisions, and then stages in the bodies of all loops, within so many sizes evenly from small to large.
 
     There are none where no body takes as much as `least` bytes in a step.
     """
     start = with_decisions(graph, first)
+    machine.shards.follow(start)
     places = sorted(_loops(start), key=lambda place: -len(place[0]))  # what is inside is part of what is around it
-    peaks = [simulate(translate(_at(start, *place).body, device, constraints).problem).peak for place in places]
+    peaks = [simulate(translate(_at(start, *place).body, machine, constraints).problem).peak for place in places]
     most = max(peaks, default=0)
     if most < least:
         return
-    bodies, smallest = _within(start, places, 0, device, constraints)
+    bodies, smallest = _within(start, places, 0, machine, constraints)
     found = [bodies]
     for step in range(1, count):
-        found.append(_within(start, places, smallest + (most - smallest) * step // count, device, constraints)[0])
+        found.append(_within(start, places, smallest + (most - smallest) * step // count, machine, constraints)[0])
     yield from dict.fromkeys([(*first, *bodies) for bodies in reversed(found) if bodies])
 
 
@@ -119,13 +121,15 @@ def _at(graph: Graph, path: tuple[int, ...], place: int) -> Scan:
 
 
 def _within(
-    graph: Graph, places: Sequence[tuple[tuple[int, ...], int]], size: int, device: Device, constraints: Constraints
+    graph: Graph, places: Sequence[tuple[tuple[int, ...], int]], size: int, machine: Machine, constraints: Constraints
 ) -> tuple[tuple[LoopBody, ...], int]:
     """Stages for the loops of which a step takes more than so many bytes, and what the largest step takes then."""
     decisions: list[LoopBody] = []
     peaks = [0]
     for path, place in places:
-        problem = translate(_at(with_decisions(graph, decisions), path, place).body, device, constraints).problem
+        planned = with_decisions(graph, decisions)
+        machine.shards.follow(planned)
+        problem = translate(_at(planned, path, place).body, machine, constraints).problem
         if simulate(problem).peak <= size:
             continue
         found = plan_for_budget(problem, size)

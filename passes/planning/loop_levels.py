@@ -16,10 +16,10 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.values import Value
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.device import Device
 from rematc.passes.planning.loop_bodies import body_levels
 from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splittable
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 
 #: How many levels there are at most at each depth, evenly by the bytes that they free.
@@ -29,30 +29,31 @@ LEVELS = 12
 Decisions = tuple[LoopDecision, ...]
 
 
-def loop_levels(graph: Graph, device: Device, constraints: Constraints = FREE) -> list[Decisions]:
-    """Decisions for the loops of a graph, from none on, by what they take on a device."""
-    levels = _dropping(graph, device, (), constraints)
-    for splits in _splits(graph, constraints):
-        levels += _dropping(graph, device, splits, constraints)
+def loop_levels(graph: Graph, machine: Machine, constraints: Constraints = FREE) -> list[Decisions]:
+    """Decisions for the loops of a graph, from none on, by what they take on a machine."""
+    levels = _dropping(graph, machine, (), constraints)
+    for splits in _splits(graph, machine, constraints):
+        levels += _dropping(graph, machine, splits, constraints)
     return list(dict.fromkeys(levels))
 
 
 def staged_levels(
-    graph: Graph, levels: Sequence[Decisions], device: Device, constraints: Constraints, peak: int
+    graph: Graph, levels: Sequence[Decisions], machine: Machine, constraints: Constraints, peak: int
 ) -> Iterator[Decisions]:
     """To decisions of `loop_levels`, stages in the bodies of loops, of a graph that takes `peak` bytes as it stands."""
     least = [each for each, after in itertools.zip_longest(levels, levels[1:]) if each != (after or ())[: len(each)]]
     for first in dict.fromkeys([levels[0], *least]):
         # Of a body that takes less than a level frees at most, stages free nothing that would count.
-        yield from body_levels(graph, first, device, constraints, peak // LEVELS, LEVELS)
+        yield from body_levels(graph, first, machine, constraints, peak // LEVELS, LEVELS)
 
 
-def _dropping(graph: Graph, device: Device, first: Decisions, constraints: Constraints) -> list[Decisions]:
+def _dropping(graph: Graph, machine: Machine, first: Decisions, constraints: Constraints) -> list[Decisions]:
     """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones."""
     levels = [first]
     done: set[tuple[int, ...]] = set()
     while True:
         outer = with_decisions(graph, levels[-1])
+        machine.shards.follow(outer)
         possible = [pair for pair in loop_pairs(outer) if pair.path not in done and pair.droppable]
         pairs = [pair.within(constraints.may_repeat(pair.loop.body.equations)) for pair in possible]
         pairs = [pair for pair in pairs if pair.droppable]
@@ -62,10 +63,10 @@ def _dropping(graph: Graph, device: Device, first: Decisions, constraints: Const
         here = [pair for pair in pairs if len(pair.path) == depth]
         done.update(pair.path for pair in here)
         before = levels[-1]
-        levels += [(*before, *choices) for choices in _levels_of([_Drops(pair, device) for pair in here])]
+        levels += [(*before, *choices) for choices in _levels_of([_Drops(pair, machine) for pair in here])]
 
 
-def _splits(graph: Graph, constraints: Constraints) -> list[Decisions]:
+def _splits(graph: Graph, machine: Machine, constraints: Constraints) -> list[Decisions]:
     """All loops in chunks: as many as are best where a chunk stacks all, and where it stacks its carries alone."""
     found = []
     for stacks_all in (True, False):
@@ -82,7 +83,9 @@ def _splits(graph: Graph, constraints: Constraints) -> list[Decisions]:
             values = pair.loop.body.results[pair.loop.carry :]
             carries = pair.loop.parts(pair.loop.body.params).carry
             stacked = [values[stack] for stack in pair.own] if stacks_all else carries
-            count = chunks_for(pair, sum(value.type.bytes for value in stacked))
+            machine.shards.follow(now)
+            carry, in_step = (sum(map(machine.shards.bytes, row)) for row in (carries, stacked))
+            count = chunks_for(pair.loop.length, carry, in_step)
             may_repeat = constraints.may_repeat(pair.loop.body.equations)
             if count is not None and is_splittable(pair, may_repeat):
                 decisions.append(LoopSplit((), pair.forward, pair.backward, count))
@@ -130,15 +133,16 @@ def _choices(pairs: Sequence[LoopPair], dropped: Sequence[frozenset[int]]) -> tu
 class _Drops:
     """What dropping stacks of a pair takes and frees."""
 
-    def __init__(self, pair: LoopPair, device: Device) -> None:
+    def __init__(self, pair: LoopPair, machine: Machine) -> None:
         self.pair = pair
         body = pair.loop.body
-        translation = translate(body, device)
+        translation = translate(body, machine)
         self._cost = {
             translation.own(node).results[0]: int(cost)
             for node, cost in enumerate(translation.problem.cost)
             if translation.own(node).results
         }
+        self._shards = machine.shards
         self._values = body.results[pair.loop.carry :]
         self._carries = pair.loop.parts(body.params).carry
         self._known: dict[frozenset[int], tuple[int, int]] = {}
@@ -153,7 +157,10 @@ class _Drops:
         return sum(map(self._bytes, dropped)) - self._taken(dropped)[1]
 
     def _bytes(self, stack: int) -> int:
-        return stack_of(self._values[stack].type, self.pair.loop.length).bytes
+        return self._stacked(self._values[stack])
+
+    def _stacked(self, value: Value) -> int:
+        return stack_of(self._shards.type(value), self.pair.loop.length).bytes
 
     def _taken(self, dropped: frozenset[int]) -> tuple[int, int]:
         """Nanoseconds of all steps, and bytes of the carries that are stacked."""
@@ -162,10 +169,6 @@ class _Drops:
             kept = {value for stack, value in enumerate(self._values) if stack not in dropped}
             equations, read = self.pair.recomputed(dropped)
             time = sum(self._cost.get(value, 0) for eqn in equations for value in itertools.islice(eqn.results, 1))
-            stacked = sum(
-                stack_of(value.type, loop.length).bytes
-                for value in self._carries
-                if value in read and value not in kept
-            )
+            stacked = sum(self._stacked(value) for value in self._carries if value in read and value not in kept)
             self._known[dropped] = time * loop.length * self.pair.steps, stacked
         return self._known[dropped]

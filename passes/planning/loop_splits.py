@@ -79,12 +79,16 @@ def _again(pair: LoopPair) -> Graph:
     return Graph(body.name, body.params, tuple(equations[::-1]), results)
 
 
-def chunks_for(pair: LoopPair, in_step: int) -> int | None:
-    """How many chunks take least memory where a step stacks so many bytes; None where the steps are prime."""
-    loop = pair.loop
-    carry = sum(type.bytes for type in loop.parts(loop.body.param_types).carry)
-    possible = [count for count in range(2, loop.length // 2 + 1) if loop.length % count == 0]
-    return min(possible, key=lambda count: count * carry + loop.length // count * in_step, default=None)
+def chunks_for(length: int, carry: int, in_step: int) -> int | None:
+    """How many chunks of so many steps take least memory; None where the steps are prime.
+
+    Args:
+        length: how many steps there are.
+        carry: bytes of the carries.
+        in_step: bytes that a step stacks.
+    """
+    possible = [count for count in range(2, length // 2 + 1) if length % count == 0]
+    return min(possible, key=lambda count: count * carry + length // count * in_step, default=None)
 
 
 class _Chunks:

@@ -12,7 +12,6 @@ from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.device import Device
 from rematc.passes.planning.loop_levels import Decisions, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
@@ -20,6 +19,7 @@ from rematc.passes.planning.plan import AsItStands, Plan
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.summary import backward_begin
 from rematc.passes.planning.translation import Translation, translate
 
@@ -43,18 +43,22 @@ class _Way:
 
 
 class Planner:
-    """Plans of a flat graph, forward and backward in one, on a device.
+    """Plans of a flat graph, forward and backward in one, on a device, or on several.
 
     Attributes:
         peak: bytes that the graph takes without a plan, simulated.
     """
 
     def __init__(
-        self, graph: Graph, device: Device, seconds: float | None = None, constraints: Constraints = FREE
+        self,
+        graph: Graph,
+        machine: Machine,
+        seconds: float | None = None,
+        constraints: Constraints = FREE,
     ) -> None:
         """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'."""
-        self._graph, self._device, self._seconds, self._constraints = graph, device, seconds, constraints
-        self._levels = loop_levels(graph, device, constraints)
+        self._graph, self._machine, self._seconds, self._constraints = graph, machine, seconds, constraints
+        self._levels = loop_levels(graph, machine, constraints)
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         first = self._way((), constraints)
         run = simulate(first.translation.problem)
@@ -89,7 +93,7 @@ class Planner:
 
     @functools.cached_property
     def _staged(self) -> list[Decisions]:
-        return list(staged_levels(self._graph, self._levels, self._device, self._constraints, self.peak))
+        return list(staged_levels(self._graph, self._levels, self._machine, self._constraints, self.peak))
 
     @functools.cached_property
     def _is_flat(self) -> bool:
@@ -136,7 +140,7 @@ class Planner:
         key = decisions, constraints
         if key not in self._ways:
             graph = with_decisions(self._graph, decisions)
-            self._ways[key] = _Way(decisions, graph, translate(graph, self._device, constraints))
+            self._ways[key] = _Way(decisions, graph, translate(graph, self._machine, constraints))
         return self._ways[key]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
@@ -144,7 +148,9 @@ class Planner:
         bound = found.bound if len(self._levels) == 1 and not way.decisions else self._fastest
         loops = planned_loops(self._graph, way.decisions)
         whole = self._as_it_stands if loops else None
-        return Plan(found.budget, self._device.name, bound, found.stages, way.program, loops, whole, self._constraints)
+        return Plan(
+            found.budget, self._machine.device.name, bound, found.stages, way.program, loops, whole, self._constraints
+        )
 
 
 def _merit(found: Found) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ from rematc.passes.planning.constraints import Constraints
 from rematc.passes.planning.device import CPU, device_named
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
+from rematc.passes.planning.shards import Machine
 
 
 @register_pass
@@ -57,7 +58,7 @@ class PlanPass(Pass):
     def run(self, graph: Graph) -> Graph:
         if self.budget is None and self.file is None:
             return graph
-        planner = Planner(graph, device_named(self.device), constraints=self._constraints)
+        planner = Planner(graph, Machine(device_named(self.device)), constraints=self._constraints)
         if self.file is not None:
             return planner.applied(Plan.read(self.file))
         assert self.budget is not None

@@ -31,8 +31,8 @@ from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.legalize.factors import copied
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.device import Device
 from rematc.passes.planning.problem import Problem, Run, Simulator, problem_of
+from rematc.passes.planning.shards import Machine, Shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,14 @@ class Translation:
         return sum(eqn.flops for node in nodes for eqn in self.clusters[node])
 
 
-def translate(graph: Graph, device: Device, constraints: Constraints = FREE) -> Translation:
-    """The problem of a graph; nodes take nanoseconds of `device`."""
-    return _translate(graph, device, {}, constraints)
+def translate(graph: Graph, machine: Machine, constraints: Constraints = FREE) -> Translation:
+    """The problem of a graph: the time, and the memory, of one of the devices that it runs on."""
+    return _translate(graph, _Inside(machine, {}), constraints)
 
 
-def _translate(graph: Graph, device: Device, runs: dict[int, Run], constraints: Constraints = FREE) -> Translation:
+def _translate(graph: Graph, inside: _Inside, constraints: Constraints = FREE) -> Translation:
+    shards = inside.machine.shards
+    shards.follow(graph)
     # What is kept is in memory, though it could be fused.
     stored = {*kernels(graph.equations, graph.results).stored, *constraints.kept(graph.equations)}
     may_repeat = constraints.may_repeat(graph.equations)
@@ -89,17 +91,17 @@ def _translate(graph: Graph, device: Device, runs: dict[int, Run], constraints: 
     results = {value for value in read_last if value in place}
     reads = [[place[value] for value in read if value in place] for _, read in fed]
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
-    inside = _Inside(device, runs)
-    in_place = _in_place(own, reads, place, list(place))
+    in_place = _in_place(own, reads, place, shards)
     free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(
         cost=[inside.time(each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
         reads=reads,
-        size=[0 if value in free or value.type.on_host else value.type.bytes for value in place],
+        size=[0 if value in free or value.type.on_host else shards.bytes(value) for value in place],
         producer=writer,
         results=[place[value] for value in results],
         workspace=[
-            inside.peak(eqn) + copies for eqn, copies in zip(own, _copied(device, own, reads, place), strict=True)
+            inside.peak(eqn) + copies
+            for eqn, copies in zip(own, _copied(inside.machine, own, reads, place), strict=True)
         ],
         is_repeatable=[all(may_repeat(eqn) and not eqn.op.regions() for eqn in each) for each in clusters],
         replaces=in_place,
@@ -137,26 +139,30 @@ def _in_one(region: Graph) -> Graph:
     return Graph(region.name, region.params, tuple(equations), results)
 
 
-def _time(device: Device, cluster: Sequence[Equation], read: Sequence[Value]) -> int:
-    products, flops = 0.0, 0
+def _time(machine: Machine, cluster: Sequence[Equation], read: Sequence[Value]) -> int:
+    device, shards = machine.device, machine.shards
+    products, flops, sent = 0.0, 0, 0
     for eqn in cluster:
         if eqn.op.is_product:
-            products += device.product_time(eqn.flops, eqn.operands[0].type.dtype.bits)
+            products += device.product_time(shards.flops(eqn), eqn.operands[0].type.dtype.bits)
+            sent += shards.sent(eqn).moved
         else:
-            flops += eqn.flops
-    moved = sum(value.type.bytes for value in (*read, *cluster[-1].results))
-    return device.time(products, flops, moved)
+            flops += shards.flops(eqn)
+    moved = sum(shards.bytes(value) for value in (*read, *cluster[-1].results))
+    return device.time(products, flops, moved, sent)
 
 
 def _copied(
-    device: Device, own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int]
+    machine: Machine, own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int]
 ) -> list[int]:
-    """For each node the bytes of what its product copies of what is in memory anyway.
+    """For each node the bytes of what its product copies of what is in memory anyway, or gathers from other devices.
 
     What no other node reads, and is computed element by element, is written as the product takes it.
     """
-    if not device.copies_factors:
-        return [0] * len(own)
+    shards = machine.shards
+    gathered = [shards.sent(eqn).gathered for eqn in own]
+    if not machine.device.copies_factors or not shards.is_whole:
+        return gathered
     readers = Counter(value for read in reads for value in read)
     fusible = {value for eqn in own if eqn.op.is_fusible for value in eqn.results}
     found = []
@@ -173,13 +179,14 @@ def _copied(
 
 
 def _in_place(
-    own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int], values: Sequence[Value]
+    own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int], shards: Shards
 ) -> list[int]:
     """For each value one that it may lie in the place of; the last one of those that are read there for the last time.
 
     A fused kernel writes over any operand of its type that it reads; another one over what its op says.
     """
     last = {value: node for node, read in enumerate(reads) for value in read}
+    sizes = [shards.bytes(value) for value in place]
     found = []
     for node, eqn in enumerate(own):
         for index, result in enumerate(eqn.results):
@@ -187,7 +194,7 @@ def _in_place(
                 operand = eqn.op.overwrites(index)
                 found.append(-1 if operand is None else place.get(eqn.operands[operand], -1))
                 continue
-            fitting = [value for value in reads[node] if values[value].type.bytes == result.type.bytes]
+            fitting = [value for value in reads[node] if sizes[value] == sizes[place[result]]]
             fitting.sort(key=lambda value: last[value] == node)
             found.append(fitting[-1] if fitting else -1)
     return found
@@ -216,7 +223,7 @@ def _in_results(
 class _Inside:
     """What the regions of equations take while they run, by the region: one may stand in many places."""
 
-    device: Device
+    machine: Machine
     runs: dict[int, Run]
 
     def peak(self, eqn: Equation) -> int:
@@ -228,7 +235,7 @@ class _Inside:
         op = cluster[-1].op
         times = [self._of(region).time for region in op.regions()]
         if not times:
-            return _time(self.device, cluster, read)
+            return _time(self.machine, cluster, read)
         if isinstance(op, Scan):
             return op.length * sum(times)
         return max(times) if isinstance(op, Case) else sum(times)
@@ -236,6 +243,6 @@ class _Inside:
     def _of(self, region: Graph) -> Run:
         found = self.runs.get(id(region))
         if found is None:
-            inside = _translate(_in_one(region), self.device, self.runs)
+            inside = _translate(_in_one(region), self)
             found = self.runs[id(region)] = Simulator(inside.problem).run()
         return found

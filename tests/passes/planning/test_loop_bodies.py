@@ -25,7 +25,10 @@ from rematc.passes.planning.loop_levels import loop_levels, staged_levels
 from rematc.passes.planning.loops import with_decisions
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
+
+ON_CPU = Machine(CPU)
 
 PARTS, ROWS, WIDTH, DEPTH = 3, 16, 8, 6
 RANDOM = np.random.default_rng(0)
@@ -67,7 +70,7 @@ def flat(function: Callable[..., Any]) -> Graph:
 
 
 def peak(graph: Graph) -> int:
-    return simulate(translate(graph, CPU).problem).peak
+    return simulate(translate(graph, ON_CPU).problem).peak
 
 
 def same_bits(graph: Graph, other: Graph) -> bool:
@@ -79,7 +82,7 @@ def same_bits(graph: Graph, other: Graph) -> bool:
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
     whole = peak(graph)
-    levels = list(staged_levels(graph, loop_levels(graph, CPU), CPU, FREE, whole))
+    levels = list(staged_levels(graph, loop_levels(graph, ON_CPU), ON_CPU, FREE, whole))
     assert len(levels) > 3
     for decisions in levels:
         instead = with_decisions(graph, decisions)
@@ -91,7 +94,7 @@ def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: C
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_plan_in_half_of_the_memory_is_held_by_barriers_in_the_step(function: Callable[..., Any]) -> None:
-    planner = Planner(flat(function), CPU)
+    planner = Planner(flat(function), ON_CPU)
     plan = planner.plan(planner.peak // 2)
     assert plan.is_feasible
     assert plan.recomputes
@@ -103,7 +106,7 @@ def test_a_plan_in_half_of_the_memory_is_held_by_barriers_in_the_step(function: 
 
 
 def test_a_plan_without_recomputation_looks_for_no_stages() -> None:
-    planner = Planner(flat(accumulated), CPU)
+    planner = Planner(flat(accumulated), ON_CPU)
     plan = planner.plan(planner.peak)
     assert not plan.recomputes
     assert plan.time == plan.time_without
@@ -114,7 +117,7 @@ def test_a_plan_without_recomputation_looks_for_no_stages() -> None:
 )
 def test_a_plan_is_saved_applied_and_explained(constraints: Constraints) -> None:
     graph = flat(accumulated)
-    planner = Planner(graph, CPU, constraints=constraints)
+    planner = Planner(graph, ON_CPU, constraints=constraints)
     plan = planner.plan(0)
     (loop,) = plan.loops
     assert loop.length == PARTS
@@ -122,7 +125,7 @@ def test_a_plan_is_saved_applied_and_explained(constraints: Constraints) -> None
     again = rematc.Plan.from_json(plan.to_json())
     assert again.loops == plan.loops
     assert (again.peak, again.time, again.extra_flops) == (plan.peak, plan.time, plan.extra_flops)
-    assert same_bits(Planner(graph, CPU).applied(again), graph)
+    assert same_bits(Planner(graph, ON_CPU).applied(again), graph)
     assert "computed again in stages of each step of the loop" in str(plan)
     assert "1 step" in str(plan)
     found = {one.op for one in loop.stacks}
@@ -146,7 +149,7 @@ def test_stages_that_a_step_cannot_run_in_are_refused(stages: Stages) -> None:
 
 
 def test_a_document_with_a_loop_that_nothing_is_said_of_is_refused() -> None:
-    text = Planner(flat(accumulated), CPU).plan(0).to_json()
+    text = Planner(flat(accumulated), ON_CPU).plan(0).to_json()
     begin = text.index('"stages": [', text.index('"loops": ['))
     with pytest.raises(CompileError, match="a loop of it either drops"):
         rematc.Plan.from_json(text[:begin] + text[begin:].replace('"stages": [', '"other": [', 1))

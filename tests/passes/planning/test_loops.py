@@ -22,7 +22,10 @@ from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, with_decisions
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
+
+ON_CPU = Machine(CPU)
 
 STEPS, ROWS, WIDTH = 6, 16, 8
 RANDOM = np.random.default_rng(0)
@@ -102,7 +105,7 @@ def same_bits(graph: Graph, other: Graph) -> bool:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_at_each_level_values_and_gradients_are_the_same_to_the_bit(loss: Callable[..., Any]) -> None:
     graph = flat(loss)
-    levels = loop_levels(graph, CPU)
+    levels = loop_levels(graph, ON_CPU)
     assert len(levels) > 1
     for choices in levels[1:]:
         instead = with_decisions(graph, choices)
@@ -113,14 +116,14 @@ def test_at_each_level_values_and_gradients_are_the_same_to_the_bit(loss: Callab
 def dropping(graph: Graph) -> list[Any]:
     """The levels without chunks."""
     return [
-        level for level in loop_levels(graph, CPU) if not any(isinstance(decision, LoopSplit) for decision in level)
+        level for level in loop_levels(graph, ON_CPU) if not any(isinstance(decision, LoopSplit) for decision in level)
     ]
 
 
 @pytest.mark.parametrize("loss", [layers, backwards, nested, twice])
 def test_the_last_level_stacks_the_carries_alone(loss: Callable[..., Any]) -> None:
     graph = flat(loss)
-    peaks = [simulate(translate(with_decisions(graph, choices), CPU).problem).peak for choices in dropping(graph)]
+    peaks = [simulate(translate(with_decisions(graph, choices), ON_CPU).problem).peak for choices in dropping(graph)]
     assert peaks[-1] < 0.6 * peaks[0]
     last = with_decisions(graph, dropping(graph)[-1])
     stacks = [value for eqn in last.equations if eqn.op.name == "scan" for value in eqn.results if value.type.rank == 3]
@@ -174,7 +177,7 @@ def test_work_with_an_effect_is_not_repeated() -> None:
 
     graph = flat(loss)
     assert sum(eqn.op.name == "debug_callback" for eqn in _all(graph)) == 1
-    for choices in loop_levels(graph, CPU):
+    for choices in loop_levels(graph, ON_CPU):
         after = run_passes(with_decisions(graph, choices), "dce").graph
         assert sum(eqn.op.name == "debug_callback" for eqn in _all(after)) == 1
 
@@ -195,13 +198,13 @@ def test_loops_in_chunks_hold_the_carries_of_chunks_and_the_stacks_of_one() -> N
     graph = flat(loss)
     (pair,) = loop_pairs(graph)
     size = X.nbytes
-    plain = simulate(translate(graph, CPU).problem).peak
+    plain = simulate(translate(graph, ON_CPU).problem).peak
     split = with_decisions(graph, [LoopSplit((), pair.forward, pair.backward, 8)])
     verify(split)
     assert same_bits(graph, split)
     assert plain >= 64 * len(pair.own) * size
-    assert simulate(translate(split, CPU).problem).peak < (8 + (8 + 4) * len(pair.own)) * size
-    (level, *_) = [level for level in loop_levels(graph, CPU) if isinstance(next(iter(level), None), LoopSplit)]
+    assert simulate(translate(split, ON_CPU).problem).peak < (8 + (8 + 4) * len(pair.own)) * size
+    (level, *_) = [level for level in loop_levels(graph, ON_CPU) if isinstance(next(iter(level), None), LoopSplit)]
     assert level == (LoopSplit((), pair.forward, pair.backward, 8),)
 
 
@@ -209,7 +212,7 @@ def test_a_prime_number_of_steps_stays_in_one_loop() -> None:
     def prime(w: Any, x: Any) -> Any:
         return np.sum(scan(lambda c, _: (np.sin(c @ w[0]), None), x, None, 13)[0])
 
-    levels = loop_levels(flat(prime), CPU)
+    levels = loop_levels(flat(prime), ON_CPU)
     assert not any(isinstance(decision, LoopSplit) for level in levels for decision in level)
 
 
@@ -237,7 +240,7 @@ def test_a_choice_for_loops_that_are_not_there_is_refused(choice: LoopDecision) 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_more_budget_never_costs_more_time(loss: Callable[..., Any]) -> None:
-    planner = Planner(flat(loss), CPU)
+    planner = Planner(flat(loss), ON_CPU)
     plans = planner.curve(7)
     assert all(plan.is_feasible for plan in plans)
     assert [plan.time for plan in plans] == sorted([plan.time for plan in plans], reverse=True)

@@ -19,16 +19,19 @@ from rematc.passes.planning.device import CPU
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import AS_IT_STANDS, Stages, simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 from tests.passes.planning.test_planning_pass import CHAIN, UNIT, flat
 from tests.passes.test_barriers import training_step
 from tests.support.random_graphs import graphs
 from tests.support.smooth_graphs import is_float, smooth_graphs
 
+ON_CPU = Machine(CPU)
+
 
 def planned(graph: Graph, part: float) -> Plan:
     """The plan for a part of what the program needs without one."""
-    translation = translate(graph, CPU)
+    translation = translate(graph, ON_CPU)
     found = plan_for_budget(translation.problem, int(part * simulate(translation.problem).peak))
     return Plan(found.budget, CPU.name, found.bound, found.stages, program_of(translation))
 
@@ -40,7 +43,7 @@ def joint(graph: Graph) -> Graph:
 @settings(max_examples=30, deadline=None)
 @given(smooth_graphs(regions=0), st.floats(0.3, 1))
 def test_plans_say_what_was_found_and_read_back(graph: Graph, part: float) -> None:
-    translation = translate(joint(graph), CPU)
+    translation = translate(joint(graph), ON_CPU)
     found = plan_for_budget(translation.problem, int(part * simulate(translation.problem).peak))
     plan = Plan(found.budget, CPU.name, found.bound, found.stages, program_of(translation))
     assert (plan.peak, plan.time, plan.is_feasible) == (found.run.peak, found.run.time, found.is_feasible)
@@ -70,7 +73,7 @@ def test_everything_is_explained(graph: Graph, data: st.DataObject) -> None:
 @settings(max_examples=20, deadline=None)
 @given(smooth_graphs(regions=0))
 def test_more_points_never_cost_more_time(graph: Graph) -> None:
-    problem = translate(joint(graph), CPU).problem
+    problem = translate(joint(graph), ON_CPU).problem
     peak = simulate(problem).peak
     few = [peak * part // 4 for part in range(2, 5)]
     many = curve(problem, [peak * part // 8 for part in range(4, 9)])[::2]
@@ -84,7 +87,7 @@ def test_more_points_never_cost_more_time(graph: Graph) -> None:
 def test_names_and_lines_change_no_digest() -> None:
     graph = parse(CHAIN)
     other = parse(CHAIN.replace("%w", "%weight").replace("%x", "%input").replace("@f", "@g"))
-    programs = [program_of(translate(each, CPU)) for each in (graph, other)]
+    programs = [program_of(translate(each, ON_CPU)) for each in (graph, other)]
     assert programs[0] == programs[1]
     assert len({kernel.digest for kernel in programs[0].kernels}) == len(programs[0].kernels)
 
@@ -106,13 +109,13 @@ def test_names_and_lines_change_no_digest() -> None:
 def test_a_program_that_has_changed_is_noticed(old: str, new: str, message: str) -> None:
     plan = planned(parse(CHAIN), 0.5)
     with pytest.raises(CompileError, match=rf"(?s)the plan was made for another program.*{message}"):
-        program_of(translate(parse(CHAIN.replace(old, new)), CPU)).check_same(plan.program)
+        program_of(translate(parse(CHAIN.replace(old, new)), ON_CPU)).check_same(plan.program)
 
 
 def test_programs_that_are_longer_or_shorter_are_noticed() -> None:
     longer = CHAIN.replace("return %7", "%8: f32[] = reduce_sum %7 {dimensions=[0,1]}\n  return %7, %8")
     longer = longer.replace("-> (f32[256,64])", "-> (f32[256,64], f32[])")
-    one, other = [program_of(translate(parse(text), CPU)) for text in (CHAIN, longer)]
+    one, other = [program_of(translate(parse(text), ON_CPU)) for text in (CHAIN, longer)]
     with pytest.raises(CompileError, match=r"of 8 kernels; this one has 9(?s:.)*kernel 8: .*; was not there"):
         other.check_same(one)
     with pytest.raises(CompileError, match=r"of 9 kernels; this one has 8(?s:.)*kernel 8: .*; is no longer there"):
@@ -185,7 +188,7 @@ def test_documents_are_checked(name: str, value: object, message: str) -> None:
 
 def chain_plan() -> Plan:
     """The first product and what follows from it are run again before the sixth kernel."""
-    program = program_of(translate(parse(CHAIN), CPU))
+    program = program_of(translate(parse(CHAIN), ON_CPU))
     return Plan(3 * UNIT, CPU.name, 1, Stages((6,), ((0, 1),)), program)
 
 

@@ -24,11 +24,14 @@ from rematc.passes.planning.budget import plan_for_budget
 from rematc.passes.planning.device import CPU, H100, V5E, device_named, device_of
 from rematc.passes.planning.planning_pass import PlanPass
 from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import Translation, translate
 from rematc.passes.planning.written_once import written_once
 from tests.passes.test_barriers import training_step
 from tests.support.random_graphs import graphs, same_bits
 from tests.support.smooth_graphs import arrays_for, is_float, policies, run, smooth_graphs
+
+ON_CPU = Machine(CPU)
 
 # -- laws --------------------------------------------------------------------------------------------------------------
 
@@ -55,7 +58,7 @@ def stages_of(draw: st.DrawFn, translation: Translation) -> Stages:
 def test_any_plan_gives_the_same_bits(graph: Graph, policy: Policy | None, data: st.DataObject) -> None:
     primal = graph if policy is None else under_policy(graph, policy)
     before = flat(training_step(vjp(primal, is_float(graph))))
-    translation = translate(before, CPU)
+    translation = translate(before, ON_CPU)
     after = apply(translation, data.draw(stages_of(translation)))
     verify(after)
     arrays = arrays_for(graph)
@@ -70,7 +73,7 @@ def test_any_plan_gives_the_same_bits(graph: Graph, policy: Policy | None, data:
 @given(graphs(), st.floats(0, 1))
 def test_a_planned_program_is_valid(graph: Graph, part: float) -> None:
     before = flat(graph)
-    translation = translate(before, CPU)
+    translation = translate(before, ON_CPU)
     found = plan_for_budget(translation.problem, int(part * simulate(translation.problem).peak))
     after = apply(translation, found.stages)
     verify(after)
@@ -81,7 +84,7 @@ def test_a_planned_program_is_valid(graph: Graph, part: float) -> None:
 @given(smooth_graphs(regions=0), st.data())
 def test_nothing_starts_before_the_work_ahead_of_its_stage(graph: Graph, data: st.DataObject) -> None:
     """All work of a stage is behind the barrier of the next one, so that no compiler begins that one earlier."""
-    translation = translate(flat(training_step(vjp(graph, is_float(graph)))), CPU)
+    translation = translate(flat(training_step(vjp(graph, is_float(graph)))), ON_CPU)
     stages = data.draw(stages_of(translation))
     after = DeadCode().run(Barriers("optimization_barrier").run(apply(translation, stages)))
     pins = any(written_once(translation.problem, stages))
@@ -116,7 +119,7 @@ UNIT = 256 * 64 * 4
 
 
 def test_kernels_are_nodes_and_what_is_in_memory_are_values() -> None:
-    translation = translate(parse(CHAIN), CPU)
+    translation = translate(parse(CHAIN), ON_CPU)
     problem = translation.problem
     assert [translation.own(node).op.name for node in range(len(problem.cost))] == [
         *("dot_general", "tanh", "dot_general", "tanh", "dot_general", "multiply", "dot_general", "multiply")
@@ -134,7 +137,7 @@ def test_what_is_fused_belongs_to_what_reads_it() -> None:
       %2: f32[] = reduce_sum %1 {dimensions=[0]}
       return %2
     }"""
-    (cluster,) = translate(parse(text), CPU).clusters
+    (cluster,) = translate(parse(text), ON_CPU).clusters
     assert [eqn.op.name for eqn in cluster] == ["negate", "sine", "reduce_sum"]
 
 
@@ -146,7 +149,7 @@ def test_a_budget_that_fits_leaves_the_program_as_it_is() -> None:
 
 def test_a_budget_puts_recomputation_into_regions_behind_what_comes_before() -> None:
     graph = parse(CHAIN)
-    translation = translate(graph, CPU)
+    translation = translate(graph, ON_CPU)
     after = apply(translation, Stages((6,), ((0, 1),)))
     (region,) = [eqn for eqn in after.equations if isinstance(eqn.op, Checkpoint)]
     assert [eqn.op.name for eqn in region.op.regions()[0].equations] == [
@@ -170,7 +173,7 @@ def test_work_that_the_stage_does_not_read_comes_before_it_nevertheless() -> Non
       return %1, %2
     }"""
     graph = parse(text)
-    after = apply(translate(graph, CPU), Stages((2,), ((0,),)))
+    after = apply(translate(graph, ON_CPU), Stages((2,), ((0,),)))
     region = after.equations[-1]
     one = graph.equations[1].results[0]
     assert one in region.operands
@@ -189,9 +192,9 @@ def test_loops_are_never_run_again_and_take_what_they_need_inside() -> None:
       %1: f32[256,64] = sine %0
       return %1
     }}"""
-    problem = translate(parse(text), CPU).problem
+    problem = translate(parse(text), ON_CPU).problem
     assert problem.is_repeatable.tolist() == [False, True]
-    assert problem.workspace.tolist() == [simulate(translate(parse(CHAIN), CPU).problem).peak, 0]
+    assert problem.workspace.tolist() == [simulate(translate(parse(CHAIN), ON_CPU).problem).peak, 0]
 
 
 def test_the_pass_stands_in_pipelines() -> None:

@@ -15,9 +15,12 @@ from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.device import CPU, H100
 from rematc.passes.planning.problem import Problem, Stages, problem_of, simulate
+from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 from rematc.passes.planning.written_once import written_once
 from tests.support.problems import problems, staged
+
+ON_CPU = Machine(CPU)
 
 #: Logits, what the loss makes of them in their place, and the two products that read that: with a stage at %2.
 HEAD = """graph @f(%x: f32[8,16], %w: f32[16,512]) -> (f32[16,512], f32[8,16]) {
@@ -35,7 +38,9 @@ STAGE = Stages((2,), ((1,),))
 
 def barriers(text: str, stages: Stages = STAGE) -> int:
     """How many there are in the stage."""
-    (region,) = [eqn for eqn in apply(translate(parse(text), CPU), stages).equations if isinstance(eqn.op, Checkpoint)]
+    (region,) = [
+        eqn for eqn in apply(translate(parse(text), ON_CPU), stages).equations if isinstance(eqn.op, Checkpoint)
+    ]
     return sum(isinstance(eqn.op, OptimizationBarrier) for eqn in region.op.regions()[0].equations)
 
 
@@ -92,8 +97,8 @@ def test_products_that_sum_over_several_dimensions_copy_what_is_in_memory_anyway
       return %2, %3
     }"""
     small = math.prod((2, 8, 4)) * 4
-    assert copies(translate(parse(text), CPU).problem)[2] == small, "the smaller factor, which goes first"
-    assert copies(translate(parse(text), H100).problem)[2] == 0
+    assert copies(translate(parse(text), ON_CPU).problem)[2] == small, "the smaller factor, which goes first"
+    assert copies(translate(parse(text), Machine(H100)).problem)[2] == 0
 
 
 @pytest.mark.parametrize(("order", "is_copied"), [("[0,2,1]", False), ("[2,0,1]", True), ("[0,1,2]", True)])
@@ -106,4 +111,4 @@ def test_convolutions_copy_what_does_not_stand_in_their_order(order: str, is_cop
       %2: f32[4,4,4] = negate %0
       return %1, %2
     }}"""
-    assert copies(translate(parse(text), CPU).problem)[1] == is_copied * 4**3 * 4
+    assert copies(translate(parse(text), ON_CPU).problem)[1] == is_copied * 4**3 * 4

@@ -1,0 +1,198 @@
+"""How XLA spreads the values of a program over devices: Shardy's own propagation, asked before anything is compiled.
+
+Source: the Shardy documentation, "Propagation". The pass pipeline is the one that XLA runs before it partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import sdy
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.mapped import DeviceMap
+from rematc.ir.ops.placement import has_placements
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
+from rematc.ir.values import Value
+from rematc.lowering.module import stablehlo_module
+from rematc.lowering.target import Target
+from rematc.lowering.validation import mlir_context, parse
+from rematc.lowering.writer import quoted
+from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
+
+_PIPELINE = "builtin.module(sdy-propagation-pipeline)"
+
+
+def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
+    """How the values of a graph and of its loops and branches are spread.
+
+    Args:
+        graph: a flat program.
+        target: what it is for.
+        shardings: JAX's, of the first parameters; None for what lies whole on each device, as the others do.
+
+    Returns:
+        Shards in which every value is whole where nothing is spread, or where JAX's shardings are no `NamedSharding`s.
+    """
+    spread = [one for one in shardings if one is not None and len(one.device_set) > 1]
+    if not (spread or has_placements(graph)) or not all(isinstance(one, jax.sharding.NamedSharding) for one in spread):
+        return WHOLE
+    given = [_spelled(value, one) for value, one in zip(graph.params, shardings, strict=False)]
+    propagation = _Propagation(target)
+    with mlir_context():
+        propagation.run(graph, [*given, *[""] * (len(graph.params) - len(given))])
+    return Shards(propagation.sizes, propagation.axes)
+
+
+def _spelled(value: Value, sharding: Any) -> str:
+    """A sharding as Shardy spells it; empty for None."""
+    if not isinstance(sharding, jax.sharding.NamedSharding) or value.type.rank < len(sharding.spec):
+        return ""
+    rows = [*sharding.spec, *[None] * (value.type.rank - len(sharding.spec))]
+    return f"<{_spelled_mesh(sharding.mesh.shape)}, [{', '.join(map(_spelled_dimension, rows))}]>"
+
+
+def _spelled_dimension(names: Any) -> str:
+    if names is jax.sharding.PartitionSpec.UNCONSTRAINED:
+        return "{?}"
+    row = () if names is None else (names,) if isinstance(names, str) else names
+    return _braced(row)
+
+
+def _spreadable(graph: Graph) -> list[Value]:
+    """The values that depend on a parameter. Others are made on each device as the one that reads them has them."""
+    found = dict.fromkeys(graph.params)
+    for eqn in graph.equations:
+        if eqn.op.effect or not found.keys().isdisjoint(eqn.operands):
+            found.update(dict.fromkeys(eqn.results))
+    return list(found)
+
+
+class _Propagation:
+    """Runs the pipeline on a graph, and then on the graphs of its loops and branches, with what it has found.
+
+    What a loop begins with and nothing else spreads, as zeros, is spread as what it ends with.
+
+    Attributes:
+        sizes: devices along each axis that something is spread along.
+        axes: along which axes each value is spread, by dimension.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.sizes: dict[str, int] = {}
+        self.axes: dict[Value, Axes] = {}
+        self._target = target
+        self._meshes: dict[str, str] = {}  # by the axes' names
+        self._done: dict[int, Graph] = {}
+
+    def run(self, graph: Graph, given: Sequence[str]) -> None:
+        """`given` are shardings of the parameters, as Shardy spells them."""
+        self._done[id(graph)] = graph
+        values = _spreadable(graph)
+        probe = Graph(graph.name, graph.params, graph.equations, tuple(values))
+        module = parse(_with_shardings(stablehlo_module(probe, self._target).text, given))
+        passmanager.PassManager.parse(_PIPELINE).run(module.operation)
+        for value, found in zip(values, _of_results(module), strict=True):
+            self.axes[value] = self._named(value, found, module)
+        for eqn in graph.equations:
+            self._run_inside(eqn)
+
+    def _run_inside(self, eqn: Equation) -> None:
+        if isinstance(eqn.op, DeviceMap):
+            return
+        carries = None
+        if isinstance(eqn.op, Scan | While):
+            first = eqn.op.parts(eqn.operands).carry
+            carries = [self.axes.get(value, _whole(value)) for value in eqn.results[: len(first)]]
+            for value, axes in zip(first, carries, strict=True):
+                self.axes.setdefault(value, axes)
+        own = [self.axes.get(value, _whole(value)) for value in eqn.operands]
+        for region, given in of_params(eqn, own, carries):
+            if id(region) not in self._done:
+                self.run(region, [self._spelled(each) for each in given])
+
+    def _named(self, value: Value, found: Any, module: ir.Module) -> Axes:
+        if found is None:
+            return _whole(value)
+        mesh = _mesh_of(found, module)
+        rows = []
+        for dimension in found.dimension_shardings:
+            row = []
+            for axis in map(sdy.AxisRefAttr, sdy.DimensionShardingAttr(dimension).axes):
+                size = mesh[axis.name] if axis.sub_axis_info is None else sdy.SubAxisInfoAttr(axis.sub_axis_info).size
+                name = axis.name if axis.sub_axis_info is None else str(axis)
+                self.sizes[name] = size
+                row.append(name)
+            self._meshes.update(dict.fromkeys(row, _spelled_mesh(mesh)))
+            rows.append(tuple(row))
+        return tuple(rows)
+
+    def _spelled(self, axes: Axes) -> str:
+        """Axes as Shardy spells a sharding; what is spread along a part of an axis is left to the propagation."""
+        names = [name for row in axes for name in row]
+        if not names or not all(name.isidentifier() for name in names):
+            return ""
+        return f"<{self._meshes[names[0]]}, [{', '.join(map(_braced, axes))}]>"
+
+
+def _whole(value: Value) -> Axes:
+    return ((),) * value.type.rank
+
+
+def _with_shardings(text: str, given: Sequence[str]) -> str:
+    """A module's text with shardings of the parameters of its entry."""
+    head, signature, rest = _entry(text)
+    for index, sharding in enumerate(given):
+        if sharding:
+            signature = _with_attribute(signature, f"%arg{index}: ", f"sdy.sharding = #sdy.sharding{sharding}")
+    return head + signature + rest
+
+
+def _entry(text: str) -> tuple[str, str, str]:
+    begin = text.index("func.func public @main(")
+    end = text.index("\n", begin)
+    return text[:begin], text[begin:end], text[end:]
+
+
+def _with_attribute(signature: str, start: str, attribute: str) -> str:
+    """The entry's line with an attribute more behind a parameter's type."""
+    begin = signature.index(start) + len(start)
+    end = signature.index(">", begin) + 1  # the type is a tensor of numbers
+    if signature[end:].startswith(" {"):
+        return f"{signature[: end + 2]}{attribute}, {signature[end + 2 :]}"
+    return f"{signature[:end]} {{{attribute}}}{signature[end:]}"
+
+
+def _of_results(module: ir.Module) -> list[Any]:
+    """The shardings of the entry's results; None for those that are whole."""
+    (main,) = _symbols(module, "func.func", "main")
+    if "res_attrs" not in main.attributes:
+        return [None] * len(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results)
+    rows = map(ir.DictAttr, ir.ArrayAttr(main.attributes["res_attrs"]))
+    return [sdy.TensorShardingAttr(row["sdy.sharding"]) if "sdy.sharding" in row else None for row in rows]
+
+
+def _symbols(module: ir.Module, kind: str, name: str) -> list[Any]:
+    """The operations of a kind at a module's top that have this name."""
+    operations = [op.operation for op in module.body.operations]  # as their classes say, a function's name is its own
+    return [op for op in operations if op.name == kind and ir.StringAttr(op.attributes["sym_name"]).value == name]
+
+
+def _mesh_of(sharding: Any, module: ir.Module) -> dict[str, int]:
+    """Devices along each axis of the mesh that a sharding names."""
+    (found,) = _symbols(module, "sdy.mesh", ir.FlatSymbolRefAttr(sharding.mesh_or_ref).value)
+    axes = map(sdy.MeshAxisAttr, sdy.MeshAttr(found.attributes["mesh"]).axes)
+    return {axis.name: axis.size for axis in axes}
+
+
+def _spelled_mesh(mesh: Mapping[str, int]) -> str:
+    return f"mesh<[{', '.join([f'{quoted(name)}={size}' for name, size in mesh.items()])}]>"
+
+
+def _braced(names: Iterable[str]) -> str:
+    """Axes of a dimension, as Shardy spells them."""
+    return f"{{{', '.join(map(quoted, names))}}}"
