@@ -135,6 +135,11 @@ class GraphPlanner:
         """Bytes that XLA is expected to take for the graph without a plan."""
         return self._expected(self.before.graph, self.peak)
 
+    @property
+    def is_modelled(self) -> bool:
+        """Whether what is expected is by a model of what XLA does with a program; else it is what is simulated."""
+        return self._target.platform == "cpu" and self._shards.is_whole
+
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         if budget not in self._plans:
@@ -178,7 +183,7 @@ class GraphPlanner:
         return self._known[known]
 
     def _expected(self, graph: Graph, simulated: int) -> int:
-        if self._target.platform != "cpu" or not self._shards.is_whole:
+        if not self.is_modelled:
             return simulated
         return predict(self._passed(graph).graph, self._target, self._donated).peak
 

@@ -146,7 +146,7 @@ def first_within(
     wanted = budget_bytes(budget.amount, measured_whole, planner.free)
     target = scaled(wanted, planner.peak, actual)
     attempts: list[tuple[int, Plan]] = []
-    ratio = 1.0
+    ratio = 1.0 if planner.is_modelled else actual / max(1, planner.peak)
     for count in range(1, COMPILATIONS + 1):
         aim = wanted if count == 1 else wanted - wanted // _MARGIN
         plan = planner.expected_within(target, aim, ratio)
@@ -161,8 +161,8 @@ def first_within(
         if measured <= wanted:
             return made, BudgetReport(plan, wanted, measured, count)
         attempts.append((measured, plan))
-        # Of one plan XLA may take more than is expected, and of the next not: the last one alone leaves room for it.
-        if count + 1 == COMPILATIONS:
+        # Of one plan XLA may take more than its model says, and of the next not: the last one alone leaves room for it.
+        if count + 1 == COMPILATIONS or not planner.is_modelled:
             ratio = _more_than_expected(planner, attempts)
         target = scaled(min(target, plan.peak), aim, measured)
     smallest, plan = min(attempts, key=lambda attempt: attempt[0])
