@@ -28,6 +28,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from benchmarks.architectures import unwrapped
 from benchmarks.memory import JAX_POLICIES, KEPT
 from benchmarks.whole import WHOLE, Whole
 from rematc.lowering.hlo.branches import branch_names
-from rematc.lowering.hlo.module import HloModule, called_computations
+from rematc.lowering.hlo.module import HloModule, Instruction, called_computations
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import executed_products
 from rematc.lowering.hlo.trips import trip_count
@@ -121,13 +122,22 @@ def executed_work(text: str) -> tuple[int, int]:
 def estimated_cycles(module: HloModule) -> int:
     """The cycles that XLA estimates for the kernels that a module executes; 0 where it does not."""
 
+    def cycles(instruction: Instruction) -> int:
+        found = _CYCLES.search(instruction.attributes)
+        return int(found[1]) if found else 0
+
+    return executed_sum(module, cycles)
+
+
+def executed_sum(module: HloModule, of: Callable[[Instruction], int]) -> int:
+    """The sum of something over the instructions that a module executes, in loops as often as they run."""
+
     @functools.cache
     def inside(name: str) -> int:
         computation = module.computations[name]
         total = 0
         for instruction in computation.instructions.values():
-            found = _CYCLES.search(instruction.attributes)
-            total += int(found[1]) if found else 0
+            total += of(instruction)
             called = called_computations(instruction)
             if instruction.opcode == "while":
                 trips = trip_count(instruction, computation, module)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rematc.ir.core import Graph
 from rematc.compiler.api.text import parse
+from rematc.ir.core import Graph
 from rematc.passes.planning.device import H100
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.shards import WHOLE, Axes, Machine, Sent, Shards
