@@ -22,23 +22,36 @@ LARGE = 20_000
 HALVINGS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
     """A plan for a budget.
 
     Attributes:
+        problem: what is planned.
         budget: the bytes that were asked for.
         stages: the plan; where none was found that fits, the one with the smallest peak.
         run: what it takes.
-        bound: nanoseconds below which no plan for the budget is; where none was found, those without running again.
-        held: the values that are live at the peak.
+        known: `bound`, where it is known already.
     """
 
+    problem: Problem
     budget: int
     stages: Stages
     run: Run
-    bound: int
-    held: tuple[int, ...]
+    known: int | None
+
+    @functools.cached_property
+    def bound(self) -> int:
+        """Nanoseconds below which no plan for the budget is; where none was found, those without running again."""
+        least = int(self.problem.cost.sum())
+        if not self.is_feasible or self.run.time <= least:
+            return least
+        return bound(self.problem, self.budget) if self.known is None else self.known
+
+    @functools.cached_property
+    def held(self) -> tuple[int, ...]:
+        """The values that are live at the peak."""
+        return Timeline(self.problem, self.stages).held(self.run.at) if len(self.run.steps) else ()
 
     @property
     def is_feasible(self) -> bool:
@@ -51,19 +64,66 @@ class Found:
         return self.run.time / self.bound - 1 if self.bound else 0.0
 
 
+class Chained:
+    """The chained plans of a problem, for all budgets: they are found once, when the first one asks."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._simulator = Simulator(problem)
+        self._plans: dict[int, tuple[Run, Stages]] = {}
+
+    @functools.cached_property
+    def _programme(self) -> Programme | None:
+        chain = chain_of(self.problem)
+        return Programme(self.problem, chain) if chain else None
+
+    @functools.cached_property
+    def _amounts(self) -> list[int]:
+        return self._programme.amounts() if self._programme else []
+
+    def around(self, budget: int) -> tuple[list[tuple[Run, Stages]], list[tuple[Run, Stages]]]:
+        """The first plan that takes as much as a budget, simulated, and the one after it; all that are looked at."""
+        seen: dict[int, tuple[Run, Stages]] = {}
+
+        def peak(level: int) -> int:
+            seen[level] = self._plan(level)
+            return seen[level][0].peak
+
+        low = bisect_left(self._amounts, budget, key=peak)
+        found = {level: self._plan(level) for level in self._amounts[low : low + 2]}
+        return list(found.values()), list((seen | found).values())
+
+    def _plan(self, level: int) -> tuple[Run, Stages]:
+        if level not in self._plans:
+            assert self._programme is not None, "there are levels"
+            stages = self._programme.plan(level)
+            self._plans[level] = self._simulator.run(stages), stages
+        return self._plans[level]
+
+
+def fitting_plan(
+    problem: Problem, budget: int, *, seconds: float | None = None, chained: Chained | None = None
+) -> Found | None:
+    """`plan_for_budget`, or None where nothing fits; `chained` are the problem's, where another budget had them."""
+    search = _Search(problem, seconds, chained)
+    search.fit_at(budget)
+    return search.fitting(budget)
+
+
 def plan_for_budget(
     problem: Problem,
     budget: int,
     *,
     seconds: float | None = None,
     progress: Callable[[str], None] | None = None,
+    chained: Chained | None = None,
 ) -> Found:
     """The fastest plan that was found whose simulated peak is at most the budget, in bytes.
 
     Without `seconds` the same problem gives the same plan; after so many of them nothing more is tried. Where nothing
     fits, the plan is that with the smallest peak that was found.
     """
-    return curve(problem, [budget], seconds=seconds, progress=progress)[0]
+    return _Search(problem, seconds, chained).along([budget], progress)[0]
 
 
 def curve(
@@ -98,15 +158,13 @@ def whole_curve(
 class _Search:
     """Plans of one problem for one budget after another, in so many seconds."""
 
-    def __init__(self, problem: Problem, seconds: float | None) -> None:
+    def __init__(self, problem: Problem, seconds: float | None, chained: Chained | None = None) -> None:
         self.problem = problem
         self._deadline = None if seconds is None else monotonic() + seconds
         self._simulator = Simulator(problem)
         self._plans: list[tuple[Run, Stages]] = []
         self._bounds: dict[int, int] = {}
-        self._programme: Programme | None = None
-        self._amounts: list[int] = []
-        self._chained: dict[int, tuple[Run, Stages]] = {}
+        self._chained = Chained(problem) if chained is None else chained
         self._add(AS_IT_STANDS)
 
     def along(self, points: Sequence[int], progress: Callable[[str], None] | None) -> list[Found]:
@@ -122,7 +180,7 @@ class _Search:
 
     def fit(self, budget: int) -> None:
         """Look for plans within a budget; where there is none, for that of the smallest peak."""
-        self._try(budget)
+        self.fit_at(budget)
         if self._fitting(budget) or self._is_over():
             return
         if budget:
@@ -131,7 +189,7 @@ class _Search:
         low = 0
         for _ in range(HALVINGS):
             middle = (low + min(run.peak for run, _ in self._plans)) // 2
-            self._try(middle)
+            self.fit_at(middle)
             if not self._fitting(middle):
                 low = middle
             if self._is_over():
@@ -140,11 +198,13 @@ class _Search:
     @functools.cached_property
     def _smallest(self) -> tuple[Run, Stages]:
         """The plan with the smallest peak that is found, whatever else was looked for: who asks for it, gets it."""
-        search = _Search(self.problem, None if self._deadline is None else self._deadline - monotonic())
+        left = None if self._deadline is None else self._deadline - monotonic()
+        search = _Search(self.problem, left, self._chained)
         search.fit(0)
         return min(search._plans, key=lambda plan: plan[0].peak)
 
-    def _try(self, budget: int) -> None:
+    def fit_at(self, budget: int) -> None:
+        """Look for plans within a budget."""
         if self._plans[0][0].peak <= budget:
             return
         answer = fastest(self.problem, budget)
@@ -170,18 +230,20 @@ class _Search:
 
     def found(self, budget: int) -> Found:
         """The best plan so far."""
-        fitting = self._fitting(budget)
-        if fitting:
-            run, stages = fitting[0]
-        elif budget and not self._is_over():
+        found = self.fitting(budget)
+        if found is not None:
+            return found
+        if budget and not self._is_over():
             run, stages = self._smallest
         else:
             run, stages = min(self._plans, key=lambda plan: plan[0].peak)
-        held = Timeline(self.problem, stages).held(run.at) if len(run.steps) else ()
-        least = int(self.problem.cost.sum())
-        if fitting and run.time > least:
-            least = self._bounds[budget] if budget in self._bounds else bound(self.problem, budget)
-        return Found(budget, stages, run, least, held)
+        return Found(self.problem, budget, stages, run, None)
+
+    def fitting(self, budget: int) -> Found | None:
+        """The best plan so far within a budget; None where there is none."""
+        for run, stages in self._fitting(budget)[:1]:
+            return Found(self.problem, budget, stages, run, self._bounds.get(budget))
+        return None
 
     def _add(self, stages: Stages) -> tuple[Run, Stages]:
         self._plans.append((self._simulator.run(stages), stages))
@@ -189,18 +251,11 @@ class _Search:
 
     def _seeds(self, budget: int) -> list[Stages]:
         """What to start from: all kept, the best so far that fits, and chained plans that take a little more."""
-        if self._programme is None:
-            chain = chain_of(self.problem)
-            self._programme = Programme(self.problem, chain) if chain else None
-            self._amounts = self._programme.amounts() if self._programme else []
-        low = bisect_left(self._amounts, budget, key=lambda level: self._chain(level)[0].peak)
-        seeds = [self._chain(level)[1] for level in self._amounts[low : low + 2]]
+        around, seen = self._chained.around(budget)
+        known = {stages for _, stages in self._plans}
+        self._plans += [plan for plan in seen if plan[1] not in known]
+        seeds = [stages for _, stages in around]
         if len(self.problem.cost) > LARGE:
             return [AS_IT_STANDS]
         best = [stages for _, stages in self._fitting(budget)[:1]]
         return list(dict.fromkeys([AS_IT_STANDS, *seeds, *best]))
-
-    def _chain(self, level: int) -> tuple[Run, Stages]:
-        if level not in self._chained and self._programme is not None:
-            self._chained[level] = self._add(self._programme.plan(level))
-        return self._chained[level]

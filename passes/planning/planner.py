@@ -10,7 +10,7 @@ from time import monotonic
 from rematc.ir.core import Graph
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import Found, plan_for_budget, whole_curve
+from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.loop_levels import Decisions, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
@@ -18,7 +18,7 @@ from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import AsItStands, Plan
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
-from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.problem import Stages, least_peak, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.summary import backward_begin
 from rematc.passes.planning.translation import Translation, translate
@@ -40,6 +40,16 @@ class _Way:
     def time(self) -> int:
         """Nanoseconds in which nothing outside of loops runs again."""
         return int(self.translation.problem.cost.sum())
+
+    @functools.cached_property
+    def chained(self) -> Chained:
+        """The chained plans, which all budgets share."""
+        return Chained(self.translation.problem)
+
+    @functools.cached_property
+    def least_peak(self) -> int:
+        """Bytes that every plan takes: some kernel needs them by itself."""
+        return least_peak(self.translation.problem)
 
 
 class Planner:
@@ -69,26 +79,38 @@ class Planner:
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         deadline = None if self._seconds is None else monotonic() + self._seconds
-        best = self._best(self._levels, budget, deadline, None)
-        if best is None or not best[1].is_feasible:
-            best = self._best(self._staged, budget, deadline, best)
+        best = self._fastest_within(self._levels, budget, deadline)
+        best = best or self._fastest_within(self._staged, budget, deadline)
+        best = best or self._smallest_for(budget, deadline)
         if deadline is not None:
             self._seconds = max(0.0, deadline - monotonic())
-        assert best is not None, "there is a level without recomputation"
         return self._as_plan(*best)
 
-    def _best(
-        self, levels: Sequence[Decisions], budget: int, deadline: float | None, best: tuple[_Way, Found] | None
+    def _fastest_within(
+        self, levels: Sequence[Decisions], budget: int, deadline: float | None
     ) -> tuple[_Way, Found] | None:
-        """What is best for so many bytes of these levels and what was found before."""
+        """What is fastest of what these levels take within so many bytes; None where none of them does."""
+        best: tuple[_Way, Found] | None = None
         for decisions in levels:
             way = self._way(decisions, self._constraints)
-            if best is not None and best[1].is_feasible and best[1].run.time <= way.time:
+            if way.least_peak > budget or (best is not None and best[1].run.time <= way.time):
                 continue
-            left = None if deadline is None else max(0.0, deadline - monotonic())
-            found = plan_for_budget(way.translation.problem, budget, seconds=left)
+            found = fitting_plan(way.translation.problem, budget, seconds=_left(deadline), chained=way.chained)
+            if found is not None and (best is None or _merit(found) < _merit(best[1])):
+                best = way, found
+        return best
+
+    def _smallest_for(self, budget: int, deadline: float | None) -> tuple[_Way, Found]:
+        """What takes least memory of all levels, where none of them is within so many bytes."""
+        best: tuple[_Way, Found] | None = None
+        for decisions in (*self._levels, *self._staged):
+            way = self._way(decisions, self._constraints)
+            if best is not None and best[1].run.peak < way.least_peak:
+                continue
+            found = plan_for_budget(way.translation.problem, budget, seconds=_left(deadline), chained=way.chained)
             if best is None or _merit(found) < _merit(best[1]):
                 best = way, found
+        assert best is not None, "there is a level without recomputation"
         return best
 
     @functools.cached_property
@@ -151,6 +173,10 @@ class Planner:
         return Plan(
             found.budget, self._machine.device.name, bound, found.stages, way.program, loops, whole, self._constraints
         )
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - monotonic())
 
 
 def _merit(found: Found) -> tuple[int, int, int]:

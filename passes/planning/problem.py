@@ -126,6 +126,18 @@ def simulate(problem: Problem, stages: Stages = AS_IT_STANDS) -> Run:
     return Simulator(problem).run(stages)
 
 
+def least_peak(problem: Problem) -> int:
+    """Bytes that every plan takes: what the kernel that needs most by itself reads, writes and works in."""
+    found = 0
+    for node, reads in enumerate(problem.reads):
+        live = int(problem.workspace[node] + problem.size[list(reads)].sum())
+        for value in problem.writes[node]:
+            old = int(problem.replaces[value])
+            live += int(problem.size[value]) - (int(min(problem.size[old], problem.size[value])) if old in reads else 0)
+        found = max(found, live)
+    return found
+
+
 class Simulator:
     """Simulates many plans of one problem; a problem of 600 nodes takes some 0.2 ms a plan."""
 
