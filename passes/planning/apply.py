@@ -29,14 +29,15 @@ from rematc.passes.planning.written_once import written_once
 
 
 def apply(translation: Translation, stages: Stages) -> Graph:
-    """The graph that runs in these stages; the graph itself where there are none."""
+    """The graph that runs in these stages; the graph itself where there are none, and nothing is pinned."""
     graph = translation.graph
-    if not stages.begins:
+    if not (stages.begins or translation.pinned):
         return graph
     problem = translation.problem
     fuses = {node for node in range(len(problem.cost)) if _fuses(translation.own(node).op)}
     in_first, *pinned = [
-        frozenset(translation.values[value] for value in values) for values in written_once(problem, stages, fuses)
+        translation.pinned.union([translation.values[value] for value in values])
+        for values in written_once(problem, stages, fuses)
     ]
     first, *others = _pieces(translation, stages)
     here: dict[Value, Value] = {}

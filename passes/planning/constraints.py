@@ -22,12 +22,15 @@ class Constraints:
     Attributes:
         keep: names of `checkpoint_name` whose values are in memory from when they are computed, and not computed again.
         never_repeat: names of ops that do not run again.
+        sums: whether sums of many values are in memory after each addend (`rematc.passes.planning.partial_sums`). It is
+            the planner's choice, not the user's.
 
     Raises CompileError for ops that there are not, and for a text in place of several.
     """
 
     keep: tuple[str, ...] = ()
     never_repeat: tuple[str, ...] = ()
+    sums: bool = False
 
     def __post_init__(self) -> None:
         for what, names in (("keep", self.keep), ("never_repeat", self.never_repeat)):
@@ -42,10 +45,11 @@ class Constraints:
     def text(self) -> str:
         """In words; "" where there are none."""
         parts = [("keeps", self.keep), ("never repeats", self.never_repeat)]
-        return "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+        said = [f"{what} {', '.join(names)}" for what, names in parts if names]
+        return "; ".join([*said, *(["adds one after another"] if self.sums else [])])
 
     def __bool__(self) -> bool:
-        return bool(self.keep or self.never_repeat)
+        return bool(self.keep or self.never_repeat or self.sums)
 
     def kept(self, equations: Sequence[Equation]) -> set[Value]:
         """The values that have to be in memory."""

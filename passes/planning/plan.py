@@ -197,7 +197,8 @@ class Plan:
         program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
         program.check_stages(stages)
         given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
-        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str))
+        sums = given.get("sums", bool, False)
+        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str), sums)
         loops, whole = plan_json.loops_of(fields, constraints), None
         if loops:
             predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")

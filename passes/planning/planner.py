@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -29,6 +30,7 @@ class _Way:
     """The graph with what its loops compute again."""
 
     decisions: tuple[LoopDecision, ...]
+    constraints: Constraints
     graph: Graph
     translation: Translation
 
@@ -79,20 +81,33 @@ class Planner:
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         deadline = None if self._seconds is None else monotonic() + self._seconds
-        best = self._fastest_within(self._levels, budget, deadline)
-        best = best or self._fastest_within(self._staged, budget, deadline)
+        best: tuple[_Way, Found] | None = None
+        for constraints in self._held:
+            best = self._fastest_within(constraints, self._levels, budget, deadline, best)
+        for constraints in self._held if best is None else ():
+            best = self._fastest_within(constraints, self._staged, budget, deadline, best)
         best = best or self._smallest_for(budget, deadline)
         if deadline is not None:
             self._seconds = max(0.0, deadline - monotonic())
         return self._as_plan(*best)
 
+    @functools.cached_property
+    def _held(self) -> tuple[Constraints, ...]:
+        """What is in memory: as kernels have it, and with partial sums, where there are any."""
+        held = replace(self._constraints, sums=True)
+        return (self._constraints, *([held] if self._way((), held).translation.pinned else []))
+
     def _fastest_within(
-        self, levels: Sequence[Decisions], budget: int, deadline: float | None
+        self,
+        constraints: Constraints,
+        levels: Sequence[Decisions],
+        budget: int,
+        deadline: float | None,
+        best: tuple[_Way, Found] | None,
     ) -> tuple[_Way, Found] | None:
-        """What is fastest of what these levels take within so many bytes; None where none of them does."""
-        best: tuple[_Way, Found] | None = None
+        """What is fastest within so many bytes of these levels and what was found before; None where nothing is."""
         for decisions in levels:
-            way = self._way(decisions, self._constraints)
+            way = self._way(decisions, constraints)
             if way.least_peak > budget or (best is not None and best[1].run.time <= way.time):
                 continue
             found = fitting_plan(way.translation.problem, budget, seconds=_left(deadline), chained=way.chained)
@@ -103,8 +118,8 @@ class Planner:
     def _smallest_for(self, budget: int, deadline: float | None) -> tuple[_Way, Found]:
         """What takes least memory of all levels, where none of them is within so many bytes."""
         best: tuple[_Way, Found] | None = None
-        for decisions in (*self._levels, *self._staged):
-            way = self._way(decisions, self._constraints)
+        every = [(each, held) for levels in (self._levels, self._staged) for held in self._held for each in levels]
+        for way in itertools.starmap(self._way, every):
             if best is not None and best[1].run.peak < way.least_peak:
                 continue
             found = plan_for_budget(way.translation.problem, budget, seconds=_left(deadline), chained=way.chained)
@@ -119,8 +134,8 @@ class Planner:
 
     @functools.cached_property
     def _is_flat(self) -> bool:
-        """Whether nothing is computed again in loops."""
-        return len(self._levels) == 1 and not self._staged
+        """Whether nothing is computed again in loops, and nothing else is in memory than kernels have there."""
+        return len(self._levels) == 1 and not self._staged and len(self._held) == 1
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
@@ -162,16 +177,17 @@ class Planner:
         key = decisions, constraints
         if key not in self._ways:
             graph = with_decisions(self._graph, decisions)
-            self._ways[key] = _Way(decisions, graph, translate(graph, self._machine, constraints))
+            self._ways[key] = _Way(decisions, constraints, graph, translate(graph, self._machine, constraints))
         return self._ways[key]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
         # Of loops no bound is known but that all must run once, in one of these ways.
         bound = found.bound if len(self._levels) == 1 and not way.decisions else self._fastest
+        bound = min([bound, *[self._way((), held).time for held in self._held[1:]]])
         loops = planned_loops(self._graph, way.decisions)
         whole = self._as_it_stands if loops else None
         return Plan(
-            found.budget, self._machine.device.name, bound, found.stages, way.program, loops, whole, self._constraints
+            found.budget, self._machine.device.name, bound, found.stages, way.program, loops, whole, way.constraints
         )
 
 

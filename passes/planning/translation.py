@@ -31,6 +31,7 @@ from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.legalize.factors import copied
 from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.planning.partial_sums import partial_sums
 from rematc.passes.planning.problem import Problem, Run, Simulator, problem_of
 from rematc.passes.planning.shards import Machine, Shards
 
@@ -45,6 +46,7 @@ class Translation:
         clusters: for each node the fused equations that feed it, in order, and last its own.
         values: for each of the problem's values the graph's.
         tail: the fused equations that give results from what is in memory.
+        pinned: values that are in memory because a barrier stands behind them.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class Translation:
     clusters: Sequence[tuple[Equation, ...]]
     values: Sequence[Value]
     tail: tuple[Equation, ...]
+    pinned: frozenset[Value]
 
     def own(self, node: int) -> Equation:
         """The equation that writes what the node writes."""
@@ -72,6 +75,8 @@ def _translate(graph: Graph, inside: _Inside, constraints: Constraints = FREE) -
     shards.follow(graph)
     # What is kept is in memory, though it could be fused.
     stored = {*kernels(graph.equations, graph.results).stored, *constraints.kept(graph.equations)}
+    sums = partial_sums(graph.equations, stored) if constraints.sums else frozenset[Value]()
+    stored |= sums
     may_repeat = constraints.may_repeat(graph.equations)
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
 
@@ -106,7 +111,7 @@ def _translate(graph: Graph, inside: _Inside, constraints: Constraints = FREE) -
         is_repeatable=[all(may_repeat(eqn) and not eqn.op.regions() for eqn in each) for each in clusters],
         replaces=in_place,
     )
-    return Translation(graph, problem, clusters, tuple(place), tail)
+    return Translation(graph, problem, clusters, tuple(place), tail, sums)
 
 
 def _fused(
