@@ -30,8 +30,8 @@ BLOCKS = 48
 NODES_AND_BLOCKS = 24_000
 #: Into how many parts memory is divided.
 LEVELS = 300
-#: What is dear takes longer for its bytes than so many parts of all bytes that are read after the peak.
-DEAR = (0.25, 0.5, 0.75, 0.9)
+#: How many bars there are at most above which something is dear: each takes the programme as much time again.
+BARS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,18 @@ class _Blocks:
         late = np.flatnonzero(self.uses.is_forward & (self.uses.last >= 0) & (self.problem.size > 0))
         if not len(late):
             return []
-        rates = self.problem.cost[self.problem.producer[late]] / self.problem.size[late]
-        order = np.argsort(rates, kind="stable")
-        total = np.cumsum(self.problem.size[late][order])
-        places = np.searchsorted(total, [part * total[-1] for part in DEAR])
-        return sorted(set(rates[order][places].tolist()) - {float(rates.min())})
+        size = self.problem.size[late]
+        rates, kind = np.unique(self.problem.cost[self.problem.producer[late]] / size, return_inverse=True)
+        # Of the kinds of values between two bars those with the fewest bytes are not told apart.
+        held = np.bincount(kind, size.astype(float))
+        bars = list(range(1, len(rates)))
+        while len(bars) > BARS:
+            edges = [0, *bars, len(rates)]
+            between = np.add.reduceat(held, edges[:-1])
+            pairs = between[:-1] + between[1:]
+            del bars[int(pairs.argmin())]
+        found: list[float] = rates[bars].tolist()
+        return found
 
     def _partly(self, begins: list[int], outside: Integers, bar: float) -> Partly:
         """Where what takes so long for its bytes is kept, and what later blocks read."""
