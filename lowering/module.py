@@ -58,6 +58,7 @@ from rematc.lowering.program import Module
 from rematc.lowering.target import Target
 from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
 from rematc.passes.legalize.legalization import Legalize
+from rematc.passes.offload_order import OffloadOrder
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
@@ -116,7 +117,8 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
         MissingRuleError: at the user's line, for an op without a lowering rule.
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
-    writer, legal = Writer(target or Target.of("cpu")), Legalize().run(graph)
+    writer = Writer(target or Target.of("cpu"))
+    legal = Legalize().run(OffloadOrder().run(graph) if writer.target.waits_for_offloads else graph)
     graph = Legalize(writer.target.platform, writer.target.devices).run(legal)
     writer.is_tuned = graph is not legal
     _function(writer, graph, "public @main")

@@ -17,6 +17,7 @@ from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
+from rematc.passes.offload_order import OffloadOrder
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
 #: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
@@ -35,6 +36,12 @@ def default_pipeline(strategy: str) -> str:
 def jax_pipeline(strategy: str) -> str:
     """The default passes for a graph that goes on as a JAX function: compound ops stay, with their derivatives."""
     return _PASSES.replace("barriers", f"barriers{{strategy={strategy}}}", 1)
+
+
+def passed_for_jax(graph: Graph, target: Target) -> Graph:
+    """A graph after the passes that goes on as a JAX function, for a target."""
+    passed = run_passes(graph, jax_pipeline(target.barrier_strategy)).graph
+    return OffloadOrder().run(passed) if target.waits_for_offloads else passed
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,11 @@ class Target:
         return self.platform == "cpu" and self.jaxlib < (0, 12)
 
     @property
+    def waits_for_offloads(self) -> bool:
+        """Whether barriers hold what is in the host's memory: XLA for TPUs copies that back in front of them."""
+        return self.has_host_memory and self.platform != "tpu"
+
+    @property
     def shares_behind_barriers(self) -> bool:
         """Whether XLA:CPU writes results over what barriers give on: it has none any more when it assigns buffers."""
         return self.jaxlib >= (0, 12)

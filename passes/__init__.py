@@ -9,6 +9,7 @@ from rematc.passes import (  # noqa: F401
     fold_transposes,
     inline,
     narrow,
+    offload_order,
     recognize,
     simplify,
 )

@@ -16,7 +16,7 @@ from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_export.whole import apply_whole
-from rematc.lowering.pipeline import jax_pipeline, run_passes, runs_depth_first
+from rematc.lowering.pipeline import passed_for_jax, runs_depth_first
 from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
@@ -91,8 +91,7 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
 
 def passed_graph(graph: Graph, budget: Budget | None, target: Target) -> Graph:
     """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit."""
-    strategy = target.barrier_strategy
     if budget is not None:
-        planner = GraphPlanner(graph, target, strategy, constraints=budget.constraints)
+        planner = GraphPlanner(graph, target, target.barrier_strategy, constraints=budget.constraints)
         graph = planner.applied(plan_part(planner, budget, graph.name).plan)
-    return run_passes(graph, jax_pipeline(strategy)).graph
+    return passed_for_jax(graph, target)

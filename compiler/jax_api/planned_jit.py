@@ -31,7 +31,7 @@ from rematc.lowering import caches
 from rematc.lowering.jax_compiling import is_outermost
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.settings import is_trace_open, trace_context
-from rematc.lowering.pipeline import jax_pipeline, run_passes
+from rematc.lowering.pipeline import passed_for_jax
 from rematc.lowering.planning import GraphPlanner
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import Function, Signature, function_name
@@ -201,4 +201,4 @@ def _passed(graph: Graph, wanted: Wanted, name: str, target: Target) -> Graph:
             assert wanted.plan is not None, "there is one or the other"
             planner = GraphPlanner(graph, target, strategy)
             plan = planner.own(wanted.plan)
-        return run_passes(planner.applied(plan), jax_pipeline(strategy)).graph
+        return passed_for_jax(planner.applied(plan), target)

@@ -23,7 +23,7 @@ from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.types import is_float0
-from rematc.lowering.pipeline import jax_pipeline, run_passes
+from rematc.lowering.pipeline import passed_for_jax
 from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
@@ -65,9 +65,9 @@ def pulled_back(
     pulled = vjp(graph if labelled is None else staged(graph, labelled, wrt, of), wrt, of)
     leaves = arguments.among(options.donated)
     operands = on_platform(imported.choice, traced.name, traced.operands(arguments.arrays, imported.constants))
-    found = _run(_clean(pulled.forward, target), operands, leaves, options, target)
+    found = _run(passed_for_jax(pulled.forward, target), operands, leaves, options, target)
     residuals = found[len(graph.results) :]
-    backward_graph = _clean(pulled.backward, target)
+    backward_graph = passed_for_jax(pulled.backward, target)
 
     def backward(cts: Any) -> tuple[Any, ...]:
         leaves, structure = jax.tree_util.tree_flatten(cts)
@@ -105,10 +105,6 @@ def _run(
     )
     found: Sequence[Any] = program(*operands)
     return found
-
-
-def _clean(graph: Graph, target: Target) -> Graph:
-    return run_passes(graph, jax_pipeline(target.barrier_strategy)).graph
 
 
 def _outputs_tree(tree: jax.tree_util.PyTreeDef, name: str) -> tuple[jax.tree_util.PyTreeDef, int]:

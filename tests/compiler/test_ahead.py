@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import rematc
@@ -314,3 +315,22 @@ def test_the_command_starts_no_plugin_that_fails(options: tuple[str, ...], tmp_p
     name = options[1] if options else "cpu"
     assert f"XLA on {name}" in ran.stdout
     assert ("not run, as the device need not be here" in ran.stdout) is ("--compare" in options)
+
+
+def test_offloaded_values_leave_the_gpu() -> None:
+    """On the device is no more than under `nothing`, and what two copies under way hold."""
+    target, rows, width, layers = compiler_for("h100"), 4096, 512, 6
+
+    def loss(weights: Any, x: Any) -> Any:
+        for first, second in weights:
+            x = x + jax.nn.gelu(checkpoint_name(x @ first, "a")) @ second
+        return jnp.sum(x**2)
+
+    given = [(f32(width, width), f32(width, width))] * layers, f32(rows, width)
+    made = {}
+    for policy in ("nothing", "offload=a"):
+        step = rematc.value_and_grad(rematc.from_jax(loss), policy=policy)
+        made[policy] = rematc.compile(step, *given, target=target).memory()
+    size = rows * width * 4
+    assert made["offload=a"].temp_bytes <= made["nothing"].temp_bytes + 2 * size
+    assert made["offload=a"].host_temp_bytes >= (layers - 2) * size
