@@ -51,6 +51,7 @@ from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
+from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import linearize
 from rematc.passes.policies import nothing_saveable
 from rematc.passes.staging.stage import staged_by_all
@@ -301,7 +302,8 @@ def _region_of(graph: Graph) -> tuple[int, Checkpoint]:
 def _in_segments(graph: Graph) -> Graph:
     """The graph with its checkpoint region, all of it, cut into segments under the region's policy and barriers."""
     index, op = _region_of(graph)
-    cut = staged_by_all(without_region(graph, index), op.policy or nothing_saveable)
+    whole = fold_transposes(without_region(graph, index))
+    cut = staged_by_all(whole, op.policy or nothing_saveable)
     if not isinstance(op.prevent_cse, bool):
         return cut
     equations = [

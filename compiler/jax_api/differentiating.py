@@ -43,6 +43,7 @@ from rematc.lowering.signature import function_name
 from rematc.lowering.slicing import OFF, Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
+from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import vjp as vjp_of_graph
 from rematc.passes.staging.whole import policy_on_whole
 
@@ -289,6 +290,7 @@ class _Graphs:
         wrt = (*self.differentiated, *(False,) * (len(graph.params) - len(self.differentiated)))
         is_value = [index == 0 for index in range(len(graph.results))]
         graph, policy = policy_on_whole(graph, policy, is_value)
+        graph = fold_transposes(graph)
         primal = graph if policy is None else staged_for(graph, policy, wrt, is_value, self.target)
         pulled = vjp_of_graph(primal, wrt, is_value)
         b = Builder(graph.name)

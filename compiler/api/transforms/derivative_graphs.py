@@ -24,6 +24,7 @@ from rematc.lowering.signature import Function, function_name
 from rematc.lowering.slicing import Slices
 from rematc.lowering.targeting import current_target
 from rematc.passes import linearize as linearization
+from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.staging.whole import policy_on_whole
 
 
@@ -57,6 +58,7 @@ def noted_vjp(
     """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
     check_whole_names(policy, graph, function_name(function))
     graph, policy = policy_on_whole(graph, policy, of)
+    graph = fold_transposes(graph)
     primal = graph if policy is None else staged_for(graph, policy, wrt, of, current_target())
     pulled = linearization.vjp(primal, wrt, of)
     require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))

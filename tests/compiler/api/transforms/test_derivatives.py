@@ -475,3 +475,16 @@ def test_stop_gradient_keeps_what_it_is_given() -> None:
     gradient = grad(loss)(arrays((3,))[0].astype(np.float32))
     assert gradient.dtype == np.float32  # a Python number stays weak
     assert list(gradient) == [2, 2, 2]
+
+
+def test_a_product_that_is_only_transposed_is_computed_the_other_way_round() -> None:
+    """Logits by a weight from the left, row by row, are one array, and their cotangent is one."""
+    weight, rows = np.ones((96, 8), np.float32), np.ones((64, 8), np.float32)
+
+    def loss(weight: Any, rows: Any) -> Any:
+        logits = rematc.vmap(lambda row: weight @ row)(rows)
+        return np.sum(np.log(np.sum(np.exp(logits), -1)))
+
+    forward = rematc.lower(rematc.value_and_grad(loss), weight, rows).graph
+    products = [eqn for eqn in forward.equations if eqn.op.is_product]
+    assert str(products[0].results[0].type) == "f32[64,96]"
