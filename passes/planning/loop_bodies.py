@@ -10,21 +10,26 @@ backward pass reads. Nothing is stacked: what `rematc.passes.planning.loops` pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.op import Scan
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
-from rematc.passes.planning.budget import plan_for_budget
+from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.loops import LoopDecision, of_another_program, with_decisions
 from rematc.passes.planning.planned_program import Kernel
-from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.problem import Problem, Stages, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import Translation, translate
+
+#: How many sizes of steps are tried for a budget.
+HALVINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +88,122 @@ class LoopBody:
         return translate(op.body, Machine(CPU), self.constraints)  # the kernels are those of any device
 
 
-def body_levels(
-    graph: Graph, first: Sequence[LoopDecision], machine: Machine, constraints: Constraints, least: int, count: int
-) -> Iterator[tuple[LoopDecision, ...]]:
-    """These decisions, and then stages in the bodies of all loops, within so many sizes evenly from small to large.
+class BodyPlans:
+    """Plans of the bodies of loops. What has been found of a body is known for all levels that have it."""
 
-    There are none where no body takes as much as `least` bytes in a step.
-    """
-    start = with_decisions(graph, first)
-    machine.shards.follow(start)
-    places = sorted(_loops(start), key=lambda place: -len(place[0]))  # what is inside is part of what is around it
-    peaks = [simulate(translate(_at(start, *place).body, machine, constraints).problem).peak for place in places]
-    most = max(peaks, default=0)
-    if most < least:
-        return
-    bodies, smallest = _within(start, places, 0, machine, constraints)
-    found = [bodies]
-    for step in range(1, count):
-        found.append(_within(start, places, smallest + (most - smallest) * step // count, machine, constraints)[0])
-    yield from dict.fromkeys([(*first, *bodies) for bodies in reversed(found) if bodies])
+    def __init__(self, machine: Machine, constraints: Constraints, deadline: float | None = None) -> None:
+        """After `deadline`, as `time.monotonic` says it, no plan is improved any more, and there are no more levels."""
+        self._machine, self._constraints, self._deadline = machine, constraints, deadline
+        self._bodies: dict[int, _Body] = {}
+
+    def levels(
+        self, graph: Graph, first: Sequence[LoopDecision], least: int, budget: int
+    ) -> Iterator[tuple[LoopDecision, ...]]:
+        """Decisions, and then stages in the bodies of all loops, so that a step fits beside all else in so many bytes.
+
+        The more a step may take, the less runs again in it: as much as fits is looked for by halving, from as much as
+        is left where all around the loop is kept. For a budget of nothing steps are as small as they can be. There are
+        none where no step takes as much as `least` bytes.
+        """
+        start = with_decisions(graph, first)
+        self._machine.shards.follow(start)
+        if not self.has_levels(start, least):
+            return
+        if not budget:
+            yield from [(*first, *bodies) for bodies in [self._within(start, {})] if bodies]
+            return
+        rooms, found = self._rooms(start, budget), dict[tuple[LoopBody, ...], None]()
+        low, high, part = 0.0, 2.0, 1.0
+        for _ in range(HALVINGS):
+            sizes = {place: max(1, round(part * room)) for place, room in rooms.items()}
+            bodies = None if self._is_over() else self._within(start, sizes)
+            if bodies:
+                found[bodies] = None
+            is_fitting = bodies is not None and self._peak(with_decisions(start, bodies)) <= budget
+            low, high = (part, high) if is_fitting or bodies is None else (low, part)
+            part = (low + high) / 2
+        yield from [(*first, *bodies) for bodies in found]
+
+    def has_levels(self, graph: Graph, least: int) -> bool:
+        """Whether a step of some loop takes as much as `least` bytes."""
+        return any(self._body(_at(graph, *place).body).peak >= least for place in _loops(graph))
+
+    def _rooms(self, graph: Graph, budget: int) -> dict[int, int]:
+        """For each loop what of a budget is left for a step, where all around it is kept."""
+        translation = translate(graph, self._machine, self._constraints)
+        run, place = simulate(translation.problem), {eqn: place for place, eqn in enumerate(graph.equations)}
+        found = {}
+        for node, live in zip(run.steps.tolist(), run.live.tolist(), strict=True):
+            eqn = translation.own(node)
+            if isinstance(eqn.op, Scan):
+                found[place[eqn]] = budget - (live - int(translation.problem.workspace[node]))
+        return found
+
+    def _peak(self, graph: Graph) -> int:
+        self._machine.shards.follow(graph)
+        return simulate(translate(graph, self._machine, self._constraints).problem).peak
+
+    def _within(self, graph: Graph, sizes: Mapping[int, int]) -> tuple[LoopBody, ...] | None:
+        """Stages for the steps of loops, so that each takes so many bytes, and what is in it no more.
+
+        Without a size they are the smallest that there are. None where a step does not come down to its size.
+        """
+        # What is inside is part of what is around it.
+        places = sorted(_loops(graph), key=lambda place: -len(place[0]))
+        decisions: list[LoopBody] = []
+        planned = graph
+        for path, place in places:
+            body, size = self._body(_at(planned, path, place).body), sizes.get((*path, place)[0], 0)
+            if body.peak <= size:
+                continue
+            found = body.plan(size) if size else body.smallest
+            if found is None:
+                return None
+            if found.stages.begins:
+                decisions.append(LoopBody(path, place, found.stages, self._constraints))
+                planned = with_decisions(planned, decisions[-1:])
+                self._machine.shards.follow(planned)
+        return tuple(decisions)
+
+    def _body(self, graph: Graph) -> _Body:
+        if id(graph) not in self._bodies:
+            problem = translate(graph, self._machine, self._constraints).problem
+            self._bodies[id(graph)] = _Body(graph, problem, self._deadline)
+        return self._bodies[id(graph)]
+
+    def _is_over(self) -> bool:
+        return self._deadline is not None and monotonic() > self._deadline
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The body of a loop, and what is known of its plans."""
+
+    graph: Graph
+    problem: Problem
+    deadline: float | None
+
+    @functools.cached_property
+    def peak(self) -> int:
+        """Bytes of a step in which nothing runs again."""
+        return simulate(self.problem).peak
+
+    @functools.cached_property
+    def _chained(self) -> Chained:
+        return Chained(self.problem)
+
+    @functools.cached_property
+    def smallest(self) -> Found:
+        """The plan with the smallest peak."""
+        return plan_for_budget(self.problem, 0, seconds=self._left, chained=self._chained)
+
+    @property
+    def _left(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - monotonic())
+
+    def plan(self, size: int) -> Found | None:
+        """The fastest plan within so many bytes; None where there is none."""
+        return fitting_plan(self.problem, size, seconds=self._left, chained=self._chained)
 
 
 def _loops(graph: Graph, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -118,22 +220,3 @@ def _at(graph: Graph, path: tuple[int, ...], place: int) -> Scan:
     op = graph.equations[place].op
     assert isinstance(op, Scan), "it leads to a loop"
     return op
-
-
-def _within(
-    graph: Graph, places: Sequence[tuple[tuple[int, ...], int]], size: int, machine: Machine, constraints: Constraints
-) -> tuple[tuple[LoopBody, ...], int]:
-    """Stages for the loops of which a step takes more than so many bytes, and what the largest step takes then."""
-    decisions: list[LoopBody] = []
-    peaks = [0]
-    for path, place in places:
-        planned = with_decisions(graph, decisions)
-        machine.shards.follow(planned)
-        problem = translate(_at(planned, path, place).body, machine, constraints).problem
-        if simulate(problem).peak <= size:
-            continue
-        found = plan_for_budget(problem, size)
-        peaks.append(found.run.peak)
-        if found.stages.begins:
-            decisions.append(LoopBody(path, place, found.stages, constraints))
-    return tuple(decisions), max(peaks)

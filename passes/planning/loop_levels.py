@@ -16,7 +16,7 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.values import Value
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.loop_bodies import body_levels
+from rematc.passes.planning.loop_bodies import BodyPlans
 from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splittable
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
 from rematc.passes.planning.shards import Machine
@@ -38,13 +38,24 @@ def loop_levels(graph: Graph, machine: Machine, constraints: Constraints = FREE)
 
 
 def staged_levels(
-    graph: Graph, levels: Sequence[Decisions], machine: Machine, constraints: Constraints, peak: int
+    graph: Graph, levels: Sequence[Decisions], bodies: BodyPlans, peak: int, budget: int
 ) -> Iterator[Decisions]:
-    """To decisions of `loop_levels`, stages in the bodies of loops, of a graph that takes `peak` bytes as it stands."""
-    least = [each for each, after in itertools.zip_longest(levels, levels[1:]) if each != (after or ())[: len(each)]]
-    for first in dict.fromkeys([levels[0], *least]):
-        # Of a body that takes less than a level frees at most, stages free nothing that would count.
-        yield from body_levels(graph, first, machine, constraints, peak // LEVELS, LEVELS)
+    """To decisions of `loop_levels`, stages in the bodies of loops for a budget; the graph takes `peak` bytes."""
+    for first in dict.fromkeys(_ends(levels)):
+        yield from bodies.levels(graph, first, least_step(peak), budget)
+
+
+def least_step(peak: int) -> int:
+    """Of steps that take less than a level frees at most, stages free nothing that would count."""
+    return peak // LEVELS
+
+
+def _ends(levels: Sequence[Decisions]) -> Iterator[Decisions]:
+    """The first and the last of the levels in the same chunks: where loops stack all, and where they stack least."""
+    for _, alike in itertools.groupby(levels, lambda level: [one for one in level if isinstance(one, LoopSplit)]):
+        first, *others = alike
+        yield first
+        yield from others[-1:]
 
 
 def _dropping(graph: Graph, machine: Machine, first: Decisions, constraints: Constraints) -> list[Decisions]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -13,7 +13,8 @@ from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.loop_levels import Decisions, loop_levels, staged_levels
+from rematc.passes.planning.loop_bodies import BodyPlans
+from rematc.passes.planning.loop_levels import Decisions, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import AsItStands, Plan
@@ -70,6 +71,7 @@ class Planner:
     ) -> None:
         """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'."""
         self._graph, self._machine, self._seconds, self._constraints = graph, machine, seconds, constraints
+        self._deadline: float | None = None
         self._levels = loop_levels(graph, machine, constraints)
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         first = self._way((), constraints)
@@ -80,15 +82,15 @@ class Planner:
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        deadline = None if self._seconds is None else monotonic() + self._seconds
+        self._deadline = None if self._seconds is None else monotonic() + self._seconds
         best: tuple[_Way, Found] | None = None
         for constraints in self._held:
-            best = self._fastest_within(constraints, self._levels, budget, deadline, best)
+            best = self._fastest_within(constraints, self._levels, budget, best)
         for constraints in self._held if best is None else ():
-            best = self._fastest_within(constraints, self._staged, budget, deadline, best)
-        best = best or self._smallest_for(budget, deadline)
-        if deadline is not None:
-            self._seconds = max(0.0, deadline - monotonic())
+            best = self._fastest_within(constraints, self._staged(budget), budget, best)
+        best = best or self._smallest_for(budget)
+        if self._deadline is not None:
+            self._seconds = max(0.0, self._deadline - monotonic())
         return self._as_plan(*best)
 
     @functools.cached_property
@@ -98,44 +100,51 @@ class Planner:
         return (self._constraints, *([held] if self._way((), held).translation.pinned else []))
 
     def _fastest_within(
-        self,
-        constraints: Constraints,
-        levels: Sequence[Decisions],
-        budget: int,
-        deadline: float | None,
-        best: tuple[_Way, Found] | None,
+        self, constraints: Constraints, levels: Iterable[Decisions], budget: int, best: tuple[_Way, Found] | None
     ) -> tuple[_Way, Found] | None:
         """What is fastest within so many bytes of these levels and what was found before; None where nothing is."""
         for decisions in levels:
+            if self._left == 0:
+                return best
             way = self._way(decisions, constraints)
             if way.least_peak > budget or (best is not None and best[1].run.time <= way.time):
                 continue
-            found = fitting_plan(way.translation.problem, budget, seconds=_left(deadline), chained=way.chained)
+            found = fitting_plan(way.translation.problem, budget, seconds=self._left, chained=way.chained)
             if found is not None and (best is None or _merit(found) < _merit(best[1])):
                 best = way, found
         return best
 
-    def _smallest_for(self, budget: int, deadline: float | None) -> tuple[_Way, Found]:
+    def _smallest_for(self, budget: int) -> tuple[_Way, Found]:
         """What takes least memory of all levels, where none of them is within so many bytes."""
         best: tuple[_Way, Found] | None = None
-        every = [(each, held) for levels in (self._levels, self._staged) for held in self._held for each in levels]
-        for way in itertools.starmap(self._way, every):
-            if best is not None and best[1].run.peak < way.least_peak:
-                continue
-            found = plan_for_budget(way.translation.problem, budget, seconds=_left(deadline), chained=way.chained)
-            if best is None or _merit(found) < _merit(best[1]):
-                best = way, found
+        # The last level frees most: where no time is left, it is the only one.
+        for decisions in itertools.chain(reversed(self._levels), self._staged(0)):
+            for way in [self._way(decisions, held) for held in self._held]:
+                if best is not None and (self._left == 0 or best[1].run.peak < way.least_peak):
+                    continue
+                found = plan_for_budget(way.translation.problem, budget, seconds=self._left, chained=way.chained)
+                if best is None or _merit(found) < _merit(best[1]):
+                    best = way, found
         assert best is not None, "there is a level without recomputation"
         return best
 
+    @property
+    def _left(self) -> float | None:
+        """Seconds that are left; None where there is no end."""
+        return None if self._deadline is None else max(0.0, self._deadline - monotonic())
+
+    def _staged(self, budget: int) -> Iterator[Decisions]:
+        return staged_levels(self._graph, self._levels, self._bodies, self.peak, budget)
+
     @functools.cached_property
-    def _staged(self) -> list[Decisions]:
-        return list(staged_levels(self._graph, self._levels, self._machine, self._constraints, self.peak))
+    def _bodies(self) -> BodyPlans:
+        return BodyPlans(self._machine, self._constraints, self._deadline)
 
     @functools.cached_property
     def _is_flat(self) -> bool:
         """Whether nothing is computed again in loops, and nothing else is in memory than kernels have there."""
-        return len(self._levels) == 1 and not self._staged and len(self._held) == 1
+        is_staged = self._bodies.has_levels(self._graph, least_step(self.peak))
+        return len(self._levels) == 1 and not is_staged and len(self._held) == 1
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
@@ -189,10 +198,6 @@ class Planner:
         return Plan(
             found.budget, self._machine.device.name, bound, found.stages, way.program, loops, whole, way.constraints
         )
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - monotonic())
 
 
 def _merit(found: Found) -> tuple[int, int, int]:

@@ -20,7 +20,7 @@ from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import Barriers
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import CPU
-from rematc.passes.planning.loop_bodies import LoopBody
+from rematc.passes.planning.loop_bodies import BodyPlans, LoopBody
 from rematc.passes.planning.loop_levels import loop_levels, staged_levels
 from rematc.passes.planning.loops import with_decisions
 from rematc.passes.planning.planner import Planner
@@ -82,7 +82,9 @@ def same_bits(graph: Graph, other: Graph) -> bool:
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
     whole = peak(graph)
-    levels = list(staged_levels(graph, loop_levels(graph, ON_CPU), ON_CPU, FREE, whole))
+    first, bodies = loop_levels(graph, ON_CPU), BodyPlans(ON_CPU, FREE)
+    budgets = [whole * part // 8 for part in range(8)]
+    levels = {level for budget in budgets for level in staged_levels(graph, first, bodies, whole, budget)}
     assert len(levels) > 3
     for decisions in levels:
         instead = with_decisions(graph, decisions)
