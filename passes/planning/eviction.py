@@ -8,6 +8,7 @@ After:   %a is live until step 3, and its node runs again before step 40, in a s
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,12 +26,20 @@ MOST = 60
 
 @dataclass(slots=True)
 class _Move:
-    """Runs to insert and to remove; what they cost in time, and what they add and take in bytes times steps."""
+    """Runs to insert and to remove; what they cost in time, and what they add and take in bytes times steps.
+
+    What they cost is no longer looked for once that is more than `limit`, in bytes times steps.
+    """
 
     time: int = 0
     weight: float = 0.0
+    limit: float = math.inf
     inserted: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
+
+    def cost(self, rate: float) -> float:
+        """In bytes times steps, of which a nanosecond is worth so many; with more runs it is never less."""
+        return self.time * rate - self.weight
 
 
 class Eviction:
@@ -183,6 +192,8 @@ class Eviction:
         else:
             move.time += timeline.cost[node]
         for value in timeline.problem.reads[node]:
+            if move.cost(rate) >= move.limit:
+                return
             self._need(value, key, rate, move, seen, held_values)
 
     def _need(self, value: int, key: int, rate: float, move: _Move, seen: set[int], held_values: set[int]) -> None:
@@ -202,9 +213,9 @@ class Eviction:
         if producer == GIVEN or not self._is_repeatable[producer] or len(seen) >= MOST:
             move.weight -= held
             return
-        again = _Move()
+        again = _Move(limit=min(held, move.limit - move.cost(rate)))
         self._run(producer, timeline.gap(key), rate, again, set(seen), held_values)
-        if held <= again.time * rate - again.weight:
+        if held <= again.cost(rate):
             move.weight -= held
             return
         move.time += again.time
