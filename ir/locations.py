@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +15,15 @@ class Location:
         line: line, from 1.
         column: column, from 1; 0 where it is not known.
         function: name of the function that holds the line; "" where it is not known.
+        is_backward: whether what comes from there is of the backward pass of a derivative. It is no part of the
+            position: locations that differ in it alone are equal.
     """
 
     file: str
     line: int
     column: int = 0
     function: str = ""
+    is_backward: bool = field(default=False, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
@@ -28,6 +31,10 @@ class Location:
     def describe(self) -> str:
         """`FILE:LINE (function)`, the form of residual reports."""
         return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"
+
+    def backward(self) -> Location:
+        """The same position, of the backward pass."""
+        return self if self.is_backward else replace(self, is_backward=True)
 
     def from_here(self) -> Location:
         """The same with its file relative to the working directory, if it is below."""

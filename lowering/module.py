@@ -59,6 +59,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
 from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.offload_order import OffloadOrder
+from rematc.passes.phases import phases_of
 
 #: Importing a family enters its rules in `rematc.lowering.writer.RULES`.
 FAMILIES = (
@@ -117,9 +118,10 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
         MissingRuleError: at the user's line, for an op without a lowering rule.
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
-    writer = Writer(target or Target.of("cpu"))
-    legal = Legalize().run(OffloadOrder().run(graph) if writer.target.waits_for_offloads else graph)
-    graph = Legalize(writer.target.platform, writer.target.devices).run(legal)
+    target = target or Target.of("cpu")
+    legal = Legalize().run(OffloadOrder().run(graph) if target.waits_for_offloads else graph)
+    graph = Legalize(target.platform, target.devices).run(legal)
+    writer = Writer(target, phases_of(graph))
     writer.is_tuned = graph is not legal
     _function(writer, graph, "public @main")
     for callee, body in writer.pending_functions():

@@ -20,7 +20,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
 from rematc.lowering.described import described_devices
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
-from rematc.lowering.hlo.assignment import Assignment
+from rematc.lowering.hlo.allocations import Assignment
 from rematc.lowering.jax_internals.assignments import assignment_of
 from rematc.lowering.jax_internals.callbacks import settle
 from rematc.lowering.jax_internals.calls import apply_program, host_memory_error

@@ -19,7 +19,9 @@ from rematc.ir.facts import Effect
 from rematc.ir.locations import Location
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Value
+from rematc.lowering.labels import Labels
 from rematc.lowering.target import Target
+from rematc.passes.phases import Phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,13 @@ class Writer:
         is_tuned: whether something is written in one of several ways, the one that this platform is fast with.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, phases: Phases | None = None) -> None:
+        """Nothing is written yet.
+
+        `phases` are those of the program's equations, for the labels in locations.
+        """
         self.target = target
+        self._labels = Labels(phases or {})
         self.lines: list[str] = []
         self.loc_aliases: list[str] = []
         self.token: str | None = None
@@ -136,7 +143,7 @@ class Writer:
         self.is_tuned = False
         self._names: dict[Value, str] = {}
         self._types: dict[TensorType, str] = {}
-        self._locs: dict[Location | None, str] = {None: UNKNOWN}
+        self._locs: dict[tuple[Location | None, str], str] = {(None, ""): UNKNOWN}
         self._count = 0
         self._products = 0
         self._symbols: dict[Graph, str] = {}
@@ -145,7 +152,7 @@ class Writer:
         self.foreign: list[str] = []
         self._foreign: dict[Any, str] = {}
         self._taken = {"main"}
-        self._pending: deque[tuple[str, Graph]] = deque()
+        self._pending: deque[tuple[str, Graph, Labels]] = deque()
         self._nonzero: set[Value] = set()
         self._made: dict[Value, int] = {}
         self._constant: set[Value] = set()
@@ -218,14 +225,15 @@ class Writer:
         symbol = self._symbols.get(body)
         if symbol is None:
             symbol = self._symbols[body] = self._fresh_symbol(body.name)
-            self._pending.append((symbol, body))
+            self._pending.append((symbol, body, Labels(self._labels.phases, f"{symbol}()")))
         self._symbol_of_id[id(body)] = (body, symbol)
         return symbol
 
     def pending_functions(self) -> Iterator[tuple[str, Graph]]:
-        """The functions that are called but not yet written, those found meanwhile included."""
+        """The functions that are called but not yet written, those found meanwhile included; each is written next."""
         while self._pending:
-            yield self._pending.popleft()
+            symbol, body, self._labels = self._pending.popleft()
+            yield symbol, body
 
     def foreign_function(self, name: str, key: Any, write: Callable[[str], Sequence[str]]) -> str:
         """The symbol of a private function that a frontend writes: `write` gives its lines, for a symbol."""
@@ -257,16 +265,38 @@ class Writer:
         return ", ".join([self.type(value.type) for value in values])
 
     def loc(self, loc: Location | None) -> str:
-        """A reference to the location's alias, which stands at the end of the module."""
-        found = self._locs.get(loc)
+        """A reference to the location's alias, which stands at the end of the module.
+
+        Around the position stands the label of the equation that is being written, where it has one.
+        """
+        label = self._labels.label(loc)
+        found = self._locs.get((loc, label))
+        if found is None:
+            found = self._locs[loc, label] = (
+                self._alias(f"{quoted(label)}{self._around(loc)}") if label else (self._position(loc))
+            )
+        return found
+
+    def _position(self, loc: Location | None) -> str:
+        """A reference to the alias of a position alone."""
+        found = self._locs.get((loc, ""))
         if found is not None or loc is None:
             return found or UNKNOWN
-        alias = f"#loc{len(self.loc_aliases) + 1}"
         place = f"{quoted(loc.file)}:{loc.line}:{loc.column}"
         text = f"{quoted(loc.function)}({place})" if loc.function else place
-        self.loc_aliases.append(f"{alias} = loc({text})")
-        found = self._locs[loc] = f"loc({alias})"
+        found = self._locs[loc, ""] = self._alias(text)
         return found
+
+    def _alias(self, text: str) -> str:
+        self.loc_aliases.append(f"#loc{len(self.loc_aliases) + 1} = loc({text})")
+        return f"loc(#loc{len(self.loc_aliases)})"
+
+    def _around(self, loc: Location | None) -> str:
+        """What follows a name in a location: the position, whose innermost name is the user's function."""
+        if loc is None:
+            return ""
+        around = self._position(loc).removeprefix("loc")
+        return around if loc.function else f'(""{around})'
 
     def product(self, text: str, loc: Location | None) -> None:
         """A line that is a matrix product or a convolution, with a location of its own: `loc("layer#7"(#loc1))`.
@@ -275,12 +305,9 @@ class Writer:
         stays the user's function.
         """
         self._products += 1
-        name = quoted(f"{'' if loc is None else loc.function}#{self._products}")
-        around = "" if loc is None else self.loc(loc).removeprefix("loc")
-        if loc is not None and not loc.function:
-            around = f'(""{around})'
-        self.loc_aliases.append(f"#loc{len(self.loc_aliases) + 1} = loc({name}{around})")
-        self.lines.append(f"    {text} loc(#loc{len(self.loc_aliases)})")
+        name = self._labels.label(loc) or ("" if loc is None else loc.function)
+        named = f"{quoted(f'{name}#{self._products}')}{self._around(loc)}"
+        self.lines.append(f"    {text} {self._alias(named)}")
 
     def line(self, text: str, loc: Location | None) -> None:
         """One line of StableHLO with its location."""
@@ -310,16 +337,26 @@ class Writer:
         rule = RULES.get(type(eqn.op))
         if rule is None:
             raise MissingRuleError(f"lowering of '{eqn.op.name}' needs a rule in lowering/ops", eqn.loc)
+        found = self._labels.phases.get(eqn)
+        if found is None:
+            rule(self, eqn)
+            return
+        around = self._labels
+        self._labels = around.of(eqn, found)
         rule(self, eqn)
+        self._labels = around
 
     def body(self, graph: Graph) -> None:
         """Lower all equations of a graph whose parameters are bound."""
+        around = self._labels
+        self._labels = around.inside(graph)
         for eqn in graph.equations:
             self.equation(eqn)
             if self._constant.issuperset(eqn.operands):
                 self._constant.update(eqn.results)
             else:
                 self._made.update(dict.fromkeys(eqn.results, self._count))
+        self._labels = around
 
     # -- what is known of values -----------------------------------------------------------------------------------
 

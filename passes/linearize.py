@@ -11,10 +11,11 @@ Both are pipelines: linearize = jvp + partial evaluation under the policy; vjp =
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Graph
+from rematc.ir.core import Equation, Graph
+from rematc.ir.locations import Location
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
 from rematc.passes.differentiation import derived
@@ -90,7 +91,28 @@ def vjp(graph: Graph, wrt: Sequence[bool], of: Sequence[bool] | None = None) -> 
     """
     found = derived(graph, wrt, of, _VJP)
     assert found.forward is not None, "partial_eval sets it aside"
-    return Vjp(found.forward, found.graph, found.residuals, found.has_tangent, found.has_ct)
+    return Vjp(found.forward, _backward(found.graph), found.residuals, found.has_tangent, found.has_ct)
+
+
+def _backward(graph: Graph) -> Graph:
+    """The graph with locations that say that it is a backward pass, those of checkpoint regions, which dissolve, too.
+
+    Other regions are as the equations that have them.
+    """
+    locs: dict[int, Location] = {}
+
+    def marked(graph: Graph) -> Graph:
+        equations = []
+        for eqn in graph.equations:
+            op, loc = eqn.op, eqn.loc
+            if loc is not None:
+                loc = locs.get(id(loc)) or locs.setdefault(id(loc), loc.backward())
+            if isinstance(op, Checkpoint):
+                op = replace(op, body=marked(op.body))
+            equations.append(Equation(op, eqn.operands, eqn.results, loc))
+        return Graph(graph.name, graph.params, tuple(equations), graph.results)
+
+    return marked(graph)
 
 
 def value_and_cotangents(pulled: Vjp) -> Graph:

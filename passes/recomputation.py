@@ -12,7 +12,6 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
-from rematc.passes.memory_timeline import BACKWARD, FORWARD, RECOMPUTED
 
 
 def recomputed_equations(graph: Graph) -> list[Equation]:
@@ -37,31 +36,3 @@ def recomputed_equations(graph: Graph) -> list[Equation]:
             if not variable.isdisjoint(operands):
                 found.append(eqn)
     return found
-
-
-def product_phases(graph: Graph) -> list[str]:
-    """The phase of each product, those of regions where they stand, in program order; [] for a graph without a loss.
-
-    Forward are those that a scalar result follows from; those that repeat one are recomputed; the others are of the
-    backward pass. In a region all are as the equation that has it.
-    """
-    losses = [value for value in graph.results if not value.type.shape]
-    if not losses:
-        return []
-    again = {id(eqn) for eqn in recomputed_equations(graph)}
-    needed = set(losses)
-    forward: set[int] = set()
-    for eqn in reversed(graph.equations):
-        if not needed.isdisjoint(eqn.results):
-            needed.update(eqn.operands)
-            forward.add(id(eqn))
-    found = []
-    for eqn in graph.equations:
-        phase = RECOMPUTED if id(eqn) in again else FORWARD if id(eqn) in forward else BACKWARD
-        found += [phase] * _products(eqn)
-    return found
-
-
-def _products(eqn: Equation) -> int:
-    inside = sum(_products(inner) for region in eqn.op.regions() for inner in region.equations)
-    return inside + eqn.op.is_product

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,19 +10,14 @@ from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
 from rematc.lowering.hlo.assignment import assigned_timeline
-from rematc.lowering.hlo.module import SourceLine
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.runtime import Executable
 from rematc.lowering.xla_cpu.timeline import predicted_timeline
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.linearize import linearize
-from rematc.passes.memory_timeline import RECOMPUTED, MemoryTimeline
+from rematc.passes.memory_timeline import MemoryTimeline
 from rematc.passes.planning.plan import Plan
-from rematc.passes.recomputation import product_phases
-
-#: The name that the writer gives a product (`rematc.lowering.writer.Writer.product`).
-_PRODUCT = re.compile(r'^#loc\d+ = loc\("[^"]*#\d+"\(', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,21 +55,8 @@ class CompiledInspection:
         assignment = self.executable.buffer_assignment()
         if assignment is None:
             return None
-        steps = () if self.predicted is None else self.predicted.steps
-        again = [step.loc for step in steps if step.phase == RECOMPUTED]
-        return assigned_timeline(
-            parse_hlo(self.executable.hlo_optimized()),
-            assignment,
-            self._phases(),
-            is_differentiated=bool(self._differentiations),
-            again={SourceLine(loc.file, loc.line) for loc in again if loc is not None},
-        )
-
-    def _phases(self) -> dict[int, str]:
-        """The phases of products by their numbers; none where functions or expansions have others in between."""
-        phases = product_phases(self.graph)
-        written = len(_PRODUCT.findall(self.executable.program.text))
-        return dict(enumerate(phases, 1)) if written == len(phases) else {}
+        module = parse_hlo(self.executable.hlo_optimized())
+        return assigned_timeline(module, assignment, is_differentiated=bool(self._differentiations))
 
     @property
     def _differentiations(self) -> list[Differentiation]:

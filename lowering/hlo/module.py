@@ -141,14 +141,19 @@ def source_line(instruction: Instruction, module: HloModule) -> SourceLine | Non
     return None
 
 
+def op_name(instruction: Instruction) -> str:
+    """What XLA says of the operations that an instruction comes from, "" where it says nothing."""
+    found = _OP_NAME.search(instruction.attributes)
+    return "" if found is None else found[1]
+
+
 def provenance(instruction: Instruction) -> str:
     """The name of the operation that an instruction comes from, "" where it has none.
 
     What XLA puts in front of it where it inlines a call is left out. Those of products in modules of ours are all
     different (`rematc.lowering.writer.Writer.product`); JAX's say no more than the primitive.
     """
-    found = _OP_NAME.search(instruction.attributes)
-    return "" if found is None else found[1].rpartition("/")[2]
+    return ";".join([name.rpartition("/")[2] for name in op_name(instruction).split(";")])
 
 
 def integers(attributes: str, name: str) -> tuple[int, ...]:

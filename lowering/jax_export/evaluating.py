@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import jax
@@ -20,8 +21,10 @@ from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.types import TensorType
 from rematc.lowering.jax_internals.shardings import varying_axes_of
+from rematc.lowering.labels import Labels
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import Linearized, linearize
+from rematc.passes.phases import phases_of
 
 #: JAX's operations. Any: many have no annotations, and none take what they give.
 lax: Any = jax.lax
@@ -51,13 +54,47 @@ def evaluate(graph: Graph, operands: Sequence[Any]) -> list[Any]:
     Raises MissingRuleError at the equation's line for an op without a rule.
     """
     env: dict[Any, Any] = dict(zip(graph.params, operands, strict=True))
+    labels = _labels.get().inside(graph)
     with wide_types(graph):
         for eqn in graph.equations:
             rule = RULES.get(type(eqn.op))
             if rule is None:
                 raise MissingRuleError(f"export of '{eqn.op.name}' needs a rule in lowering/jax_export", eqn.loc)
-            env.update(zip(eqn.results, rule(eqn, [env[value] for value in eqn.operands]), strict=True))
+            with _labelled(eqn, labels):
+                results = rule(eqn, [env[value] for value in eqn.operands])
+            env.update(zip(eqn.results, results, strict=True))
     return [env[value] for value in graph.results]
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+_NO_LABELS = Labels({})
+#: Those of the graph that is evaluated.
+_labels: ContextVar[Labels] = ContextVar("labels", default=_NO_LABELS)
+
+
+def evaluate_labelled(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """As `evaluate`, for a whole program: XLA's instructions say of which phase of it they are."""
+    token = _labels.set(Labels(phases_of(graph)))
+    try:
+        return evaluate(graph, operands)
+    finally:
+        _labels.reset(token)
+
+
+@contextmanager
+def _labelled(eqn: Equation, labels: Labels) -> Iterator[None]:
+    found = labels.phases.get(eqn)
+    if found is None:
+        yield
+        return
+    own = labels.of(eqn, found)
+    token = _labels.set(own)
+    try:
+        with jax.named_scope(own.label(eqn.loc)):
+            yield
+    finally:
+        _labels.reset(token)
 
 
 # -- 64-bit types -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from jax.interpreters import batching, mlir
 from rematc.ir.core import Graph
 from rematc.ir.facts import Effect
 from rematc.ir.ops.placement import has_placements, meshes_of
-from rematc.lowering.jax_export.evaluating import evaluate, varying_axes
+from rematc.lowering.jax_export.evaluating import evaluate, evaluate_labelled, varying_axes
 from rematc.lowering.jax_internals.calls import device_count, platforms_of
 from rematc.lowering.jax_internals.types import abstract_value
 from rematc.lowering.target import Target
@@ -38,10 +38,10 @@ def apply_whole(graph: Graph, operands: Sequence[Any], target: Target) -> list[A
     Raises MissingRuleError at the equation's line for an op without a rule.
     """
     if target.platform != "cpu" or target.devices > 1 or _is_placed(graph, operands):
-        return evaluate(graph, operands)
+        return evaluate_labelled(graph, operands)
     own = arranged(held_in_parts(graph))
     if own is graph:
-        return evaluate(graph, operands)
+        return evaluate_labelled(graph, operands)
     results: list[Any] = _whole_p.bind(*operands, graph=graph, arranged=own)
     return results
 
@@ -64,7 +64,7 @@ def _evaluate(*operands: Any, graph: Graph, arranged: Graph) -> list[Any]:
 def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, graph: Graph, arranged: Graph) -> Sequence[Any]:
     is_single = platforms_of(ctx) == ("cpu",) and device_count(ctx) == 1
     own = arranged if is_single else graph
-    written: Any = mlir.lower_fun(lambda *values: evaluate(own, values), multiple_results=True)
+    written: Any = mlir.lower_fun(lambda *values: evaluate_labelled(own, values), multiple_results=True)
     results: Sequence[Any] = written(ctx, *operands)
     return results
 

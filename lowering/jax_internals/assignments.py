@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from rematc.lowering.hlo.assignment import Assignment
+from rematc.lowering.hlo.allocations import Assignment
 
 
 def assignment_of(compiled: Any) -> Assignment | None:

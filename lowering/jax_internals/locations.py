@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jax._src.source_info_util import Scope, is_user_filename
+from jax._src.source_info_util import Scope, Transform, is_user_filename
 
 from rematc.ir.locations import Location
 from rematc.lowering.jax_internals import PACKAGE
@@ -24,8 +24,19 @@ def equation_location(eqn: Any) -> Location | None:
     It is the innermost line outside of installed packages: a layer of flax or equinox is in a package, and the model
     that calls it is the user's. Where all of the code is installed it is the innermost line.
 
-    What JAX traced because we asked it to, such as a derivative rule, has our frames below its own.
+    What JAX traced because we asked it to, such as a derivative rule, has our frames below its own. What JAX
+    transposed is of a backward pass.
     """
+    found = _traced_location(eqn)
+    return found.backward() if found is not None and _is_transposed(eqn) else found
+
+
+def _is_transposed(eqn: Any) -> bool:
+    stack = eqn.source_info.name_stack.stack
+    return any(isinstance(entry, Transform) and entry.name == "transpose" for entry in stack)
+
+
+def _traced_location(eqn: Any) -> Location | None:
     traceback = eqn.source_info.traceback
     if traceback is None:
         return None
