@@ -32,6 +32,8 @@ def emitted_text(step: TrainingStep, stage: str) -> str:
             return step.executable().hlo()
         case "hlo-optimized":
             return step.executable().hlo_optimized()
+        case "buffers":
+            return str(step.executable().buffers())
     raise InternalError(f"nothing emits '{stage}'")
 
 

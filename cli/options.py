@@ -8,9 +8,9 @@ from pathlib import Path
 #: What a model is written in.
 FRONTENDS = ("auto", "numpy", "jax")
 #: What `--emit` prints, in the order in which the compiler makes it.
-EMITTED = ("ir", "linear", "forward", "backward", "plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
+EMITTED = ("ir", "linear", "forward", "backward", "plan", "plan-json", "stablehlo", "hlo", "hlo-optimized", "buffers")
 #: Those that are not of a derivative, but of what is made of it under a budget or a plan.
-PLANNED = ("plan", "plan-json", "stablehlo", "hlo", "hlo-optimized")
+PLANNED = ("plan", "plan-json", "stablehlo", "hlo", "hlo-optimized", "buffers")
 #: Those of a StableHLO module.
 OF_MODULES = ("ir", *PLANNED)
 #: How the name of a file with a StableHLO module ends.

@@ -63,7 +63,7 @@ def phases_of(graph: Graph) -> Phases:
 
     The equations of functions that XLA puts in the place of their calls have none: they are as the call.
     """
-    if not any(eqn.loc is not None and eqn.loc.is_backward for eqn in graph.equations):
+    if not any(map(_is_marked, graph.equations)):
         return _NOTHING
     analysis = _Analysis()
     return analysis.graph(graph, [analysis.fresh(is_variable=True) for _ in graph.params], None)[1]
@@ -219,4 +219,11 @@ def _joined(parts: Sequence[Phases]) -> Phases:
 def _is_backward(eqn: Equation, around: Phase | None) -> bool:
     if around is not None:
         return around.name != FORWARD
-    return eqn.loc is not None and eqn.loc.is_backward
+    return _is_marked(eqn)
+
+
+def _is_marked(eqn: Equation) -> bool:
+    """Whether an equation, or one in its place as a function, comes from a backward pass."""
+    if eqn.loc is not None and eqn.loc.is_backward:
+        return True
+    return isinstance(eqn.op, Call) and any(map(_is_marked, eqn.op.body.equations))

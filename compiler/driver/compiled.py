@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 import jax
 import jax.tree_util
 
+from rematc.compiler.reports.buffers import Buffers, buffers_of
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.tracing.arguments import CallArguments, is_array_like
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
+from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.runtime import Executable, Memory, compile_program
 from rematc.lowering.signature import Owners
 from rematc.lowering.targeting import target_of
@@ -162,6 +164,17 @@ class CompiledFunction:
     def hlo_optimized(self) -> str:
         """XLA's module as it runs."""
         return self.executable.hlo_optimized()
+
+    def buffers(self) -> Buffers:
+        """Where in memory XLA puts each value, and from when to when; `print` shows it.
+
+        Raises CompileError where XLA does not say for this target.
+        """
+        assignment = self.executable.buffer_assignment()
+        name, target = self.artifact.program.name, self.executable.target.name
+        if assignment is None:
+            raise CompileError(f"XLA does not say where it puts the buffers of '{name}' on '{target}'", user_location())
+        return buffers_of(name, parse_hlo(self.hlo_optimized()), assignment)
 
     def memory(self) -> Memory:
         """Memory in bytes, as XLA reports it."""

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rematc.compiler.reports.buffers import buffers_of
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
@@ -78,7 +79,9 @@ class CompiledInspection:
             found["plan"] = str(self.plan)
         found["stablehlo"] = self.executable.program.text
         found["hlo"] = self.executable.hlo()
-        found["hlo-optimized"] = self.executable.hlo_optimized()
+        found["hlo-optimized"] = optimized = self.executable.hlo_optimized()
+        if (assignment := self.executable.buffer_assignment()) is not None:
+            found["buffers"] = str(buffers_of(self.name, parse_hlo(optimized), assignment))
         return found
 
 

@@ -10,10 +10,10 @@ Reference: xla/service/hlo.proto (BufferAssignmentProto, HloModuleProto), as jax
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.lowering.hlo.module import HloModule, Instruction, called_computations
-from rematc.lowering.hlo.protobuf import integers, messages, text
+from rematc.lowering.hlo.protobuf import integers, messages, packed, text
 
 #: What an allocation is for.
 ARGUMENT, RESULT, CONSTANT, TEMPORARY, THREAD = "argument", "result", "constant", "temporary", "thread"
@@ -32,9 +32,17 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A value in an allocation: the instruction that writes it, where it lies, bytes."""
+    """A value in an allocation.
+
+    Attributes:
+        writer: the instruction that writes it.
+        index: which part of the instruction's tuple it is; () for all.
+        offset: where it lies.
+        size: bytes.
+    """
 
     writer: str
+    index: tuple[int, ...]
     offset: int
     size: int
 
@@ -69,15 +77,17 @@ def allocations_of(assignment: Assignment) -> list[Allocation]:
     writers = {}
     for value in messages(assignment.buffers, 1):
         location = next(messages(value, 3), b"")
-        writers[integers(value).get(1, 0)] = text(location, 2) or names.get(integers(location).get(4, 0), "")
+        writer = text(location, 2) or names.get(integers(location).get(4, 0), "")
+        writers[integers(value).get(1, 0)] = writer, tuple(packed(location, 3))
     return [_allocation(message, writers) for message in messages(assignment.buffers, 3)]
 
 
-def _allocation(message: bytes, writers: Mapping[int, str]) -> Allocation:
+def _allocation(message: bytes, writers: Mapping[int, tuple[str, tuple[int, ...]]]) -> Allocation:
     facts = integers(message)
     values = []
     for assigned in map(integers, messages(message, 9)):
-        values.append(Stored(writers.get(assigned.get(1, 0), ""), assigned.get(2, 0), assigned.get(3, 0)))
+        writer, index = writers.get(assigned.get(1, 0), ("", ()))
+        values.append(Stored(writer, index, assigned.get(2, 0), assigned.get(3, 0)))
     parameter = facts.get(6, 0) if facts.get(5) else None
     return Allocation(facts.get(1, 0), facts.get(2, 0), _kind(facts), parameter, bool(facts.get(7)), tuple(values))
 
@@ -168,7 +178,7 @@ def live_buffers(values: Sequence[Stored], schedule: Schedule) -> list[Live]:
             last = here[-1]
             merged = tuple(sorted({*last.reads, *read}))
             larger = max(last.stored, one, key=lambda each: each.size)
-            kept = Stored(last.stored.writer, larger.offset, larger.size)
+            kept = replace(last.stored, size=larger.size)
             here[-1] = Live(kept, last.begin, max(last.end, end), merged)
         else:
             here.append(Live(one, begin, end, tuple(sorted(read))))

@@ -10,11 +10,12 @@ Reference: https://openxla.org/xla/hlo_dump, and the text of modules that jaxlib
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: What stands for parts of a shape: `f32[4,8]{1,0}`, `pred[]`, `(f32[2], s32[])`.
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
+_COMMENT = re.compile(r"/\*.*?\*/")
 _DIMENSION = re.compile(r"<=|\s|\?")
 
 
@@ -39,8 +40,30 @@ class Shape:
         sizes = [_DIMENSION.sub("", size) for size in found[2].split(",")]
         return Shape(found[1], tuple([int(size) for size in sizes if size.isdigit()]))
 
+    @staticmethod
+    def part(text: str, index: Sequence[int]) -> str:
+        """The text of a part of a tuple's shape; the tuple's own where there is no such part."""
+        for at in index:
+            inside = _COMMENT.sub("", text.strip()).removeprefix("(").removesuffix(")")
+            parts = _split(inside)
+            if not text.strip().startswith("(") or at >= len(parts):
+                return text
+            text = parts[at]
+        return text
+
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.sizes))}]"
+
+
+def _split(text: str) -> list[str]:
+    """What commas separate that stand in no brackets."""
+    parts, depth, begin = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char in "([{") - (char in ")]}")
+        if char == "," and not depth:
+            parts.append(text[begin:at])
+            begin = at + 1
+    return [*parts, text[begin:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,6 +45,22 @@ def integers(data: bytes) -> dict[int, int]:
     return {number: value for number, value in fields(data) if isinstance(value, int)}
 
 
+def packed(data: bytes, number: int) -> list[int]:
+    """The integers of a field that repeats, packed or not."""
+    found: list[int] = []
+    for field, value in fields(data):
+        if field != number:
+            continue
+        if isinstance(value, int):
+            found.append(value)
+            continue
+        at = 0
+        while at < len(value):
+            one, at = _varint(value, at)
+            found.append(one)
+    return found
+
+
 def text(data: bytes, number: int) -> str:
     """The text that a field holds; "" where it is not there."""
     return next(messages(data, number), b"").decode("utf-8", "replace")

@@ -129,6 +129,14 @@ def test_print_between_passes_prints_graphs_that_parse(command: Command) -> None
         assert parse(dump).name == "loss"
 
 
+def test_buffers_are_xlas_assignment(command: Command) -> None:
+    lines = command(SIN_CHAIN, "--argnums", "0,1,2,3", "--policy", "dots", "--emit", "buffers").stdout.splitlines()
+    assert lines[0].startswith("XLA's buffer assignment of 'loss', over ")
+    assert [line.split()[0] for line in lines[2:5]] == ["temporary", "argument", "result"]
+    (gradient,) = [line for line in lines if "f32[7,6]" in line and "backward" in line]
+    assert gradient.split()[0] == "168" and "sin_chain.py:8 (g)" in gradient
+
+
 def test_every_stage_is_tested_here_or_with_budgets() -> None:
     plans = ("plan", "plan-json")
-    assert ("ir", "linear", "forward", "backward", *plans, "stablehlo", "hlo", "hlo-optimized") == EMITTED
+    assert ("ir", "linear", "forward", "backward", *plans, "stablehlo", "hlo", "hlo-optimized", "buffers") == EMITTED

@@ -82,6 +82,16 @@ def test_functions_that_stay_are_written_once_and_say_what_holds_for_all_calls()
     assert {phased.phase.stage for inside in shared for phased in inside.values()} == {0}
 
 
+def test_a_backward_pass_that_is_a_function_is_found_in_it() -> None:
+    function: Any = rematc.value_and_grad(lambda x: np.sum(np.sin(np.cos(x))), policy="nothing")
+    graph = rematc.lower(function, X, passes=default_pipeline("call")).graph
+    (call,) = [eqn for eqn in graph.equations if isinstance(eqn.op, Call)]
+    assert not any(eqn.loc is not None and eqn.loc.is_backward for eqn in graph.equations)
+    found = phases_of(graph)[call]
+    assert found.phase.name == BACKWARD
+    assert {phased.phase.name for phased in found.inside.values()} == {RECOMPUTED, BACKWARD}
+
+
 def test_what_follows_from_gradients_is_of_the_backward_pass() -> None:
     differentiated: Any = rematc.value_and_grad(chain)
 
