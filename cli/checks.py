@@ -87,6 +87,14 @@ def _check_combination(options: Options) -> None:
         raise _usage("--strict is about what XLA made of the program; leave it out beside --emit")
     if options.compare and options.output is not None:
         raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
+    if options.dump is not None:
+        for name, is_set in (
+            ("--emit", options.emit is not None),
+            ("--compare", bool(options.compare)),
+            ("--pareto", options.pareto),
+        ):
+            if is_set:
+                raise _usage(f"--dump writes one program at every stage; leave out --dump or {name}")
     if options.html is not None:
         if options.emit is not None or options.compare:
             other = "--compare" if options.compare else "--emit"

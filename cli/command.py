@@ -10,7 +10,9 @@ from rematc.cli.alternatives import with_alternatives
 from rematc.cli.check import require_all_kept, require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
+from rematc.cli.dump import write_dump
 from rematc.cli.emission import emitted_text, planned, stablehlo_text
+from rematc.cli.folders import INDEX, check_folder
 from rematc.cli.measurement import Run, run_step
 from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
@@ -27,7 +29,7 @@ from rematc.compiler.reports.report import Report
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
 from rematc.ir.tables import Table
-from rematc.ir.units import format_bytes
+from rematc.ir.units import counted, format_bytes
 from rematc.lowering.jax_internals.plugins import leave_out_absent
 from rematc.passes.policies import describe_policies
 
@@ -46,6 +48,9 @@ def execute(options: Options) -> None:
         if file is not None:
             check_writable(file, options.model)
             options = dataclasses.replace(options, **{name: file.absolute()})  # wherever the model goes by os.chdir
+    if options.dump is not None:
+        check_folder(options.dump)
+        options = dataclasses.replace(options, dump=options.dump.absolute())
     with users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         if options.compare:
@@ -86,6 +91,8 @@ def _report(step: TrainingStep) -> None:
         _write(step, options.save_plan, planned(compiled.lowered).to_json(), "the plan")
     if options.html is not None:
         _write_page(step, options.html, report, step.predicted_curve() if options.budget is not None else None)
+    if options.dump is not None:
+        _dump(step, options.dump, compiled, report, run)
     if options.json:
         print_json(report_as_dict(report, run, facts(step) | {"policy": options.policy}))
     else:
@@ -98,6 +105,14 @@ def _write_page(step: TrainingStep, file: Path, report: Report, curve: Pareto | 
     with step.progress.phase(f"writing {relative(str(file))}"):
         page = report.to_html(subject(step), _policy(step), curve)
     _write(step, file, page, "the report")
+
+
+def _dump(step: TrainingStep, folder: Path, compiled: Compiled, report: Report, run: Run | None) -> None:
+    with step.progress.phase(f"writing {relative(str(folder))}"):
+        written = write_dump(step, folder, compiled, report, run, _policy(step))
+    if not step.options.quiet:
+        what = f"{counted(written.files, 'file')} to {relative(str(folder))} ({format_bytes(written.size)})"
+        print(f"remat-compile: wrote {what}; see {relative(str(folder / INDEX))}", file=sys.stderr)
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:

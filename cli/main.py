@@ -188,6 +188,12 @@ class _Command(click.Command):
     metavar="FILE",
     help="Write the report to FILE as a page with pictures, too; needs rematc[html].",
 )
+@click.option(
+    "--dump",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the program at every stage, and the report, to a new directory with an index.html, too.",
+)
 @click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
 @click.option(
     "--target",

@@ -44,6 +44,7 @@ class Options:
         emit: what to print instead of a report.
         output: the file to write.
         html: the file to write the report to as a page.
+        dump: the directory to write the program at every stage to.
         run: whether to run the training step.
         target: what to compile for; None is what jax takes.
         barrier: the strategy of barriers in the default pipeline.
@@ -77,6 +78,7 @@ class Options:
     emit: str | None
     output: Path | None
     html: Path | None
+    dump: Path | None
     run: bool
     target: str | None
     barrier: str

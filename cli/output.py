@@ -39,7 +39,7 @@ def _to_standard_output() -> Iterator[None]:
         raise
     except (OSError, ValueError) as error:  # ValueError where it was closed
         discard_output()
-        raise CompileError(f"cannot write to standard output: {_reason(error)}") from error
+        raise CompileError(f"cannot write to standard output: {reason(error)}") from error
 
 
 def discard_output() -> None:
@@ -96,11 +96,12 @@ def write_file(path: Path, text: str) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CompileError(f"cannot write {relative(str(path))}: {_reason(error)}") from error
+        raise CompileError(f"cannot write {relative(str(path))}: {reason(error)}") from error
     return len(data)
 
 
-def _reason(error: OSError | ValueError) -> str:
+def reason(error: OSError | ValueError) -> str:
+    """Why something cannot be written."""
     if isinstance(error, ValueError):
         return str(error)
     return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)

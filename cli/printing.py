@@ -53,7 +53,12 @@ def show(tables: Sequence[Table], console: Console | None) -> None:
 
 def print_json(document: Mapping[str, object]) -> None:
     """A document on standard output."""
-    print_text(json.dumps(_jsonable(document), indent=2, allow_nan=False))
+    print_text(json_text(document))
+
+
+def json_text(document: Mapping[str, object]) -> str:
+    """A document as text."""
+    return json.dumps(_jsonable(document), indent=2, allow_nan=False)
 
 
 def _jsonable(value: object) -> object:

@@ -105,6 +105,10 @@ class TrainingStep:
         """The step without a policy."""
         return self._lower("none", None, self.options.passes, OFF)
 
+    def lower_watched(self, after_each: Callable[[str, Graph], None]) -> Lowered:
+        """The step under the command's policy, once more; `after_each` is given each pass's text and graph."""
+        return self._lower(self.options.policy, after_each, self.options.passes)
+
     def lower_with_barriers(self, strategy: str) -> Lowered:
         """The step under the command's policy, with another strategy of barriers."""
         return self._lower(self.options.policy, None, default_pipeline(strategy))
