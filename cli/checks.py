@@ -78,7 +78,12 @@ def _check_combination(options: Options) -> None:
     if options.quiet and options.verbose:
         raise _usage("-q and -v exclude each other")
     if options.emit is not None:
-        for name, is_set in (("--run", options.run), ("--json", options.json), ("--compare", bool(options.compare))):
+        for name, is_set in (
+            ("--run", options.run),
+            ("--profile", options.profile is not None),
+            ("--json", options.json),
+            ("--compare", bool(options.compare)),
+        ):
             if is_set:
                 raise _usage(f"--emit prints the program and nothing else; leave out --emit or {name}")
     if options.compare and options.policy != "none":
@@ -87,6 +92,8 @@ def _check_combination(options: Options) -> None:
         raise _usage("--strict is about what XLA made of the program; leave it out beside --emit")
     if options.compare and options.output is not None:
         raise _usage("--compare compiles several programs and -o writes one; leave out one of them")
+    if options.profile is not None and options.compare:
+        raise _usage("--compare measures run times itself; leave out --compare or --profile")
     if options.dump is not None:
         for name, is_set in (
             ("--emit", options.emit is not None),
@@ -115,6 +122,7 @@ def _check_module(options: Options) -> None:
         ("--frontend", options.frontend != "auto"),
         ("--arg", bool(options.args)),
         ("--run", options.run),
+        ("--profile", options.profile is not None),
         (stage, options.emit is not None and options.emit not in OF_MODULES),
         ("arguments behind --", bool(options.model_args)),
     ):
@@ -172,8 +180,9 @@ def _check_target(target: str, options: Options) -> None:
         is_elsewhere = is_described(target)
     except CompileError as error:
         raise _bad_value("--target", error.message) from None
-    if is_elsewhere and options.run:
-        raise _usage(f"nothing runs on '{target}', which need not be here; leave out --run, or --target")
+    for name, is_set in (("--run", options.run), ("--profile", options.profile is not None)):
+        if is_elsewhere and is_set:
+            raise _usage(f"nothing runs on '{target}', which need not be here; leave out {name}, or --target")
 
 
 def _check_pareto(options: Options) -> None:
@@ -185,6 +194,7 @@ def _check_pareto(options: Options) -> None:
         ("--compare", bool(options.compare)),
         ("--emit", options.emit is not None),
         ("--run", options.run),
+        ("--profile", options.profile is not None),
         ("--strict", options.strict),
         ("--passes", options.passes is not None),
         ("--barrier", options.barrier != "auto"),

@@ -10,9 +10,9 @@ from rematc.cli.alternatives import with_alternatives
 from rematc.cli.check import require_all_kept, require_kept
 from rematc.cli.checks import checked
 from rematc.cli.comparison import Comparison, compare
-from rematc.cli.dump import write_dump
+from rematc.cli.dump import Measured, write_dump
 from rematc.cli.emission import emitted_text, planned, stablehlo_text
-from rematc.cli.folders import INDEX, check_folder
+from rematc.cli.folders import INDEX, check_folder, check_trace_folder
 from rematc.cli.measurement import Run, run_step
 from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
@@ -25,6 +25,7 @@ from rematc.cli.tables import has_blocks
 from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.html.vega import require_library
 from rematc.compiler.reports.pareto import Pareto
+from rematc.compiler.reports.profile import Profile
 from rematc.compiler.reports.report import Report
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import relative
@@ -51,6 +52,9 @@ def execute(options: Options) -> None:
     if options.dump is not None:
         check_folder(options.dump)
         options = dataclasses.replace(options, dump=options.dump.absolute())
+    if options.profile:
+        check_trace_folder(Path(options.profile))
+        options = dataclasses.replace(options, profile=str(Path(options.profile).absolute()))
     with users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         if options.compare:
@@ -85,6 +89,7 @@ def _report(step: TrainingStep) -> None:
     compiled = step.executable()
     report = with_alternatives(step, compiled.report(_baseline(step)))
     run = _run(step, compiled) if options.run else None
+    profile = _profile(step, compiled) if options.profile is not None else None
     if options.output is not None:
         _write(step, options.output, stablehlo_text(step, compiled.lowered), "stablehlo")
     if options.save_plan is not None:
@@ -92,11 +97,11 @@ def _report(step: TrainingStep) -> None:
     if options.html is not None:
         _write_page(step, options.html, report, step.predicted_curve() if options.budget is not None else None)
     if options.dump is not None:
-        _dump(step, options.dump, compiled, report, run)
+        _dump(step, options.dump, Measured(compiled, report, run, profile))
     if options.json:
-        print_json(report_as_dict(report, run, facts(step) | {"policy": options.policy}))
+        print_json(report_as_dict(report, run, facts(step) | {"policy": options.policy}, profile))
     else:
-        _print_report(step, report, run)
+        _print_report(step, report, run, profile)
     if options.strict:
         require_kept(report.check)
 
@@ -107,9 +112,9 @@ def _write_page(step: TrainingStep, file: Path, report: Report, curve: Pareto | 
     _write(step, file, page, "the report")
 
 
-def _dump(step: TrainingStep, folder: Path, compiled: Compiled, report: Report, run: Run | None) -> None:
+def _dump(step: TrainingStep, folder: Path, measured: Measured) -> None:
     with step.progress.phase(f"writing {relative(str(folder))}"):
-        written = write_dump(step, folder, compiled, report, run, _policy(step))
+        written = write_dump(step, folder, measured, _policy(step))
     if not step.options.quiet:
         what = f"{counted(written.files, 'file')} to {relative(str(folder))} ({format_bytes(written.size)})"
         print(f"remat-compile: wrote {what}; see {relative(str(folder / INDEX))}", file=sys.stderr)
@@ -128,15 +133,22 @@ def _run(step: TrainingStep, compiled: Compiled) -> Run:
         return interruptible(lambda: run_step(compiled, step.entry.function, step.args, step.options.argnums))
 
 
-def _print_report(step: TrainingStep, report: Report, run: Run | None) -> None:
+def _profile(step: TrainingStep, compiled: Compiled) -> Profile:
+    folder = Path(step.options.profile) if step.options.profile else None
+    with step.progress.phase("profiling"):
+        # Not in a thread of its own: on Ctrl-C what was traced must go.
+        return compiled.profile(*step.args, directory=folder)
+
+
+def _print_report(step: TrainingStep, report: Report, run: Run | None, profile: Profile | None) -> None:
     console = terminal()
     if console is None:
-        show(report_tables(subject(step), _policy(step), report, run), None)
+        show(report_tables(subject(step), _policy(step), report, run, profile), None)
         return
     is_complete = step.options.verbose
     show(
         terminal_tables(
-            subject(step), _policy(step), report, run, is_complete=is_complete, has_blocks=has_blocks(console)
+            subject(step), _policy(step), report, run, profile, is_complete=is_complete, has_blocks=has_blocks(console)
         ),
         console,
     )

@@ -16,6 +16,7 @@ from rematc.cli.report import report_as_dict, report_tables
 from rematc.cli.step import TrainingStep
 from rematc.compiler.driver.lowered import Compiled
 from rematc.compiler.reports.html.vega import has_library
+from rematc.compiler.reports.profile import Profile
 from rematc.compiler.reports.report import Report
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
@@ -55,14 +56,22 @@ class Dump:
     size: int
 
 
-def write_dump(
-    step: TrainingStep, folder: Path, compiled: Compiled, report: Report, run: Run | None, policy: str
-) -> Dump:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is known of a step: the program, the report, and what running it gave."""
+
+    compiled: Compiled
+    report: Report
+    run: Run | None
+    profile: Profile | None
+
+
+def write_dump(step: TrainingStep, folder: Path, measured: Measured, policy: str) -> Dump:
     """Write the folder, whole or not at all. Raises CompileError where it cannot be written."""
     with whole_folder(folder) as made:
         sections = {
-            "The report": list(_report_files(step, made, report, run, policy)),
-            "The program at each stage": list(_stage_files(step, made, compiled, report)),
+            "The report": list(_report_files(step, made, measured, policy)),
+            "The program at each stage": list(_stage_files(step, made, measured)),
             "The graph after each pass": _pass_files(step, made),
         }
         page = _page(subject(step), policy, sections)
@@ -71,17 +80,19 @@ def write_dump(
     return Dump(len(files) + 1, size)
 
 
-def _report_files(step: TrainingStep, folder: Path, report: Report, run: Run | None, policy: str) -> Iterator[_File]:
-    text = plain_text(report_tables(subject(step), policy, report, run))
+def _report_files(step: TrainingStep, folder: Path, measured: Measured, policy: str) -> Iterator[_File]:
+    report, run, profile = measured.report, measured.run, measured.profile
+    text = plain_text(report_tables(subject(step), policy, report, run, profile))
     yield _File("report.txt", "as the command prints it into a pipe", write_text(folder, "report.txt", text))
-    document = report_as_dict(report, run, facts(step) | {"policy": step.options.policy})
+    document = report_as_dict(report, run, facts(step) | {"policy": step.options.policy}, profile)
     yield _File("report.json", "as --json prints it", write_text(folder, "report.json", json_text(document) + "\n"))
     if has_library():
         page = report.to_html(subject(step), policy)
         yield _File("report.html", "as a page with pictures", write_text(folder, "report.html", page))
 
 
-def _stage_files(step: TrainingStep, folder: Path, compiled: Compiled, report: Report) -> Iterator[_File]:
+def _stage_files(step: TrainingStep, folder: Path, measured: Measured) -> Iterator[_File]:
+    compiled, report = measured.compiled, measured.report
     assert report.inspection is not None, "a program compiled here can be looked into"
     texts = report.inspection.stages() | {"stablehlo": stablehlo_text(step, compiled.lowered)}
     for stage, (name, what) in _STAGES.items():

@@ -35,6 +35,15 @@ def check_folder(folder: Path) -> None:
         raise CompileError(f"cannot write {folder}: no permission to write in {above}")
 
 
+def check_trace_folder(folder: Path) -> None:
+    """Find out before the work what would keep a trace from being written below a folder. Raises CompileError."""
+    if folder.exists() and not folder.is_dir():
+        raise CompileError(f"cannot write a trace to {folder}: it is no directory; name another one")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    if not os.access(existing, os.W_OK):
+        raise CompileError(f"cannot write a trace to {folder}: no permission to write in {existing}")
+
+
 def _not_ours(folder: Path) -> str | None:
     """A file of a directory that no earlier run wrote; None where it is empty, or all of it is such a run's."""
     try:

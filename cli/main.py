@@ -75,6 +75,17 @@ def _complete_target(_: click.Context, __: click.Parameter, typed: str) -> list[
     return [name for name in ["cpu", "cuda", "rocm", "tpu", *names] if name.startswith(typed)]
 
 
+def _with_profile(args: list[str]) -> list[str]:
+    """The arguments with `--profile` as `--profile=` where no directory follows: another option, or the model."""
+    end = args.index("--") if "--" in args else len(args)
+    found = []
+    for at, arg in enumerate(args):
+        following = args[at + 1] if at + 1 < end else "-"
+        is_alone = arg == "--profile" and at < end and (following.startswith("-") or Path(following).is_file())
+        found.append("--profile=" if is_alone else arg)
+    return found
+
+
 class _Command(click.Command):
     """A command whose model has arguments of its own, behind `--`, unless it is `diff`."""
 
@@ -85,6 +96,7 @@ class _Command(click.Command):
         return super().main(given, prog_name, *others, **named)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = _with_profile(args)
         if not ctx.resilient_parsing:
             ctx.default_map = self._defaults(ctx, args)
         count = len(args) - args.index("--") - 1 if "--" in args else 0
@@ -195,6 +207,11 @@ class _Command(click.Command):
     help="Write the program at every stage, and the report, to a new directory with an index.html, too.",
 )
 @click.option("--run", is_flag=True, help="Run it too: loss, gradient norms, median run time.")
+@click.option(
+    "--profile",
+    metavar="[DIR]",
+    help="Run it under jax.profiler: time by phase and line; the trace stays in DIR, for Perfetto and xprof.",
+)
 @click.option(
     "--target",
     metavar="DEVICE",

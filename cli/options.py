@@ -46,6 +46,7 @@ class Options:
         html: the file to write the report to as a page.
         dump: the directory to write the program at every stage to.
         run: whether to run the training step.
+        profile: the directory for its trace, "" to keep none; None for no profile.
         target: what to compile for; None is what jax takes.
         barrier: the strategy of barriers in the default pipeline.
         passes: a pipeline instead of the default one.
@@ -80,6 +81,7 @@ class Options:
     html: Path | None
     dump: Path | None
     run: bool
+    profile: str | None
     target: str | None
     barrier: str
     passes: str | None

@@ -214,7 +214,7 @@ def _timings(policy: str, lowered: Lowered) -> Table:
 def is_run(options: Options) -> bool:
     """Whether the options have the program run."""
     is_elsewhere = options.target is not None and is_described(options.target)
-    return not is_elsewhere and (options.run or bool(options.compare))
+    return not is_elsewhere and (options.run or options.profile is not None or bool(options.compare))
 
 
 def load_step(options: Options, progress: Progress) -> TrainingStep:
@@ -239,5 +239,5 @@ def _check_values(entry: Entry, args: tuple[object, ...]) -> None:
         if not isinstance(array, (bool, int, float, complex)) and not hasattr(array, "__array__"):
             raise CompileError(
                 f"{name} is a {type(array).__name__} without values, and the program is to run; "
-                "return arrays from example_args(), or leave out --run and --compare"
+                "return arrays from example_args(), or leave out --run, --profile and --compare"
             )

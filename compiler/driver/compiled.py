@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import jax
 import jax.tree_util
 
 from rematc.compiler.reports.buffers import Buffers, buffers_of
 from rematc.compiler.reports.figures import Figures
+from rematc.compiler.reports.profile import Profile, profile_of
 from rematc.compiler.tracing.arguments import CallArguments, is_array_like
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.artifact import Artifact, load_artifact, save_artifact
 from rematc.lowering.hlo.parser import parse_hlo
+from rematc.lowering.profiling import trace_runs
 from rematc.lowering.runtime import Executable, Memory, compile_program
 from rematc.lowering.signature import Owners
 from rematc.lowering.targeting import target_of
@@ -176,6 +179,35 @@ class CompiledFunction:
             raise CompileError(f"XLA does not say where it puts the buffers of '{name}' on '{target}'", user_location())
         return buffers_of(name, parse_hlo(self.hlo_optimized()), assignment)
 
+    def profile(
+        self, *args: object, directory: str | os.PathLike[str] | None = None, runs: int = 5, **kwargs: object
+    ) -> Profile:
+        """Run it under `jax.profiler`: what the forward pass, recomputation, the backward pass and each line take.
+
+        Args:
+            args: the arguments of a call.
+            directory: where to keep the trace, for xprof and Perfetto.
+            runs: how often it runs, after one run that is not counted.
+            kwargs: arguments by name.
+
+        Raises CompileError as a call does, and where the trace cannot be written.
+        """
+        module, name = parse_hlo(self.hlo_optimized()), self.artifact.program.name
+        folder = None if directory is None else Path(directory)
+
+        def run() -> None:
+            given = jax.tree_util.tree_map(_copied, (args, kwargs)) if self.artifact.donated else (args, kwargs)
+            jax.block_until_ready(self(*given[0], **given[1]))  # type: ignore[no-untyped-call]  # jax's
+
+        run()
+        try:
+            trace = trace_runs(run, max(runs, 1), module, folder)
+        except OSError as error:
+            raise CompileError(
+                f"cannot write a trace to {folder}: {error.strerror or error}", user_location()
+            ) from error
+        return profile_of(name, module, trace)
+
     def memory(self) -> Memory:
         """Memory in bytes, as XLA reports it."""
         return self.executable.memory()
@@ -187,6 +219,11 @@ class CompiledFunction:
     def figures(self) -> Figures:
         """Memory, work and compile time together."""
         return Figures(self.memory().temp_bytes, self.flops(), self.executable.compile_seconds)
+
+
+def _copied(leaf: object) -> object:
+    """What a call may take over in the place of an argument that is needed again."""
+    return leaf.copy() if isinstance(leaf, jax.Array) else leaf
 
 
 def is_same(one: object, other: object) -> bool:

@@ -22,8 +22,8 @@ from rematc.lowering.hlo.allocations import (
     allocations_of,
     live_buffers,
 )
-from rematc.lowering.hlo.module import HloModule, Instruction, Shape, SourceLine, op_name, source_line
-from rematc.lowering.hlo.origins import Origin, origins_of
+from rematc.lowering.hlo.module import HloModule, Instruction, Shape, op_name
+from rematc.lowering.hlo.origins import Origin, location_of, origin_in, sources_of
 
 _KINDS = (TEMPORARY, ARGUMENT, RESULT, CONSTANT, THREAD)
 _COLUMNS = ("bytes", "offset", "steps", "part", "value", "type", "XLA's instruction", "from")
@@ -142,7 +142,7 @@ class _Reading:
 
     def __init__(self, module: HloModule, schedule: Schedule) -> None:
         self._module, self._schedule = module, schedule
-        self._origins: Mapping[str, Origin] = origins_of(module)
+        self._sources: Mapping[str, Instruction] = sources_of(module)
         self._of: dict[str, Instruction] = {
             instruction.name: instruction
             for computation in module.computations.values()
@@ -168,9 +168,8 @@ class _Reading:
     def _buffer(self, live: Live, kind: str) -> Buffer:
         stored, instruction = live.stored, self._of.get(live.stored.writer)
         is_scheduled = kind in (TEMPORARY, RESULT)
-        line: SourceLine | None = None if instruction is None else source_line(instruction, self._module)
-        origin = self._origins.get(stored.writer) if kind not in (ARGUMENT, CONSTANT) else None
-        function = "" if origin is None else origin.function
+        source = self._sources.get(stored.writer) if kind not in (ARGUMENT, CONSTANT) else None
+        origin = None if source is None else origin_in(op_name(source))
         return Buffer(
             stored.writer,
             "" if instruction is None else _type(instruction.shape, stored.index),
@@ -179,7 +178,7 @@ class _Reading:
             live.begin if is_scheduled else None,
             live.end if is_scheduled else None,
             origin,
-            None if line is None or kind in (ARGUMENT, CONSTANT) else Location(line.file, line.line, 0, function),
+            None if source is None else location_of(source, self._module),
         )
 
 

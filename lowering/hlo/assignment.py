@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from rematc.ir.locations import Location
@@ -17,8 +16,8 @@ from rematc.lowering.hlo.allocations import (
     allocations_of,
     live_buffers,
 )
-from rematc.lowering.hlo.module import HloModule, Instruction, Shape, SourceLine, provenance, source_line
-from rematc.lowering.hlo.origins import origins_of
+from rematc.lowering.hlo.module import HloModule, Instruction, Shape, op_name
+from rematc.lowering.hlo.origins import Origin, location_of, origin_in, sources_of
 from rematc.passes.memory_timeline import (
     BACKWARD,
     FORWARD,
@@ -29,9 +28,6 @@ from rematc.passes.memory_timeline import (
     backward_begin,
     role_of,
 )
-
-#: The number that the writer gives a product (`rematc.lowering.writer.Writer.product`).
-_NUMBERED = re.compile(r"#(\d+)$")
 
 
 def assigned_timeline(module: HloModule, assignment: Assignment, *, is_differentiated: bool) -> MemoryTimeline | None:
@@ -78,7 +74,7 @@ class _Phases:
         self._module = module
         self._of = {instruction.name: instruction for instruction in order}
         self._entry = module.computations.get(module.entry or "")
-        self._origins = origins_of(module)
+        self._sources = sources_of(module)
         self._steps = steps
 
     def backward(self, live: Sequence[Live], time: Mapping[str, int], count: int) -> int:
@@ -96,22 +92,24 @@ class _Phases:
         return min(begin, next(later, begin))
 
     def _is_later_product(self, step: Instruction) -> bool:
-        origin = self._origins.get(step.name)
+        origin = self._origin(step)
         return origin is not None and bool(origin.product) and origin.phase != FORWARD
 
     def of(self, step: Instruction, at: int, backward: int) -> str:
         """The phase of a step."""
         if at < backward:
             return FORWARD
-        origin = self._origins.get(step.name)
+        origin = self._origin(step)
         return RECOMPUTED if origin is not None and origin.phase == RECOMPUTED else BACKWARD
 
     def loc(self, step: Instruction) -> Location | None:
         """The user's line."""
-        found: SourceLine | None = source_line(step, self._module)
-        origin = self._origins.get(step.name)
-        function = _NUMBERED.sub("", provenance(step)) if origin is None else origin.function
-        return None if found is None else Location(found.file, found.line, 0, function)
+        source = self._sources.get(step.name)
+        return None if source is None else location_of(source, self._module)
+
+    def _origin(self, step: Instruction) -> Origin | None:
+        source = self._sources.get(step.name)
+        return None if source is None else origin_in(op_name(source))
 
     def described(self, live: Live, backward: int) -> LiveBuffer:
         """A buffer in the terms of timelines."""

@@ -10,7 +10,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rematc.lowering.hlo.module import Computation, HloModule, Instruction, called_computations, op_name
+from rematc.ir.locations import Location
+from rematc.lowering.hlo.module import (
+    Computation,
+    HloModule,
+    Instruction,
+    called_computations,
+    op_name,
+    provenance,
+    source_line,
+)
 from rematc.lowering.labels import UNKNOWN
 from rematc.passes.memory_timeline import BACKWARD, FORWARD, RECOMPUTED
 
@@ -18,6 +27,10 @@ _EQUATION = r"[a-z][a-z0-9_]*_\d+"
 _LABEL = re.compile(
     rf"(?:^|/)(forward|recompute(?:/\d+)?|backward)/([^/]+)/((?:\w+\(\)/)?(?:{_EQUATION}/)*{_EQUATION})(?:#(\d+))?(?=/|$)"
 )
+#: The number that the writer gives a product (`rematc.lowering.writer.Writer.product`).
+_NUMBERED = re.compile(r"#\d+$")
+#: The name of what stands for a whole program, where XLA has nothing closer.
+_CALL = "rematc_call"
 _PHASES = {"forward": FORWARD, "recompute": RECOMPUTED, "backward": BACKWARD}
 #: What gives a value another name or shape: what comes before it is the same value.
 _SAME = ("bitcast", "copy", "get-tuple-element", "transpose", "reshape", "convert")
@@ -70,35 +83,49 @@ def origin_in(name: str) -> Origin | None:
     return Origin(_PHASES[phase], int(stage or 0), known, equation, int(product or 0))
 
 
+def location_of(instruction: Instruction, module: HloModule) -> Location | None:
+    """The user's line, with the function where it is known; None where the module does not say."""
+    line, origin = source_line(instruction, module), origin_in(op_name(instruction))
+    function = _NUMBERED.sub("", provenance(instruction)) if origin is None else origin.function
+    function = "" if function == _CALL else function
+    return None if line is None else Location(line.file, line.line, 0, function)
+
+
 def origins_of(module: HloModule) -> dict[str, Origin]:
-    """The origins of instructions by their names, which are unique in a module; of as many as are known.
+    """The origins of instructions by their names, which are unique in a module; of as many as are known."""
+    found = {name: origin_in(op_name(instruction)) for name, instruction in sources_of(module).items()}
+    return {name: origin for name, origin in found.items() if origin is not None}
+
+
+def sources_of(module: HloModule) -> dict[str, Instruction]:
+    """For instructions by their names the one that says what they come from: itself, where it says so.
 
     XLA gives some instructions that it makes no name. These are as what only names their value in another way, else as
     the computation that they call, else as an operand.
     """
-    found: dict[str, Origin] = {}
+    found: dict[str, Instruction] = {}
     for computation in module.computations.values():
         for instruction in computation.instructions.values():
-            if (origin := origin_in(op_name(instruction))) is not None:
-                found[instruction.name] = origin
+            if source_line(instruction, module) is not None or origin_in(op_name(instruction)) is not None:
+                found[instruction.name] = instruction
     for computation in module.computations.values():
         _add_unnamed(computation, module, found)
     return found
 
 
-def _add_unnamed(computation: Computation, module: HloModule, found: dict[str, Origin]) -> None:
+def _add_unnamed(computation: Computation, module: HloModule, found: dict[str, Instruction]) -> None:
     for instruction in reversed(list(computation.instructions.values())):
         if instruction.opcode in _SAME and instruction.name in found and instruction.operands:
             found.setdefault(instruction.operands[0], found[instruction.name])
     for instruction in computation.instructions.values():
         if instruction.name in found or instruction.opcode in ("parameter", "constant"):
             continue
-        origin = _of_called(instruction, module, found) or _of_operands(instruction, found)
-        if origin is not None:
-            found[instruction.name] = origin
+        source = _of_called(instruction, module, found) or _of_operands(instruction, found)
+        if source is not None:
+            found[instruction.name] = source
 
 
-def _of_called(instruction: Instruction, module: HloModule, found: Mapping[str, Origin]) -> Origin | None:
+def _of_called(instruction: Instruction, module: HloModule, found: Mapping[str, Instruction]) -> Instruction | None:
     for names in called_computations(instruction).values():
         for name in names:
             computation = module.computations.get(name)
@@ -107,5 +134,5 @@ def _of_called(instruction: Instruction, module: HloModule, found: Mapping[str, 
     return None
 
 
-def _of_operands(instruction: Instruction, found: Mapping[str, Origin]) -> Origin | None:
+def _of_operands(instruction: Instruction, found: Mapping[str, Instruction]) -> Instruction | None:
     return next((found[operand] for operand in reversed(instruction.operands) if operand in found), None)
