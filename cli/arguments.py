@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import re
@@ -13,6 +12,7 @@ import numpy as np
 
 from rematc.cli.model import EXAMPLE_ARGUMENTS, Entry, users_code
 from rematc.ir.errors import CompileError
+from rematc.ir.spelling import question
 from rematc.ir.types import DTYPES, DType, Kind, TensorType
 from rematc.ir.units import counted
 from rematc.ir.values import Array
@@ -38,8 +38,7 @@ def parse_type(text: str) -> TensorType:
         raise click.BadParameter(f"'{text}' is no array type; write f32[5,4], i32[8] or bool[]", param_hint="'--arg'")
     dtype = _SPELLINGS.get(match["dtype"].lower())
     if dtype is None:
-        near = difflib.get_close_matches(match["dtype"].lower(), _SPELLINGS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(DTYPES)}"
+        hint = question(match["dtype"], DTYPES) or f"known: {', '.join(DTYPES)}"
         raise click.BadParameter(f"unknown element type '{match['dtype']}' in '{text}'; {hint}", param_hint="'--arg'")
     sizes = [size for size in (match["shape"] or "").split(",") if size]
     if len(sizes) > MAX_RANK or max(map(len, sizes), default=0) > 19 or not _fits(dtype, list(map(int, sizes))):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 
 from rematc.cli.alternatives import with_alternatives
@@ -13,6 +12,7 @@ from rematc.cli.comparison import Comparison, compare
 from rematc.cli.dump import Measured, write_dump
 from rematc.cli.emission import emitted_text, planned, stablehlo_text
 from rematc.cli.folders import INDEX, check_folder, check_trace_folder
+from rematc.cli.logs import LOGGER, logging_to_stderr
 from rematc.cli.measurement import Run, run_step
 from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
@@ -55,7 +55,7 @@ def execute(options: Options) -> None:
     if options.profile:
         check_trace_folder(Path(options.profile))
         options = dataclasses.replace(options, profile=str(Path(options.profile).absolute()))
-    with users_command_line(options.model, options.model_args):
+    with logging_to_stderr(quiet=options.quiet), users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         if options.compare:
             _compare(step)
@@ -77,8 +77,7 @@ def _emit(step: TrainingStep, stage: str) -> None:
 
 def _write(step: TrainingStep, output: Path, text: str, what: str) -> None:
     size = write_file(output, text)
-    if not step.options.quiet:
-        print(f"remat-compile: wrote {what} to {relative(str(output))} ({format_bytes(size)})", file=sys.stderr)
+    LOGGER.info("wrote %s to %s (%s)", what, relative(str(output)), format_bytes(size))
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
@@ -115,9 +114,8 @@ def _write_page(step: TrainingStep, file: Path, report: Report, curve: Pareto | 
 def _dump(step: TrainingStep, folder: Path, measured: Measured) -> None:
     with step.progress.phase(f"writing {relative(str(folder))}"):
         written = write_dump(step, folder, measured, _policy(step))
-    if not step.options.quiet:
-        what = f"{counted(written.files, 'file')} to {relative(str(folder))} ({format_bytes(written.size)})"
-        print(f"remat-compile: wrote {what}; see {relative(str(folder / INDEX))}", file=sys.stderr)
+    what, shown = counted(written.files, "file"), relative(str(folder))
+    LOGGER.info("wrote %s to %s (%s); see %s", what, shown, format_bytes(written.size), relative(str(folder / INDEX)))
 
 
 def _baseline(step: TrainingStep) -> Compiled | None:

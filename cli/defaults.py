@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 
 from rematc.cli.options import MODULE, PLANNED
+from rematc.ir.spelling import question
 
 FILE = "pyproject.toml"
 #: The options that may have defaults, by the names of the table, each with its parameter and what it takes.
@@ -65,8 +65,7 @@ def defaults_for(model: Path, given: Mapping[str, object]) -> dict[str, object]:
     found = {}
     for key, value in _table(file).items():
         if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(KEYS)}"
+            hint = question(key, KEYS) or f"known: {', '.join(KEYS)}"
             raise click.UsageError(f"{file}: [tool.rematc] has no option '{key}'; {hint}")
         parameter, expected = KEYS[key]
         if not _fits(value, expected):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rematc.cli.checks import checked
+from rematc.cli.logs import logging_to_stderr
 from rematc.cli.main import main
 from rematc.cli.model import users_command_line
 from rematc.cli.options import Options
@@ -26,7 +27,7 @@ from rematc.passes.planning.plan_json import FORMAT
 
 _BUDGET = "budget="
 #: Options of a report that are about more than one program, or about files.
-_REFUSED = ("compare", "pareto", "emit", "output", "html", "run", "save_plan", "strict")
+_REFUSED = ("compare", "pareto", "emit", "output", "html", "run", "save_plan", "strict", "dump", "profile")
 
 
 def compare_operands(first: str, second: str, given: Sequence[str]) -> None:
@@ -87,11 +88,11 @@ def _document(operand: str, given: Sequence[str]) -> Mapping[str, Any]:
     with main.make_context("remat-compile diff", [model, *given, *chosen]) as context:
         options = Options(**context.params)
         for name in _REFUSED:
-            if getattr(options, name):
+            if getattr(options, name) not in (None, False, ()):
                 option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"diff compares two reports; leave out {option}", context)
         options = checked(options)
-    with users_command_line(options.model, options.model_args):
+    with logging_to_stderr(quiet=options.quiet), users_command_line(options.model, options.model_args):
         step = load_step(options, Progress(options.quiet))
         report = step.executable().report()
         return report_as_dict(report, None, facts(step) | {"policy": options.policy})

@@ -15,6 +15,7 @@ import rematc
 from rematc.cli.defaults import defaults_for
 from rematc.cli.diff import diff, is_diff
 from rematc.cli.options import BARRIERS, EMITTED, FRONTENDS, Options
+from rematc.ir.spelling import suggestion
 
 HELP = """Differentiate a NumPy or JAX function, rematerialize under a policy, compile with XLA, and report.
 
@@ -86,6 +87,17 @@ def _with_profile(args: list[str]) -> list[str]:
     return found
 
 
+class _Choice(click.Choice[str]):
+    """One of several words; one that is nearly so is asked about."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            message = f"{error.message.removesuffix('.')}{suggestion(str(value), list(self.choices))}"
+            raise click.BadParameter(message, ctx, param) from None
+
+
 class _Command(click.Command):
     """A command whose model has arguments of its own, behind `--`, unless it is `diff`."""
 
@@ -131,7 +143,7 @@ class _Command(click.Command):
 @click.option("--entry", metavar="NAME", help="The function to differentiate.")
 @click.option(
     "--frontend",
-    type=click.Choice(FRONTENDS),
+    type=_Choice(FRONTENDS),
     default="auto",
     help="What the function is written in; default: jax where the file imports jax or a library of it.",
 )
@@ -186,7 +198,7 @@ class _Command(click.Command):
 )
 @click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
 @click.option("--pareto", is_flag=True, help="Print memory and time of plans for many budgets, and of policies.")
-@click.option("--emit", type=click.Choice(EMITTED), help="Print this text to standard output, and nothing else.")
+@click.option("--emit", type=_Choice(EMITTED), help="Print this text to standard output, and nothing else.")
 @click.option(
     "-o",
     "--output",
@@ -220,7 +232,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--barrier",
-    type=click.Choice(BARRIERS),
+    type=_Choice(BARRIERS),
     default="auto",
     help="How to keep XLA from undoing recomputation; call and conditional hold in any XLA.",
 )
@@ -242,7 +254,7 @@ class _Command(click.Command):
 @click.option("-v", "--verbose", is_flag=True, help="Leave nothing out on a terminal.")
 @click.option(
     "--completion",
-    type=click.Choice(SHELLS),
+    type=_Choice(SHELLS),
     is_eager=True,
     expose_value=False,
     callback=_print_completion,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import linecache
@@ -18,6 +17,7 @@ from rematc.cli.packages import Place, place_of
 from rematc.compiler.tracing.options import Options
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location, relative
+from rematc.ir.spelling import suggestion
 
 EXAMPLE_ARGUMENTS = "example_args"
 
@@ -158,8 +158,7 @@ def _named_entry(module: ModuleType, name: str) -> Entry:
     if hasattr(module, name):
         raise CompileError(f"'{name}' in {file} is a {type(value).__name__}, expected a function")
     candidates = defined_functions(module)
-    near = difflib.get_close_matches(name, [entry.name for entry in candidates], n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = suggestion(name, [entry.name for entry in candidates])
     listed = "".join(f"\n  {_listed(entry)}" for entry in candidates) or " none"
     raise CompileError(f"{file} has no function '{name}'{hint or ';'} its functions:{listed}")
 

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
+from rematc.cli.logs import LOGGER
+
 R = TypeVar("R")
 DELAY_SECONDS = 1.0
 
@@ -64,7 +66,7 @@ class _Indicator:
             if self._is_closed:
                 return
             if not sys.stderr.isatty():
-                print(f"remat-compile: {self._what} ...", file=sys.stderr, flush=True)
+                LOGGER.info("%s ...", self._what)
                 return
             # The streams stay as they are: the model may print while it is traced.
             self._live = Live(

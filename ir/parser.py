@@ -14,10 +14,9 @@ types are wrong.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, cast
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import rematc.ir.ops  # noqa: F401  # registers the ops that text can name
 from rematc.ir.core import Equation, Graph, Op
@@ -27,6 +26,7 @@ from rematc.ir.forms import expect_comma
 from rematc.ir.literals import unquoted
 from rematc.ir.locations import Location
 from rematc.ir.registry import OPS
+from rematc.ir.spelling import suggestion
 from rematc.ir.types import DTYPES, TensorType
 from rematc.ir.values import Value
 from rematc.ir.verifier import check_types
@@ -239,13 +239,13 @@ class _Parser:
         return tuple(operands)
 
     def _fail_undefined(self, scope: dict[str, Value]) -> NoReturn:
-        self.fail(f"a value defined before this{_suggestion(self.peek(), scope)}")
+        self.fail(f"a value defined before this{suggestion(self.peek(), scope)}")
 
     def _op_class(self) -> type[Op]:
         name = self.peek()
         cls = OPS.get(name)
         if cls is None:
-            self.fail(f"an op, or 'return'{_suggestion(name, OPS)}")
+            self.fail(f"an op, or 'return'{suggestion(name, OPS)}")
         self._at += 1
         return cls
 
@@ -327,11 +327,6 @@ class _Parser:
         if match is None or file is None or function is None:
             self.fail('a location such as loc("model.py":12:8) or loc("function"("model.py":12:8))')
         return Location(file, int(match[3]), int(match[4]), function)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, cast("list[str]", list(known)), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _source(eqn: Equation) -> str:

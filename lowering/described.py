@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rematc.ir.errors import CompileError
+from rematc.ir.spelling import suggestion
 from rematc.lowering.jax_internals.plugins import gpu_devices, leave_out_absent, tpu_devices
 from rematc.passes.planning.device import A100, B200, H100, H200, V4, V5E, V5P, V6E, Device
 
@@ -169,9 +170,10 @@ def _parsed(name: str) -> tuple[Model, tuple[int, ...]] | None:
             return MODELS[match["model"]], shape
     if name in PLATFORMS:
         return None
+    hint = suggestion(name.partition(":")[0], [*MODELS, *PLATFORMS]) if match is None or not match["shape"] else ""
     raise CompileError(
         f"'{name}' is no target; devices that need not be here are {', '.join(MODELS)}, and many of one, as h100:8 and "
-        f"v5e:4x4; those that are here go by their platform: {', '.join(PLATFORMS)}"
+        f"v5e:4x4; those that are here go by their platform: {', '.join(PLATFORMS)}{hint}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.donation import aliased_results, result_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
@@ -62,7 +63,8 @@ def budget_bytes(budget: object, whole: Callable[[], int], free: Callable[[], in
             return int(whole() * number / 100)
         if unit in _UNITS or not unit:
             return int(number * _UNITS.get(unit, 1))
-    raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', '50%', or 'device'")
+    hint = suggestion(budget, [DEVICE]) if isinstance(budget, str) else ""
+    raise CompileError(f"{budget!r} is no budget; write bytes as a number, '2GiB', '500MB', '50%', or 'device'{hint}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ for this thread and this call only.
 from __future__ import annotations
 
 import builtins
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ __all__ = [
     "call_program",
     "compile_program",
 ]
+
+_LOGGER = logging.getLogger("rematc.compile")
 
 
 def call_program(program: Program, leaves: Sequence[Any]) -> list[Any]:
@@ -265,8 +268,14 @@ def compile_program(
         if target.is_here:
             with jax.ensure_compile_time_eval():
                 constants = tuple([jax.device_put(array, None if spread else device) for array in constants])
+    log_compiled(program, target, seconds)
     target = replace(target, devices=len(spread[0].device_set) if spread else 1)
     return Executable(program, target, seconds, lowered, compiled, constants)
+
+
+def log_compiled(program: Program, target: Target, seconds: float) -> None:
+    """Log a compilation, to `rematc.compile`."""
+    _LOGGER.info("compiled '%s' for %s in %.3g s", program.name, target.name, seconds)
 
 
 def compile_function(
@@ -305,6 +314,7 @@ def compile_function(
         explain_xla(error, function.program.name, [function.program])
         raise
     seconds = time.perf_counter() - start
+    log_compiled(function.program, target, seconds)
     shardings = jax.tree_util.tree_leaves(compiled.input_shardings)
     if any(len(sharding.device_set) > 1 for sharding in shardings):
         return None

@@ -11,6 +11,7 @@ import jax
 import jax.tree_util
 
 from rematc.ir.errors import CompileError
+from rematc.ir.spelling import suggestion
 
 Function = Callable[..., object]
 Numbers = int | Sequence[int]
@@ -125,7 +126,7 @@ class Signature:
             return
         for name in sorted(names - known.keys()):
             raise CompileError(
-                f"{what}_argnames names '{name}', but '{self.name}' has no such argument "
+                f"{what}_argnames names '{name}', but '{self.name}' has no such argument{suggestion(name, known)} "
                 f"(arguments: {', '.join(sorted(known))})"
             )
 

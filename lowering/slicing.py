@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements
+from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, run_passes
 from rematc.lowering.planning import Budget, GraphPlanner, scaled
@@ -36,7 +37,8 @@ def slices_of(slices: object) -> Slices:
     if slices in (OFF, AUTO) or (isinstance(slices, int) and not isinstance(slices, bool) and slices >= 1):
         assert isinstance(slices, int | str)
         return OFF if slices == 1 else slices
-    raise CompileError(f"{slices!r} is no number of slices; pass one of 1 and more, 'auto', or 'off'")
+    hint = suggestion(slices, [AUTO, OFF]) if isinstance(slices, str) else ""
+    raise CompileError(f"{slices!r} is no number of slices; pass one of 1 and more, 'auto', or 'off'{hint}")
 
 
 def in_slices(

@@ -39,6 +39,7 @@ from rematc.ir.ops.logical import Or
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.spelling import suggestion
 from rematc.ir.splicing import splice
 from rematc.ir.traversal import all_equations
 from rematc.ir.types import F32, I32
@@ -68,7 +69,8 @@ class Barriers(Pass):
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
-            raise CompileError(f"unknown barrier strategy '{self.strategy}' (known: {', '.join(STRATEGIES)})")
+            hint = suggestion(self.strategy, STRATEGIES)
+            raise CompileError(f"unknown barrier strategy '{self.strategy}'{hint} (known: {', '.join(STRATEGIES)})")
 
     def run(self, graph: Graph) -> Graph:
         if not any(eqn.op.regions() for eqn in graph.equations):

@@ -7,7 +7,7 @@ result = manager.run(graph)          # result.graph, result.records
 from __future__ import annotations
 
 import dataclasses
-import difflib
+import logging
 import re
 import time
 import types
@@ -22,6 +22,7 @@ from rematc.ir.collecting import collection_paused, users_code
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError, VerifierError
 from rematc.ir.literals import FLOAT, INTEGER, quoted, unquoted
+from rematc.ir.spelling import suggestion
 from rematc.ir.verifier import verify
 
 
@@ -47,6 +48,7 @@ class Pass:
         raise NotImplementedError
 
 
+_LOGGER = logging.getLogger("rematc.passes")
 PASSES: dict[str, type[Pass]] = {}
 _P = TypeVar("_P", bound=type[Pass])
 
@@ -150,6 +152,7 @@ class Watch:
             given = graphs(state)
             after = sum(map(count_equations, given)) if made else before
             self.records.append(PassRecord(text, seconds, before, after))
+            _LOGGER.debug("%s: %d equations before, %d after, %.3g s", text, before, after, seconds)
             before = after
             if self.after_each is not None:
                 for graph in made or given[-1:]:
@@ -279,7 +282,7 @@ class _PipelineParser:
         cls = PASSES.get(name)
         if cls is None:
             names = [known for known, each in PASSES.items() if each.keeps_meaning]
-            raise CompileError(f"there is no pass '{name}'{_suggestion(name, names)} (passes: {', '.join(names)})")
+            raise CompileError(f"there is no pass '{name}'{suggestion(name, names)} (passes: {', '.join(names)})")
         if self._peek() != "{":
             return cls()
         self._at += 1
@@ -294,7 +297,7 @@ class _PipelineParser:
                 raise CompileError(f"the option '{option}' of '{name}' is given twice")
             if option not in names:
                 listed = f"options: {', '.join(names)}" if names else "it has no options"
-                raise CompileError(f"the pass '{name}' has no option '{option}'{_suggestion(option, names)} ({listed})")
+                raise CompileError(f"the pass '{name}' has no option '{option}'{suggestion(option, names)} ({listed})")
             self._expect("=", "'=' and a value")
             options[option] = _value(f"{name}{{{option}}}", hints[option], self._word("a value"))
         self._at += 1
@@ -339,8 +342,3 @@ def _value(where: str, annotation: typing.Any, token: str) -> object:
         return text
     expected = " or ".join("none" if kind is types.NoneType else kind.__name__ for kind in kinds)
     raise CompileError(f"{where} is of type {expected}, got {token}")
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""

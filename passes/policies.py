@@ -6,7 +6,6 @@ computes the value, the op's operand types, and the names that `checkpoint_name`
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, is_private
+from rematc.ir.spelling import suggestion
 from rematc.ir.values import Types
 from rematc.passes.policy_base import BuiltinPolicy, combined
 from rematc.passes.policy_functions import load_policy, policy_of_function
@@ -324,9 +324,7 @@ def _parse_term(term: str) -> Policy:
         if not names:
             raise CompileError(f"the policy '{head}' takes names: {head}=a,b")
         return _NAMED[head](names)
-    known = [*_PLAIN, *_NAMED, *_JAX_NAMES]
-    near = difflib.get_close_matches(head, known, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = suggestion(head, [*_PLAIN, *_NAMED, *_JAX_NAMES])
     listed = ", ".join([*_PLAIN, *(f"{name}=a,b" for name in _NAMED), "file.py:function"])
     raise CompileError(f"unknown policy '{term}'{hint} (known: {listed}; combine with '+')")
 

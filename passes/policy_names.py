@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import Policy, is_private
+from rematc.ir.spelling import nearest
 from rematc.ir.traversal import all_equations
 from rematc.passes.policies import AnyNamesBut, AnythingExceptNames, Either, OffloadNames, OnlyNames
 
@@ -30,7 +30,7 @@ class UnknownNames:
     @property
     def near(self) -> dict[str, str]:
         """For each of the names, the one that is spelled nearly so."""
-        pairs = [(name, difflib.get_close_matches(name, self.known, n=1)) for name in self.names]
+        pairs = [(name, nearest(name, self.known)) for name in self.names]
         return {name: found[0] for name, found in pairs if found}
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ from rematc.lowering.jax_internals.calls import apply_program
 from rematc.lowering.pipeline import make_program, run_passes, runs_depth_first
 from rematc.lowering.planning import GraphPlanner
 from rematc.lowering.program import Program
-from rematc.lowering.runtime import Executable
+from rematc.lowering.runtime import Executable, log_compiled
 from rematc.lowering.signature import Function, Owners, function_name
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
@@ -219,6 +219,7 @@ class _Compiler:
             explain_xla(error, program.name, [program])
             raise
         seconds = time.perf_counter() - start
+        log_compiled(program, self.target, seconds)
         spread = [len(one.device_set) for one in jax.tree_util.tree_leaves(found.input_shardings)]
         executable = Executable(
             program, replace(self.target, devices=max(spread, default=1)), seconds, lowered, found, ()

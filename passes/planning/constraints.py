@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import rematc.ir.ops  # noqa: F401  # registers the ops that constraints can nam
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.registry import OPS
+from rematc.ir.spelling import suggestion
 from rematc.ir.values import Value
 from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.loops import is_repeatable
@@ -38,8 +38,7 @@ class Constraints:
                 raise CompileError(f"{what} is a list of names, got {names!r}; write {what}=('a', 'b')")
         for name in self.never_repeat:
             if name not in OPS:
-                near = difflib.get_close_matches(name, OPS, n=1)
-                hint = f"; did you mean '{near[0]}'?" if near else "; ops are named as in --emit ir"
+                hint = suggestion(name, OPS) or "; ops are named as in --emit ir"
                 raise CompileError(f"never_repeat names '{name}', and no op is called so{hint}")
 
     def text(self) -> str:

@@ -55,7 +55,7 @@ def keys_of(value: object) -> set[str]:
 
 def test_every_key_of_the_json_is_documented(command: Command, write_model: WriteModel) -> None:
     model = write_model(SMALL_MODEL)
-    report = json.loads(command(model, "--policy", "nothing", "--json", "--run").stdout)
+    report = json.loads(command(model, "--policy", "nothing", "--json", "--run", "--profile").stdout)
     compared = json.loads(command(model, "--compare", "none,nothing", "--json").stdout)
     assert report["check"]["saving"] is not None
     told = set(re.findall(r"`(\w+)`", TEXT.partition("## For programs")[2].partition("## Errors")[0]))

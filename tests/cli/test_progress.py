@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from rematc.cli.logs import logging_to_stderr
 from rematc.cli.progress import AbandonedWork, Progress, interruptible
 
 
@@ -34,7 +35,7 @@ def test_slow_phase_says_so_once_on_standard_error(capsys: pytest.CaptureFixture
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stderr", Stream())
-        with Progress(delay=0.0).phase("compiling"):
+        with logging_to_stderr(quiet=False), Progress(delay=0.0).phase("compiling"):
             assert shown.wait(10)
     assert "".join(lines) == "remat-compile: compiling ...\n"
     assert capsys.readouterr().out == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,53 @@ def test_help_names_every_option(command: Command) -> None:
         *("--html", "--completion"),
     ):
         assert option in text
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        (("--policy", "dtos"), "dots"),
+        (("--policy", "dots+nmes=a"), "names"),
+        (("--compare", "none,dtos"), "dots"),
+        (("--emit", "stablhlo"), "stablehlo"),
+        (("--barrier", "cal"), "call"),
+        (("--frontend", "numy"), "numpy"),
+        (("--target", "h10"), "h100"),
+        (("--target", "cup"), "cpu"),
+        (("--budget", "devce"), "device"),
+        (("--budget", "1GiB", "--never-repeat", "dot_genral"), "dot_general"),
+        (("--slices", "aut"), "auto"),
+        (("--passes", "simplfy"), "simplify"),
+        (("--passes", "barriers{stratgy=call}"), "strategy"),
+        (("--passes", "barriers{strategy=cal}"), "call"),
+        (("--arg", "f23[3]"), "f32"),
+        (("--completion", "bsh"), "bash"),
+        (("--polcy", "dots"), "--policy"),
+    ],
+)
+def test_misspelt_words_are_asked_about(
+    command: Command, small_model: Path, options: tuple[str, ...], meant: str
+) -> None:
+    result = command(small_model, *options)
+    assert result.exit_code == 2
+    assert re.search(f"[Dd]id you mean .*'{meant}'", result.stderr), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        (("--entry", "los"), "loss"),
+        (("--policy", "names=hiden"), "hidden"),
+        (("--budget", "1GiB", "--keep", "hiden"), "hidden"),
+    ],
+)
+def test_misspelt_names_of_the_model_are_asked_about(
+    command: Command, write_model: WriteModel, options: tuple[str, ...], meant: str
+) -> None:
+    model = write_model(
+        "import rematc\n"
+        "def loss(w, x):\n    return np.sum(np.sin(rematc.checkpoint_name(np.dot(w, x), 'hidden')))\n"
+        "def example_args():\n    return np.ones((3, 4), np.float32), np.ones(4, np.float32)\n"
+    )
+    result = command(model, *options, "-q")
+    assert result.exit_code == 1 and f"did you mean '{meant}'?" in result.stderr

@@ -7,7 +7,6 @@ sorts have bodies; those that the IR has an op for (sums, extrema, lexicographic
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +34,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
+from rematc.ir.spelling import suggestion
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 
@@ -110,8 +110,7 @@ class _Module:
     def function(self, symbol: str, loc: Location | None) -> Graph:
         """The graph of a function, those that it calls first."""
         if symbol not in self._functions:
-            close = difflib.get_close_matches(symbol, self._functions, 1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            hint = suggestion(symbol, self._functions)
             listed = ", ".join(sorted(self._functions)) or "none"
             raise CompileError(f"the module has no function '{symbol}'{hint} Its functions: {listed}", loc)
         # Calls may be as deep as there are functions, so they are walked with a list and not by recursion.
