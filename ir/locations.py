@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field, replace
 
 
@@ -42,9 +43,19 @@ class Location:
 
 
 def relative(file: str) -> str:
-    """A path relative to the working directory where it lies below it."""
+    """A path relative to the working directory where it lies below it; of a cell of a notebook `In[3]`."""
+    if cell := _cell(file):
+        return cell
     try:
         inside = os.path.relpath(file) if os.path.isabs(file) else file
     except OSError:  # the working directory is gone
         return file
     return file if inside.startswith("..") else inside
+
+
+def _cell(file: str) -> str:
+    """What IPython calls the cell whose code it compiled under this name, as in its own tracebacks; "" for files."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    named = shell.compile.format_code_name(file) if shell is not None else None
+    return "" if named is None else str(named[1])
