@@ -27,6 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rematc.ir.locations import relative
 from rematc.lowering.hlo.merging import Repetition, TooLargeError, repeated_products
 from rematc.lowering.hlo.module import SourceLine
 from rematc.lowering.hlo.parser import parse_hlo
@@ -50,7 +51,7 @@ class Merged:
     planned: int
 
     def __str__(self) -> str:
-        place = "" if self.source is None else f" from {self.source}"
+        place = "" if self.source is None else f" from {relative(self.source.file)}:{self.source.line}"
         return f"{self.count} of {self.planned}: {self.product}{place}"
 
 
