@@ -71,11 +71,12 @@ def test_the_generated_tables_are_shown_somewhere() -> None:
 
 @pytest.mark.parametrize("file", MARKDOWN, ids=relative)
 def test_links_lead_somewhere(file: Path) -> None:
-    text = _FENCED.sub("", file.read_text(encoding="utf-8"))
-    broken = [
-        target for found in _LINK.findall(text) if (target := found[0] or found[1]) and not is_there(file, target)
-    ]
-    assert not broken
+    assert not [target for target in links(file.read_text(encoding="utf-8")) if not is_there(file, target)]
+
+
+def links(text: str) -> list[str]:
+    """What Markdown text links to, and the images that it shows."""
+    return [link or image for link, image in _LINK.findall(_FENCED.sub("", text))]
 
 
 def is_there(file: Path, target: str) -> bool:
