@@ -52,7 +52,7 @@ def test_there_are_four() -> None:
 @pytest.mark.each_case
 @pytest.mark.parametrize("file", FILES, ids=stem)
 def test_notebook_is_committed_without_outputs_and_asserts_what_it_says(file: Path) -> None:
-    notebook = nbformat.read(file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]  # nbformat
     nbformat.validate(notebook)
     assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
@@ -73,6 +73,6 @@ def each() -> Iterator[ParameterSet]:
 def test_notebook_runs_and_its_assertions_hold(file: Path) -> None:
     if file.stem in TARGETS:
         compiler_for(TARGETS[file.stem])
-    notebook = nbformat.read(file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]  # nbformat
     nbclient.NotebookClient(notebook, timeout=300).execute(cwd=str(EXAMPLES), env=documents.environment())
     assert len(shown_pages(notebook)) == (file.stem in WITH_PAGE)
