@@ -95,7 +95,7 @@ def _window(problem: Problem, first: int, end: int, budget: int) -> float:
         for value in problem.writes[first]
         if problem.replaces[value] in own
     )
-    if held <= room:
+    if held <= room or not needed:  # a budget that the first node alone exceeds bounds nothing
         return 0.0
     return _least(_network(problem, first, needed, own), held, room, int(problem.cost.sum()))
 

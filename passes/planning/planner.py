@@ -11,6 +11,7 @@ from time import monotonic
 from rematc.ir.core import Graph
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
+from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.loop_bodies import BodyPlans
@@ -167,6 +168,16 @@ class Planner:
     def _fastest(self) -> int:
         return min(self._way(decisions, self._constraints).time for decisions in self._levels)
 
+    def _bound(self, found: Found) -> int:
+        """That of a plan without loops: none is faster within its budget, whether it holds partial sums or does not."""
+        least = found.bound
+        for way in [self._way((), held) for held in self._held]:
+            problem = way.translation.problem
+            if problem is not found.problem and way.time < least:
+                is_fitting = simulate(problem).peak <= found.budget
+                least = way.time if is_fitting else min(least, bound(problem, found.budget))
+        return least
+
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
         return plan.of(self._way(plan.decisions, plan.constraints).program)
@@ -191,12 +202,11 @@ class Planner:
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
         # Of loops no bound is known but that all must run once, in one of these ways.
-        bound = found.bound if len(self._levels) == 1 and not way.decisions else self._fastest
-        bound = min([bound, *[self._way((), held).time for held in self._held[1:]]])
+        least = self._bound(found) if len(self._levels) == 1 and not way.decisions else self._fastest
         loops = planned_loops(self._graph, way.decisions)
         whole = self._as_it_stands if loops else None
         return Plan(
-            found.budget, self._machine.device.name, bound, found.stages, way.program, loops, whole, way.constraints
+            found.budget, self._machine.device.name, least, found.stages, way.program, loops, whole, way.constraints
         )
 
 

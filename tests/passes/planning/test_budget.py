@@ -76,3 +76,9 @@ def test_larger_problems_keep_the_laws(problem: Problem, tenths: int) -> None:
     assert sum(problem.size[list(first.held)]) >= first.run.peak - max(problem.workspace)
     if not first.is_feasible:
         assert plan_for_budget(problem, first.run.peak).is_feasible
+
+
+def test_a_budget_that_one_node_exceeds_bounds_nothing() -> None:
+    """What it reads and writes is more, whatever else is held: no plan fits, and the bound is the time of all nodes."""
+    problem = problem_of(cost=[10, 10, 10], reads=[[], [0], [1]], size=[100, 100, 0], producer=[0, 1, 2], results=[2])
+    assert bound(problem, 50) == 30
