@@ -1,7 +1,7 @@
 # Short names for the checks; .ci/run runs all of them from a clean clone.
 BIN ?= .venv/bin
 
-.PHONY: test test-all lint format types layers bench fuzz unmet
+.PHONY: test test-all lint format types layers site bench fuzz unmet
 
 test:
 	$(BIN)/pytest -n 2
@@ -23,6 +23,9 @@ types:
 layers:
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.support.circles
+
+site:
+	$(BIN)/mkdocs build --strict -f docs/site/mkdocs.yml
 
 bench:
 	for benchmark in $(filter-out $(addprefix benchmarks/,fuzz.py command.py language.py second.py targets.py),$(wildcard benchmarks/*.py)); do $(BIN)/python "$$benchmark" || exit 1; done

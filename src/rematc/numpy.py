@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     globals().update(_NAMESPACE)
 
-__all__ = [  # noqa: PLE0604  # strings
+__all__ = [
     "argsort",
     "argwhere",
     "at_add",
@@ -62,5 +62,5 @@ __all__ = [  # noqa: PLE0604  # strings
     "unique",
     "vectorize",
     "where",
-    *_NAMESPACE,
 ]
+__all__.extend(_NAMESPACE)
