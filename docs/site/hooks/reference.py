@@ -60,7 +60,7 @@ OF_REMATC = {
 MODULES = ("jax", "policies", "targets", "lax", "ir")
 #: Where a name is a variable, and the docstring is that of its value.
 HOMES = {"rematc.ir.parse": "rematc.ir.parser.parse_graph", "rematc.ir.print": "rematc.ir.printer.print_graph"}
-#: Classes that are shown with their members.
+#: Classes that are shown with their public members.
 CLASSES = {"Budget", "Builder", "Compiled", "CompiledFunction", "Equation", "Graph", "Location", "Lowered", "Plan"}
 
 
@@ -100,7 +100,7 @@ def entry(module: str, name: str, value: object) -> str:
     home = str(getattr(value, "__module__", "rematc"))
     if not home.startswith("rematc"):
         return f"### {full}\n\nThat of JAX: `{home}.{name}`.\n"
-    options = ["members: true", "inherited_members: true"] if name in CLASSES else ["members: false"]
+    options = ["members: null", "inherited_members: true"] if name in CLASSES else ["members: false"]
     if full in HOMES:
         options += [f"heading: {full}", f"toc_label: {name}"]
     return "\n".join([f"::: {HOMES.get(full, full)}", "    options:", *[f"      {option}" for option in options], ""])
