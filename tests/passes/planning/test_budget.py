@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import curve, plan_for_budget, whole_curve
-from rematc.passes.planning.problem import Problem, simulate
+from rematc.passes.planning.problem import Problem, problem_of, simulate
 from tests.support.exhaustive import least_time
 from tests.support.problems import joints, problems
 
