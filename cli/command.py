@@ -68,6 +68,11 @@ def execute(options: Options) -> None:
 
 
 def _emit(step: TrainingStep, stage: str) -> None:
+    if stage == "buffers" and step.options.output is None:
+        console, buffers = terminal(), step.executable().buffers()
+        is_narrow = console is not None and not step.options.verbose
+        show(buffers.narrow_tables() if is_narrow else buffers.tables(), console)
+        return
     text = emitted_text(step, stage)
     if step.options.output is None:
         print_text(text)

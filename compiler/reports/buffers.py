@@ -27,6 +27,7 @@ from rematc.lowering.hlo.origins import Origin, location_of, origin_in, sources_
 
 _KINDS = (TEMPORARY, ARGUMENT, RESULT, CONSTANT, THREAD)
 _COLUMNS = ("bytes", "offset", "steps", "part", "value", "type", "XLA's instruction", "from")
+_NARROW = ("bytes", "steps", "part", "value", "type", "from")
 _RIGHT = (True, True, True, False, False, False, False, False)
 
 
@@ -115,7 +116,14 @@ class Buffers:
 
     def tables(self) -> list[Table]:
         """The sums, a table for each allocation in which several values may lie, and one of the others by kind."""
-        own = [_table(block) for block in self.blocks if block.kind in (TEMPORARY, RESULT)]
+        return self._tables(range(len(_COLUMNS)))
+
+    def narrow_tables(self) -> list[Table]:
+        """The same for a terminal: without places in allocations, and XLA's names."""
+        return self._tables([_COLUMNS.index(name) for name in _NARROW])
+
+    def _tables(self, columns: Sequence[int]) -> list[Table]:
+        own = [_table(block, columns) for block in self.blocks if block.kind in (TEMPORARY, RESULT)]
         others = []
         for kind in (ARGUMENT, CONSTANT, THREAD):
             blocks = [block for block in self.blocks if block.kind == kind]
@@ -202,7 +210,7 @@ def _table_of_all(kind: str, blocks: Sequence[Block]) -> Table:
     return Table(title, columns, (True, True, False, False, False), rows)
 
 
-def _table(block: Block) -> Table:
+def _table(block: Block, columns: Sequence[int]) -> Table:
     rows = [
         (
             str(one.size),
@@ -216,7 +224,7 @@ def _table(block: Block) -> Table:
         )
         for one in block.buffers
     ]
-    shown = [index for index in range(len(_COLUMNS)) if index < 2 or any(row[index] for row in rows)]
+    shown = [index for index in columns if index < 2 or any(row[index] for row in rows)]
     return Table(
         block.title,
         tuple([_COLUMNS[index] for index in shown]),

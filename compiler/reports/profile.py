@@ -88,9 +88,7 @@ class Profile:
         return [self._parts(), self._lines(most)]
 
     def _parts(self) -> Table:
-        present = [
-            part for part in PARTS if part in (FORWARD, BACKWARD) or any(one.part == part for one in self.kernels)
-        ]
+        present = [part for part in PARTS if any(one.part == part for one in self.kernels)]
         rows = [self._row(part, [one for one in self.kernels if one.part == part]) for part in present]
         title = f"profile: {counted(self.runs, 'run')} of {format_seconds(self.seconds)}"
         note = _AT_ONCE if self.busy_seconds > self.seconds else ""

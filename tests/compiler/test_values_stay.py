@@ -258,7 +258,7 @@ def test_no_barrier_in_loops_but_where_one_is_asked_for() -> None:
             return np.mean(last * last)
 
         compiled = rematc.compile(rematc.value_and_grad(loss), weights, x)
-        return compiled.stablehlo().count("optimization_barrier"), bits(compiled(weights, x))
+        return compiled.stablehlo().count("stablehlo.optimization_barrier"), bits(compiled(weights, x))
 
     (without, expected), (false, never), (true, always) = barriers(None), barriers(False), barriers(True)
     assert (without, false, true) == (0, 0, 1)

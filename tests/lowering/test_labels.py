@@ -192,3 +192,18 @@ def test_a_step_that_jax_differentiated_has_the_same_names() -> None:
 )
 def test_names_are_read(name: str, origin: Origin | None) -> None:
     assert origin_in(name) == origin
+
+
+@pytest.mark.parametrize("is_jaxs", [False, True])
+def test_a_module_that_says_what_it_transposed_has_them_too(is_jaxs: bool) -> None:
+    """What JAX wrote of a step, and what rematc did, read as StableHLO and planned."""
+    x = np.ones((4096, 128), np.float32)
+    if is_jaxs:
+        text = jax.jit(jax.value_and_grad(jax_chain)).lower(WEIGHTS, x).as_text(debug_info=True)
+    else:
+        text = rematc.lower(rematc.value_and_grad(chain), WEIGHTS, x).stablehlo()
+    graph = rematc.from_stablehlo(text)
+    budget = rematc.compile(graph, WEIGHTS, x).memory().temp_bytes * 7 // 10
+    one = rematc.compile(graph, WEIGHTS, x, budget=budget)
+    found = origins_of(parse_hlo(one.hlo_optimized())).values()
+    assert {origin.phase for origin in found} == {FORWARD, RECOMPUTED, BACKWARD}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -59,9 +60,13 @@ class Source:
         return ParseError(f"not a StableHLO module that MLIR accepts: {first.message}{notes}", loc)
 
     def location(self, loc: Any) -> Location | None:
-        """The first place in a file that an MLIR location names, with the innermost name around it."""
+        """The first place in a file that an MLIR location names, with the innermost name around it.
+
+        Names say what is of a backward pass: JAX's, that it was transposed, and ours (`rematc.lowering.labels`).
+        """
         found = location_of(loc)
-        return replace(found, file=self.file) if found and found.file == THE_TEXT else found
+        found = replace(found, file=self.file) if found and found.file == THE_TEXT else found
+        return found.backward() if found and any(map(_BACKWARD.search, _names(loc))) else found
 
     def place_of(self, word: str) -> Location:
         """Where a word first stands in the text: for operations whose location is unknown. The start if nowhere."""
@@ -74,6 +79,16 @@ class Source:
         if type(loc).__name__ == "NameLoc" and type(loc.child_loc).__name__ == "UnknownLoc":
             return str(loc.name_str)
         return None
+
+
+_BACKWARD = re.compile(r"\btranspose\(|(?:^|/)(?:backward|recompute(?:/\d+)?)/[^/]+/")
+
+
+def _names(loc: Any) -> Iterator[str]:
+    """The names around a location, from the outermost one."""
+    while type(loc).__name__ == "NameLoc":
+        yield str(loc.name_str)
+        loc = loc.child_loc
 
 
 def tensor_type(type: Any, loc: Location | None) -> TensorType:

@@ -126,3 +126,14 @@ def test_parts_of_shapes_are_found() -> None:
 
 def test_repeated_integers_are_read_packed_or_not() -> None:
     assert packed(b"\x1a\x03\x01\xac\x02\x18\x05", 3) == [1, 300, 5]
+
+
+def test_on_a_terminal_tables_are_narrow() -> None:
+    found = compiled(chain, "nothing").buffers()
+    wide, narrow = (
+        next(one for one in tables if "temporary" in one.title) for tables in (found.tables(), found.narrow_tables())
+    )
+    assert narrow.columns == ("bytes", "steps", "part", "value", "type", "from")
+    assert set(wide.columns) - set(narrow.columns) == {"offset", "XLA's instruction"} and len(wide.rows) == len(
+        narrow.rows
+    )

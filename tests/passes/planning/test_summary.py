@@ -94,4 +94,4 @@ def test_around_loops_that_compute_again_is_a_barrier() -> None:
     lowered = rematc.lower(rematc.value_and_grad(looped), np.stack(ARGS[0]), ARGS[1], budget="60%")
     assert lowered.plan is not None
     assert lowered.plan.loops and not lowered.plan.stages.begins
-    assert lowered.stablehlo().count("optimization_barrier") == 1
+    assert lowered.stablehlo().count("stablehlo.optimization_barrier") == 1

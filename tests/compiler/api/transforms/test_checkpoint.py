@@ -66,7 +66,9 @@ def linear_ops(function: Function, *args: Any) -> Counter[str]:
 def barrier_operands(function: Function, *args: Any) -> list[int]:
     """How many values each barrier of the StableHLO of `function` holds."""
     text = rematc.lower(function, *args).stablehlo()
-    return [line.split(" : ")[0].count("%") - 1 for line in text.splitlines() if "optimization_barrier" in line]
+    return [
+        line.split(" : ")[0].count("%") - 1 for line in text.splitlines() if "stablehlo.optimization_barrier" in line
+    ]
 
 
 # -- the chain of the notebook: f = g(w3, g(w2, g(w1, x))), g = sin(dot(w, x)) -----------------------------------------
@@ -638,7 +640,7 @@ def test_one_barrier_for_each_checkpoint() -> None:
 def test_the_gradient_alone_has_no_forward_pass() -> None:
     """With `grad` of a whole function under a checkpoint everything is computed behind the barrier, once."""
     text = rematc.lower(grad(checkpoint(product)), *product_arguments()).stablehlo()
-    before, _, after = text.partition("optimization_barrier")
+    before, _, after = text.partition("stablehlo.optimization_barrier")
     assert "stablehlo.dot_general" not in before
     assert after.count("stablehlo.cosine") == 1, "of the product; x is not differentiated"
 

@@ -96,9 +96,9 @@ def test_policies_on_the_whole_and_on_the_region_both_decide() -> None:
     products = []
     for outer, inner in (("everything", "dots"), ("dots", "everything"), ("nothing", "dots"), ("dots", "nothing")):
         step = rematc.value_and_grad(rematc.checkpoint(numpy_loss, policy=inner), policy=outer)
-        products.append(text(step, WEIGHTS, X).count("dot_general"))
-    saved = text(rematc.value_and_grad(numpy_loss, policy="dots"), WEIGHTS, X).count("dot_general")
-    nothing = text(rematc.value_and_grad(numpy_loss, policy="nothing"), WEIGHTS, X).count("dot_general")
+        products.append(text(step, WEIGHTS, X).count("stablehlo.dot_general"))
+    saved = text(rematc.value_and_grad(numpy_loss, policy="dots"), WEIGHTS, X).count("stablehlo.dot_general")
+    nothing = text(rematc.value_and_grad(numpy_loss, policy="nothing"), WEIGHTS, X).count("stablehlo.dot_general")
     assert products == [saved, saved, nothing, nothing]
     assert saved < nothing
 
