@@ -5,6 +5,7 @@ Source: the Shardy documentation, "Propagation". The pass pipeline is the one th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from rematc.lowering.writer import quoted
 from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
 
 _PIPELINE = "builtin.module(sdy-propagation-pipeline)"
+_TENSOR = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")
 
 
 def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
@@ -96,8 +98,10 @@ class _Propagation:
         probe = Graph(graph.name, graph.params, graph.equations, tuple(values))
         module = parse(_with_shardings(stablehlo_module(probe, self._target).text, given))
         passmanager.PassManager.parse(_PIPELINE).run(module.operation)
-        for value, found in zip(values, _of_results(module), strict=True):
-            self.axes[value] = self._named(value, found, module)
+        found = _of_results(module)
+        first = len(found) - len(values)  # what a program with ordered effects gives first is a token
+        for value, sharding in zip(values, found[first:], strict=True):
+            self.axes[value] = self._named(value, sharding, module)
         for eqn in graph.equations:
             self._run_inside(eqn)
 
@@ -161,7 +165,9 @@ def _entry(text: str) -> tuple[str, str, str]:
 def _with_attribute(signature: str, start: str, attribute: str) -> str:
     """The entry's line with an attribute more behind a parameter's type."""
     begin = signature.index(start) + len(start)
-    end = signature.index(">", begin) + 1  # the type is a tensor of numbers
+    found = _TENSOR.match(signature, begin)
+    assert found is not None, "parameters of programs are tensors"
+    end = found.end()
     if signature[end:].startswith(" {"):
         return f"{signature[: end + 2]}{attribute}, {signature[end + 2 :]}"
     return f"{signature[:end]} {{{attribute}}}{signature[end:]}"

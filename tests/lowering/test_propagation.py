@@ -71,6 +71,8 @@ print(json.dumps({
                         struct(3, 128, 32, at=P(None, "model"))),
     "counted": shapes_of(counted, struct(64, 8, at=P("data"))),
     "constrained": shapes_of(constrained, struct(64, 32), struct(32, 128), struct(128, 32)),
+    "complex": shapes_of(lambda x, y: jnp.sin(x) * y, jax.ShapeDtypeStruct(
+        (64, 32), "complex64", sharding=NamedSharding(mesh, P("data"))), struct(64, 32, at=P(None, "model"))),
     "odd": shapes_of(jnp.tanh, struct(64, 32, at=P(("data", "model"), None))),
     "plans": [[time_of(8192, budget, P(("data", "model"))), time_of(1024, budget, None)] for budget in ("40%", "70%")],
 }))
@@ -99,6 +101,10 @@ def test_what_a_loop_begins_with_is_spread_as_what_it_ends_with(said: dict[str, 
 
 def test_a_constraint_spreads_what_arguments_do_not(said: dict[str, Any]) -> None:
     assert said["constrained"]["tanh"] == [["f32[64,128]", "f32[16,128]"]]
+
+
+def test_complex_arguments(said: dict[str, Any]) -> None:
+    assert said["complex"]["sine"] == [["c64[64,32]", "c64[16,16]"]]
 
 
 def test_along_two_axes(said: dict[str, Any]) -> None:
