@@ -191,7 +191,7 @@ def test_rows_are_folded_and_filtered(browser: Any, file: Path) -> None:
 def test_the_program_is_there_at_each_stage(browser: Any, file: Path) -> None:
     page, faults = opened(browser, file)
     names = page.locator("#stage-names button").all_inner_texts()
-    assert names == ["primal", "linear", "forward", "backward", "ir", "stablehlo", "hlo", "hlo-optimized"]
+    assert names == ["primal", "linear", "forward", "backward", "ir", "stablehlo", "hlo", "hlo-optimized", "buffers"]
     page.locator("#stage-names button", has_text="stablehlo").click()
     page.wait_for_function("document.getElementById('stage-text').innerText.startsWith('module @')")
     page.fill("#find", "stablehlo.dot_general")
