@@ -189,7 +189,7 @@ def tables(rows: Sequence[Row]) -> str:
     for target in dict.fromkeys(row.target for row in rows):
         work = "cycles" if re.match(r"v\d", target) else "FLOPs"
         lines += [f"### On {target}", ""]
-        lines += [f"| model | policy | MiB: JAX by hand, or budget | rematc | over | predicted | {work} |"]
+        lines += [f"| model | policy | MiB: baseline, or budget | rematc | over | predicted | {work} |"]
         lines += ["|---|---|--:|--:|--:|--:|--:|"]
         here = [row for row in rows if row.target == target]
         lines += [f"| {' | '.join(row.cells())} |" for row in here]

@@ -107,7 +107,7 @@ def targets_table() -> str:
         (f"`{name}`, `{model.example}`", f"`{model.device.kinds[0]}`", f"{model.device.memory:,}", f"`{model.extra}`")
         for name, model in MODELS.items()
     ]
-    return _table(("one, many", "JAX's `device_kind`", "bytes", "extra"), rows)
+    return _table(("one, several", "JAX's `device_kind`", "bytes", "extra"), rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
