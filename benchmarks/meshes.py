@@ -192,7 +192,7 @@ def main() -> None:
     mesh = Mesh(np.array(rematc.targets.devices(options.target)), ("x",))
     cases = [(layout, model == "scan") for layout in options.layouts.split(",") for model in options.models.split(",")]
     print(f"jax {jax.__version__}, compiled for {options.target}\n")
-    print("| layout | policy | MiB: JAX by hand | collectives / MiB | MiB: rematc | collectives / MiB |")
+    print("| layout | policy | MiB: baseline | collectives / MiB | MiB: rematc | collectives / MiB |")
     print("|---|---|--:|--:|--:|--:|", flush=True)
     for layout, is_scanned in cases:
         compare(layout, is_scanned, mesh, mesh.devices.flat[0].platform)
