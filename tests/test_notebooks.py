@@ -69,7 +69,7 @@ def each() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.each_case
-@pytest.mark.parametrize("file", each())
+@pytest.mark.parametrize("file", list(each()))
 def test_notebook_runs_and_its_assertions_hold(file: Path) -> None:
     if file.stem in TARGETS:
         compiler_for(TARGETS[file.stem])
