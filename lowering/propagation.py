@@ -35,11 +35,15 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
     Args:
         graph: a flat program.
         target: what it is for.
-        shardings: JAX's, of the first parameters; None for what lies whole on each device, as the others do.
+        shardings: JAX's, of the first parameters; None for what lies whole on each device, as the others do. There are
+            none where nobody knows the arguments: a part of somebody else's program.
 
     Returns:
-        Shards in which every value is whole where nothing is spread, or where JAX's shardings are no `NamedSharding`s.
+        Shards in which every value is whole where nothing is spread, or nothing known of it, or where JAX's shardings
+        are no `NamedSharding`s.
     """
+    if not shardings:
+        return WHOLE  # such a graph may go back to JAX with what StableHLO has no text for
     spread = [one for one in shardings if one is not None and len(one.device_set) > 1]
     if not (spread or has_placements(graph)) or not all(isinstance(one, jax.sharding.NamedSharding) for one in spread):
         return WHOLE

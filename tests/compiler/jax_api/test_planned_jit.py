@@ -10,6 +10,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.layout import Layout, with_layout_constraint
 
 import rematc
 import rematc.jax
@@ -355,3 +356,16 @@ def test_shardings_are_kept() -> None:
     assert found["rematc"][2:5] == found["jax"][2:5] and found["jax"][4]
     np.testing.assert_allclose(found["rematc"][:2], found["jax"][:2], rtol=1e-5)
     assert found["rematc"][5] < found["jax"][5]
+
+
+def test_a_derivative_with_a_budget_hands_back_what_has_no_text() -> None:
+    """Inside of a JAX program nobody asks how values are spread, which takes StableHLO's text."""
+    w = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+
+    def loss(w: Any) -> Any:
+        laid: Any = with_layout_constraint  # which JAX leaves without annotations
+        return jnp.sum(jnp.sin(laid(w @ w, Layout((1, 0)))) ** 2)
+
+    found = jax.jit(rematc.jax.value_and_grad(loss, budget="1MiB"))(w)
+    for one, other in zip(found, jax.value_and_grad(loss)(w), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
