@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,8 @@ from rematc.passes.barriers import has_recomputation
 from rematc.passes.donated_updates import updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
-from rematc.passes.planning.loops import LoopDecision
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
-from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.shards import Machine
 
 #: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
@@ -130,7 +128,7 @@ class GraphPlanner:
         self._planner = Planner(self.before.graph, machine, seconds, constraints)
         self.peak = self._planner.peak
         self._plans: dict[int, Plan] = {}
-        self._known: dict[tuple[Stages, tuple[LoopDecision, ...]], int] = {}
+        self._known: dict[Hashable, int] = {}
 
     @functools.cached_property
     def whole(self) -> int:
@@ -179,10 +177,9 @@ class GraphPlanner:
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
-        known = plan.stages, plan.decisions
-        if known not in self._known:
-            self._known[known] = self._expected(self.applied(plan), plan.peak)
-        return self._known[known]
+        if plan.does not in self._known:
+            self._known[plan.does] = self._expected(self.applied(plan), plan.peak)
+        return self._known[plan.does]
 
     def _expected(self, graph: Graph, simulated: int) -> int:
         if not self.is_modelled:

@@ -115,8 +115,13 @@ class Plan:
         return tuple(loop.decision for loop in self.loops)
 
     def does_as(self, other: Plan) -> bool:
-        """Whether another plan of the same program computes the same again."""
-        return (self.stages, self.decisions) == (other.stages, other.decisions)
+        """Whether another plan of the same program computes the same again, and holds the same sums."""
+        return self.does == other.does
+
+    @property
+    def does(self) -> tuple[Stages, tuple[LoopDecision, ...], Constraints]:
+        """All that is decided, for a program."""
+        return self.stages, self.decisions, self.constraints
 
     @property
     def recomputes(self) -> bool:

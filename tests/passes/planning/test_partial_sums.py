@@ -9,6 +9,7 @@ import pytest
 
 import rematc
 from rematc.compiler.api.text import parse
+from rematc.compiler.driver.budget import Planner
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.passes.kernels import kernels
 from rematc.passes.planning.partial_sums import partial_sums
@@ -86,6 +87,15 @@ def test_a_plan_adds_one_after_another() -> None:
     assert planned.plan.extra_flops == 0
     for one, other in zip(_leaves(planned(*args)), _leaves(whole(*args)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_plans_that_differ_in_what_they_hold_are_told_apart() -> None:
+    """Neither runs anything again: what is expected of the one is not what is expected of the other."""
+    planner = Planner(rematc.lower(rematc.value_and_grad(with_skips), *arguments()))
+    plain, held = planner.plan(planner.peak), planner.plan(planner.peak * 6 // 10)
+    assert (held.stages, held.decisions) == (plain.stages, plain.decisions)
+    assert held.constraints.sums and not held.does_as(plain)
+    assert planner.expected(held) < planner.expected(plain)
 
 
 def test_where_there_is_room_nothing_is_pinned() -> None:
