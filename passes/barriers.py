@@ -32,6 +32,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.facts import Storage
+from rematc.ir.locations import Location
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.complex_parts import Real
 from rematc.ir.ops.conversion import BitcastConvert
@@ -137,6 +138,14 @@ class Barriers(Pass):
                 [renamed[value] if is_set else value for value, is_set in zip(operands, pins, strict=True)]
             )
         self._inline(op, operands, eqn, place)
+
+
+def barrier_behind(values: Sequence[Value], names: dict[Value, Value], loc: Location | None) -> Equation:
+    """A barrier behind values, by their names, which are then what it gives."""
+    operands = tuple([names.get(value, value) for value in values])
+    results = tuple([Value(value.type, value.name) for value in values])
+    names.update(zip(values, results, strict=True))
+    return Equation(OptimizationBarrier(), operands, results, loc)
 
 
 def has_recomputation(graph: Graph) -> bool:

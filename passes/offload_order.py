@@ -12,13 +12,13 @@ value that is copied waits for it: a copy is under way while that one is compute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.structural import OptimizationBarrier, ToMemory
+from rematc.ir.ops.structural import ToMemory
 from rematc.ir.values import Value
+from rematc.passes.barriers import barrier_behind
 from rematc.passes.manager import Pass, register_pass
 
 
@@ -45,7 +45,7 @@ class OffloadOrder(Pass):
                 if value not in copies:
                     continue
                 if before is not None:
-                    equations.append(_barrier((value, before), names))
+                    equations.append(barrier_behind((value, before), names, None))
                 equations.append(_renamed(copies[value], names))
                 (before,) = copies[value].results
         results = tuple([names.get(value, value) for value in graph.results])
@@ -60,11 +60,3 @@ def _renamed(eqn: Equation, names: dict[Value, Value]) -> Equation:
     if names.keys().isdisjoint(eqn.operands):
         return eqn
     return Equation(eqn.op, tuple([names.get(value, value) for value in eqn.operands]), eqn.results, eqn.loc)
-
-
-def _barrier(values: Sequence[Value], names: dict[Value, Value]) -> Equation:
-    """A barrier behind values, which are from here on what it gives."""
-    operands = tuple([names.get(value, value) for value in values])
-    results = tuple([Value(value.type, value.name) for value in values])
-    names.update(zip(values, results, strict=True))
-    return Equation(OptimizationBarrier(), operands, results, None)

@@ -18,11 +18,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from rematc.ir.core import Equation, Graph, Op
-from rematc.ir.locations import Location
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Checkpoint
-from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
+from rematc.passes.barriers import barrier_behind
 from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.translation import Translation
 from rematc.passes.planning.written_once import written_once
@@ -123,16 +122,8 @@ def _as_they_stand(
         operands = tuple([here.get(value, value) for value in eqn.operands])
         equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
         if not pinned.isdisjoint(eqn.results):
-            equations.append(_barrier(eqn.results, here, eqn.loc))
+            equations.append(barrier_behind(eqn.results, here, eqn.loc))
     return equations
-
-
-def _barrier(values: Sequence[Value], names: dict[Value, Value], loc: Location | None) -> Equation:
-    """A barrier behind values, by their names, which are then what it gives."""
-    operands = tuple([names.get(value, value) for value in values])
-    results = tuple([Value(value.type, value.name) for value in values])
-    names.update(zip(values, results, strict=True))
-    return Equation(OptimizationBarrier(), operands, results, loc)
 
 
 def _append(
@@ -191,4 +182,4 @@ class _Copies:
             self.names.update(zip(eqn.results, results, strict=True))
             self.equations.append(Equation(eqn.op, operands, results, eqn.loc))
             if not self.pinned.isdisjoint(eqn.results):
-                self.equations.append(_barrier(eqn.results, self.names, eqn.loc))
+                self.equations.append(barrier_behind(eqn.results, self.names, eqn.loc))

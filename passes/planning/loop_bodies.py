@@ -11,9 +11,8 @@ backward pass reads. Nothing is stacked: what `rematc.passes.planning.loops` pla
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.op import Scan
@@ -91,9 +90,11 @@ class LoopBody:
 class BodyPlans:
     """Plans of the bodies of loops. What has been found of a body is known for all levels that have it."""
 
-    def __init__(self, machine: Machine, constraints: Constraints, deadline: float | None = None) -> None:
-        """After `deadline`, as `time.monotonic` says it, no plan is improved any more, and there are no more levels."""
-        self._machine, self._constraints, self._deadline = machine, constraints, deadline
+    def __init__(
+        self, machine: Machine, constraints: Constraints, left: Callable[[], float | None] = lambda: None
+    ) -> None:
+        """Once no seconds are `left`, no plan is improved any more, and there are no more levels; None is no end."""
+        self._machine, self._constraints, self._left = machine, constraints, left
         self._bodies: dict[int, _Body] = {}
 
     def levels(
@@ -116,7 +117,7 @@ class BodyPlans:
         low, high, part = 0.0, 2.0, 1.0
         for _ in range(HALVINGS):
             sizes = {place: max(1, round(part * room)) for place, room in rooms.items()}
-            bodies = None if self._is_over() else self._within(start, sizes)
+            bodies = None if self._left() == 0 else self._within(start, sizes)
             if bodies:
                 found[bodies] = None
             is_fitting = bodies is not None and self._peak(with_decisions(start, bodies)) <= budget
@@ -168,11 +169,8 @@ class BodyPlans:
     def _body(self, graph: Graph) -> _Body:
         if id(graph) not in self._bodies:
             problem = translate(graph, self._machine, self._constraints).problem
-            self._bodies[id(graph)] = _Body(graph, problem, self._deadline)
+            self._bodies[id(graph)] = _Body(graph, problem, self._left)
         return self._bodies[id(graph)]
-
-    def _is_over(self) -> bool:
-        return self._deadline is not None and monotonic() > self._deadline
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ class _Body:
 
     graph: Graph
     problem: Problem
-    deadline: float | None
+    left: Callable[[], float | None]
 
     @functools.cached_property
     def peak(self) -> int:
@@ -195,15 +193,11 @@ class _Body:
     @functools.cached_property
     def smallest(self) -> Found:
         """The plan with the smallest peak."""
-        return plan_for_budget(self.problem, 0, seconds=self._left, chained=self._chained)
-
-    @property
-    def _left(self) -> float | None:
-        return None if self.deadline is None else max(0.0, self.deadline - monotonic())
+        return plan_for_budget(self.problem, 0, seconds=self.left(), chained=self._chained)
 
     def plan(self, size: int) -> Found | None:
         """The fastest plan within so many bytes; None where there is none."""
-        return fitting_plan(self.problem, size, seconds=self._left, chained=self._chained)
+        return fitting_plan(self.problem, size, seconds=self.left(), chained=self._chained)
 
 
 def _loops(graph: Graph, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:

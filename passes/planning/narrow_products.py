@@ -17,8 +17,8 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.regions import Checkpoint
-from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
+from rematc.passes.barriers import barrier_behind
 
 
 def hold_narrow(graph: Graph) -> Graph:
@@ -30,9 +30,7 @@ def hold_narrow(graph: Graph) -> Graph:
         op = replace(eqn.op, body=hold_narrow(eqn.op.body)) if isinstance(eqn.op, Checkpoint) else eqn.op
         equations.append(Equation(op, tuple([env.get(value, value) for value in eqn.operands]), eqn.results, eqn.loc))
         if eqn.op.is_product and eqn.results[0] in widened:
-            (result,) = eqn.results
-            env[result] = Value(result.type, result.name)
-            equations.append(Equation(OptimizationBarrier(), (result,), (env[result],), eqn.loc))
+            equations.append(barrier_behind(eqn.results, env, eqn.loc))
     results = tuple([env.get(value, value) for value in graph.results])
     return Graph(graph.name, graph.params, tuple(equations), results)
 

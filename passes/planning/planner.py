@@ -139,7 +139,7 @@ class Planner:
 
     @functools.cached_property
     def _bodies(self) -> BodyPlans:
-        return BodyPlans(self._machine, self._constraints, self._deadline)
+        return BodyPlans(self._machine, self._constraints, lambda: self._left)
 
     @functools.cached_property
     def _is_flat(self) -> bool:
