@@ -22,11 +22,11 @@ def donated_arguments(text: str) -> tuple[int, ...]:
     """The numbers of the arguments of a module's `main` whose memory results may take over."""
     with mlir_context():
         module = parse(text)  # which must outlive its operations
-        function = _main(module)
+        function = main_of(module)
         return tuple(
             [
                 index
-                for index, attributes in enumerate(_dictionaries(function, "arg_attrs"))
+                for index, attributes in enumerate(dictionaries_of(function, "arg_attrs"))
                 if any(name in attributes for name in _DONATED)
             ]
         )
@@ -39,22 +39,22 @@ def with_attributes_of(text: str, source: str) -> str:
     """
     with mlir_context():
         module, other = parse(text), parse(source)
-        function, given = _main(module), _main(other)
+        function, given = main_of(module), main_of(other)
         for name in ("arg_attrs", "res_attrs"):
-            own, wanted = _dictionaries(function, name), _dictionaries(given, name)
+            own, wanted = dictionaries_of(function, name), dictionaries_of(given, name)
             merged = [_merged(one, more) for one, more in zip(own, wanted, strict=False)]
             if merged:
                 function.attributes[name] = ir.ArrayAttr.get([*merged, *own[len(merged) :]])
         return f"{str(module.operation.get_asm(large_elements_limit=None)).rstrip()}\n"
 
 
-def _main(module: Any) -> Any:
+def main_of(module: Any) -> Any:
     """The function that is called."""
     functions = [one for one in module.body.operations if one.operation.name == "func.func"]
     return next(one for one in functions if ir.StringAttr(one.attributes["sym_name"]).value == "main")
 
 
-def _dictionaries(function: Any, name: str) -> list[Any]:
+def dictionaries_of(function: Any, name: str) -> list[Any]:
     """The attributes of the arguments, or the results, of a function: a dictionary each."""
     if name in function.attributes:
         return list(function.attributes[name])

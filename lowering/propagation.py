@@ -5,7 +5,6 @@ Source: the Shardy documentation, "Propagation". The pass pipeline is the one th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from rematc.ir.ops.placement import has_placements
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.values import Value
+from rematc.lowering.entry_attributes import dictionaries_of, main_of
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
@@ -26,7 +26,6 @@ from rematc.lowering.writer import quoted
 from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
 
 _PIPELINE = "builtin.module(sdy-propagation-pipeline)"
-_TENSOR = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")
 
 
 def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
@@ -100,7 +99,8 @@ class _Propagation:
         self._done[id(graph)] = graph
         values = _spreadable(graph)
         probe = Graph(graph.name, graph.params, graph.equations, tuple(values))
-        module = parse(_with_shardings(stablehlo_module(probe, self._target).text, given))
+        module = parse(stablehlo_module(probe, self._target).text)
+        _set_shardings(module, given)
         passmanager.PassManager.parse(_PIPELINE).run(module.operation)
         found = _of_results(module)
         first = len(found) - len(values)  # what a program with ordered effects gives first is a token
@@ -151,51 +151,29 @@ def _whole(value: Value) -> Axes:
     return ((),) * value.type.rank
 
 
-def _with_shardings(text: str, given: Sequence[str]) -> str:
-    """A module's text with shardings of the parameters of its entry."""
-    head, signature, rest = _entry(text)
-    for index, sharding in enumerate(given):
+def _set_shardings(module: ir.Module, given: Sequence[str]) -> None:
+    """Say of the parameters of a module's entry how they are spread."""
+    main, name = main_of(module), "arg_attrs"
+    rows = dictionaries_of(main, name)
+    for place, sharding in enumerate(given, len(rows) - len(given)):
         if sharding:
-            signature = _with_attribute(signature, f"%arg{index}: ", f"sdy.sharding = #sdy.sharding{sharding}")
-    return head + signature + rest
-
-
-def _entry(text: str) -> tuple[str, str, str]:
-    begin = text.index("func.func public @main(")
-    end = text.index("\n", begin)
-    return text[:begin], text[begin:end], text[end:]
-
-
-def _with_attribute(signature: str, start: str, attribute: str) -> str:
-    """The entry's line with an attribute more behind a parameter's type."""
-    begin = signature.index(start) + len(start)
-    found = _TENSOR.match(signature, begin)
-    assert found is not None, "parameters of programs are tensors"
-    end = found.end()
-    if signature[end:].startswith(" {"):
-        return f"{signature[: end + 2]}{attribute}, {signature[end + 2 :]}"
-    return f"{signature[:end]} {{{attribute}}}{signature[end:]}"
+            spread = ir.Attribute.parse(f"#sdy.sharding{sharding}")
+            rows[place] = ir.DictAttr.get({**{one.name: one.attr for one in rows[place]}, "sdy.sharding": spread})
+    main.attributes[name] = ir.ArrayAttr.get(rows)
 
 
 def _of_results(module: ir.Module) -> list[Any]:
     """The shardings of the entry's results; None for those that are whole."""
-    (main,) = _symbols(module, "func.func", "main")
-    if "res_attrs" not in main.attributes:
-        return [None] * len(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results)
-    rows = map(ir.DictAttr, ir.ArrayAttr(main.attributes["res_attrs"]))
+    rows = dictionaries_of(main_of(module), "res_attrs")
     return [sdy.TensorShardingAttr(row["sdy.sharding"]) if "sdy.sharding" in row else None for row in rows]
-
-
-def _symbols(module: ir.Module, kind: str, name: str) -> list[Any]:
-    """The operations of a kind at a module's top that have this name."""
-    operations = [op.operation for op in module.body.operations]  # as their classes say, a function's name is its own
-    return [op for op in operations if op.name == kind and ir.StringAttr(op.attributes["sym_name"]).value == name]
 
 
 def _mesh_of(sharding: Any, module: ir.Module) -> dict[str, int]:
     """Devices along each axis of the mesh that a sharding names."""
-    (found,) = _symbols(module, "sdy.mesh", ir.FlatSymbolRefAttr(sharding.mesh_or_ref).value)
-    axes = map(sdy.MeshAxisAttr, sdy.MeshAttr(found.attributes["mesh"]).axes)
+    named = ir.FlatSymbolRefAttr(sharding.mesh_or_ref).value
+    meshes = [op.operation for op in module.body.operations if op.operation.name == "sdy.mesh"]
+    (mesh,) = [one.attributes["mesh"] for one in meshes if ir.StringAttr(one.attributes["sym_name"]).value == named]
+    axes = map(sdy.MeshAxisAttr, sdy.MeshAttr(mesh).axes)
     return {axis.name: axis.size for axis in axes}
 
 
