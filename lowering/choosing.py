@@ -13,15 +13,36 @@ from rematc.lowering.pipeline import DEFAULT_PIPELINE
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.accounting import flat_equations, total_work
+from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import value_and_cotangents, vjp
 from rematc.passes.manager import PassManager, parse_pipeline, unwatched
 from rematc.passes.staging.stage import ways_to_stage
+from rematc.passes.staging.whole import policy_on_whole
 
 #: What predictions of two ways of one program cannot tell apart: of ways that need no more than so much of the least,
 #: the one whose products are least work is taken.
 _AS_GOOD = 0.95
 #: The default passes; what is chosen is verified when it goes through them.
 _LOOKED_AT = PassManager(parse_pipeline(DEFAULT_PIPELINE), verify=False)
+
+
+def primal_for(
+    graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool], target: Target
+) -> tuple[Graph, Policy | None]:
+    """What is differentiated where the forward and the backward pass become one program, and the policy on all of it.
+
+    Products that are only transposed are in the order in which they are read; under a policy there are segments.
+
+    Args:
+        graph: a function's.
+        policy: on the whole of it; None is no checkpoint around it.
+        wrt: the parameters that it is going to be differentiated by.
+        of: the results that are going to get cotangents.
+        target: for what.
+    """
+    graph, policy = policy_on_whole(graph, policy, of)
+    graph = fold_transposes(graph)
+    return graph if policy is None else staged_for(graph, policy, wrt, of, target), policy
 
 
 @collection_paused()

@@ -34,7 +34,7 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.lowering import caches
-from rematc.lowering.choosing import staged_for
+from rematc.lowering.choosing import primal_for
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.planning import Budget
 from rematc.lowering.program import PlatformChoice
@@ -43,9 +43,7 @@ from rematc.lowering.signature import function_name
 from rematc.lowering.slicing import OFF, Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
-from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import vjp as vjp_of_graph
-from rematc.passes.staging.whole import policy_on_whole
 
 
 def value_and_grad(
@@ -289,9 +287,7 @@ class _Graphs:
         check_whole_names(policy, graph, traced.name)
         wrt = (*self.differentiated, *(False,) * (len(graph.params) - len(self.differentiated)))
         is_value = [index == 0 for index in range(len(graph.results))]
-        graph, policy = policy_on_whole(graph, policy, is_value)
-        graph = fold_transposes(graph)
-        primal = graph if policy is None else staged_for(graph, policy, wrt, is_value, self.target)
+        primal, _ = primal_for(graph, policy, wrt, is_value, self.target)
         pulled = vjp_of_graph(primal, wrt, is_value)
         b = Builder(graph.name)
         params = [b.parameter(value.type, value.name) for value in graph.params]

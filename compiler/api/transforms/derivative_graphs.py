@@ -18,14 +18,12 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.policy import Policy
 from rematc.ir.types import TensorType
-from rematc.lowering.choosing import staged_for
+from rematc.lowering.choosing import primal_for
 from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.slicing import Slices
 from rematc.lowering.targeting import current_target
 from rematc.passes import linearize as linearization
-from rematc.passes.fold_transposes import fold_transposes
-from rematc.passes.staging.whole import policy_on_whole
 
 
 def run(
@@ -57,9 +55,7 @@ def noted_vjp(
 ) -> linearization.Vjp:
     """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
     check_whole_names(policy, graph, function_name(function))
-    graph, policy = policy_on_whole(graph, policy, of)
-    graph = fold_transposes(graph)
-    primal = graph if policy is None else staged_for(graph, policy, wrt, of, current_target())
+    primal, policy = primal_for(graph, policy, wrt, of, current_target())
     pulled = linearization.vjp(primal, wrt, of)
     require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))
     log_residuals(function_name(function), pulled.residuals, pulled.forward)
