@@ -206,6 +206,10 @@ class Trace:
         """The tracer of a value of this trace."""
         return self._tracer_class(self, value, weak)
 
+    def zeros(self, type: TensorType) -> Tracer:
+        """Zeros that are traced, as a derivative is that turns out to be none: what indexes them may be traced, too."""
+        return self.tracer(self.enter_line().zeros(type))
+
     def emit(self, op: Op, *operands: object) -> tuple[Tracer, ...]:
         """Lift the operands and apply `op` at the user's line."""
         builder = self.enter_line()

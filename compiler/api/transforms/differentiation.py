@@ -192,7 +192,8 @@ def _checked(leaf: object, type: TensorType, what: str) -> object:
 
 
 def _zeros(type: TensorType) -> object:
-    return np.zeros(type.shape, type.dtype.numpy)
+    trace = current_trace()
+    return np.zeros(type.shape, type.dtype.numpy) if trace is None else trace.zeros(type)
 
 
 def stop_gradient(x: T) -> T:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import jax.tree_util
-import numpy as np
 
 from rematc.compiler.api.jit import transformed
 from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, require_float, run
@@ -310,7 +309,7 @@ def _of_tangent(tangent: Tracer | None, output: TensorType, part: _Part) -> obje
     """One block of the Jacobian, [*output, *input], from tangents [directions, *output]."""
     shape = (*output.shape, *part.type.shape)
     if tangent is None:
-        return np.zeros(shape, output.dtype.numpy)
+        return require_trace().zeros(output.with_shape(shape))
     last = emit_op1(Transpose((*range(1, tangent.ndim), 0)), _rows(tangent, part))
     return emit_op1(Reshape(shape), last)
 
@@ -319,5 +318,5 @@ def _of_ct(ct: Tracer | None, output: TensorType, of_input: TensorType, part: _P
     """One block of the Jacobian, [*output, *input], from cotangents [directions, *input]."""
     shape = (*output.shape, *of_input.shape)
     if ct is None or part is None:
-        return np.zeros(shape, of_input.dtype.numpy)
+        return require_trace().zeros(of_input.with_shape(shape))
     return emit_op1(Reshape(shape), _rows(ct, part))

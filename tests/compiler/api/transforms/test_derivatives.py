@@ -488,3 +488,19 @@ def test_a_product_that_is_only_transposed_is_computed_the_other_way_round() -> 
     forward = rematc.lower(rematc.value_and_grad(loss), weight, rows).graph
     products = [eqn for eqn in forward.equations if eqn.op.is_product]
     assert str(products[0].results[0].type) == "f32[64,96]"
+
+
+def test_derivatives_that_are_none_are_traced_zeros() -> None:
+    """In a trace what indexes them may be traced, too: NumPy would ask it for its elements."""
+
+    def constant(y: Any) -> Any:
+        return np.sum(np.ones(3))
+
+    def loss(x: Any, where: Any) -> Any:
+        slope: Any = rematc.grad(constant)(x)
+        tangent: Any = rematc.jvp(lambda y: np.ones(3), (x,), (np.ones(3),))[1]
+        rows: Any = rematc.jacrev(lambda y: np.ones(3))(x)
+        return np.sum(slope[where]) + np.sum(np.take(tangent, where)) + np.sum(rows[where]) + np.sum(x)
+
+    x, where = np.arange(3.0), np.array([2, 0])
+    assert rematc.jit(loss)(x, where) == 3.0
