@@ -99,7 +99,7 @@ def test_what_jax_refuses_of_its_own_is_no_find() -> None:
             entry.of(function, kind, Point.of(seed), Random(seed))
         wanted = expected(function, kind, Point.of(seed))
         assert judging.broken(function, entry, kind, seed, wanted) is None
-        assert isinstance(judging.broken(function, replace(entry, in_jax=None), kind, seed, wanted), TypeError)
+        assert isinstance(judging.broken(function, replace(entry, in_jax=()), kind, seed, wanted), TypeError)
 
 
 def test_the_evaluator_that_judges_takes_a_batch_of_products() -> None:

@@ -91,15 +91,16 @@ class Entry:
         of: (function, kind, point, random) to the derivative's leaves.
         kinds: the orders of derivatives that it has.
         share: how often it is tried.
-        in_jax: the same in JAX alone, where JAX differentiates what we give it, and its faults are there, too: what it
-            does with its own loops and branches, wrong or refused as it may be.
+        in_jax: the same in JAX alone, in one way or several, where JAX differentiates what we give it, or traces it
+            first, and its faults are there, too: what it does with its own loops, branches, checkpoints and calls,
+            wrong or refused as it may be.
     """
 
     name: str
     of: Callable[[Function | Written, str, Point, Random], list[Any]]
     kinds: tuple[str, ...] = KINDS
     share: float = 1.0
-    in_jax: Callable[[Function | Written, str, Point], list[Any]] | None = None
+    in_jax: tuple[Callable[[Function | Written, str, Point], list[Any]], ...] = ()
 
 
 def _by_reference(made: Call, point: Point) -> list[Any]:
@@ -196,15 +197,26 @@ def _of_jax(function: Function | Written, kind: str, point: Point) -> list[Any]:
     return _by_jax(second(function.made(plain()), kind, point, jnp, jax.jvp, _jax, _jax), point)
 
 
+def _traced_by_jax(function: Function | Written, kind: str, point: Point) -> list[Any]:
+    """Differentiated behind `jax.jit`: what a batch made of a rule is traced before there are tangents."""
+    return _by_jax(second(jax.jit(function.made(plain())), kind, point, jnp, jax.jvp, _jax, _jax), point)
+
+
+def _saved_by_jax(function: Function | Written, kind: str, point: Point) -> list[Any]:
+    """In a checkpoint that saves everything, also what JAX has no name for the precision of."""
+    made = jax.checkpoint(function.made(plain()), policy=jax.checkpoint_policies.everything_saveable)
+    return _by_jax(second(made, kind, point, jnp, jax.jvp, _jax, _jax), point)
+
+
 def _hessian_of_jax(function: Function | Written, kind: str, point: Point) -> list[Any]:
     return _along(_by_jax(jax.hessian(function.made(plain()), argnums=(0, 1)), point), point)
 
 
 ENTRIES = (
     Entry("numpy", _numpy, share=0.7),
-    Entry("checkpoint", _checkpointed, share=0.5, in_jax=_of_jax),
-    Entry("from_jax", _imported, share=0.25),
-    Entry("jax.grad", _twice, REVERSE_FIRST[:1], share=0.15),
-    Entry("under jax", _under_jax, REVERSE_FIRST, share=0.15, in_jax=_of_jax),
-    Entry("hessian", _hessian, REVERSE_FIRST[1:], share=0.15, in_jax=_hessian_of_jax),
+    Entry("checkpoint", _checkpointed, share=0.5, in_jax=(_of_jax, _saved_by_jax)),
+    Entry("from_jax", _imported, share=0.25, in_jax=(_traced_by_jax,)),
+    Entry("jax.grad", _twice, REVERSE_FIRST[:1], share=0.15, in_jax=(_traced_by_jax,)),
+    Entry("under jax", _under_jax, REVERSE_FIRST, share=0.15, in_jax=(_of_jax, _traced_by_jax, _saved_by_jax)),
+    Entry("hessian", _hessian, REVERSE_FIRST[1:], share=0.15, in_jax=(_hessian_of_jax, _saved_by_jax)),
 )
