@@ -1,11 +1,13 @@
-"""Slices of a language model's head beside the head sliced by hand: temporary memory of value and gradient.
+"""Slices of a language model's head and attention beside both sliced by hand: temporary memory of value and gradient.
 
     python benchmarks/slices.py [--slices N] [--target cpu|h100|v5e|...] [--policies nothing,dots] [--auto]
+    python benchmarks/slices.py --batch 1 --tokens 8192 --vocabulary 32768 --policies nothing
 
 A GPT-2 of 4 layers: width 768, 12 heads, sequence 1024, batch 8, vocabulary 50,304, tied, bfloat16 compute, float32
-parameters. By hand each layer is in `jax.checkpoint`, and the head in `jax.checkpoint` of a scan over slices of the
-tokens. Nothing runs: it is what XLA says of the compiled programs, for the targets of rematc.targets ahead of time.
-`--auto` has a column more, of as many slices as rematc finds best.
+parameters. By hand each layer is in `jax.checkpoint`, then the head in `jax.checkpoint` of a scan over slices of the
+tokens, then attention in `jax.checkpoint` of a map over blocks of queries, too. Nothing runs: it is what XLA says of
+the compiled programs, for the targets of rematc.targets ahead of time. `--auto` has a column more, of as many slices as
+rematc finds best. After each figure stand the TFLOP of its products, as often as they run.
 """
 
 from __future__ import annotations
@@ -13,37 +15,99 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import rematc
 import rematc.jax
+from benchmarks.language import executed_work
 
-BATCH, TOKENS, WIDTH, HEADS, LAYERS, VOCABULARY = 8, 1024, 768, 12, 4, 50304
 MEBIBYTE = 2**20
 Wrap = Callable[[Any], Any]
 _struct: Any = jax.ShapeDtypeStruct  # whose constructor JAX leaves untyped
 
 
-def shapes() -> tuple[Any, Any]:
-    """Of the parameters, and of the tokens."""
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A GPT-2 of some sizes, as a user writes it, and by hand in slices."""
 
-    def of(*sizes: int) -> Any:
-        return _struct(sizes, jnp.float32)
+    batch: int
+    tokens: int
+    width: int
+    heads: int
+    layers: int
+    vocabulary: int
 
-    layer = {
-        "first": of(WIDTH),
-        "attention": of(WIDTH, 3 * WIDTH),
-        "out": of(WIDTH, WIDTH),
-        "second": of(WIDTH),
-        "up": of(WIDTH, 4 * WIDTH),
-        "down": of(4 * WIDTH, WIDTH),
-    }
-    whole = {"embedding": of(VOCABULARY, WIDTH), "positions": of(TOKENS, WIDTH), "last": of(WIDTH)}
-    return {**whole, "layers": [layer] * LAYERS}, _struct((BATCH, TOKENS + 1), jnp.int32)
+    def shapes(self) -> tuple[Any, Any]:
+        """Of the parameters, and of the tokens."""
+        width = self.width
+
+        def of(*sizes: int) -> Any:
+            return _struct(sizes, jnp.float32)
+
+        layer = {
+            "first": of(width),
+            "attention": of(width, 3 * width),
+            "out": of(width, width),
+            "second": of(width),
+            "up": of(width, 4 * width),
+            "down": of(4 * width, width),
+        }
+        whole = {"embedding": of(self.vocabulary, width), "positions": of(self.tokens, width), "last": of(width)}
+        return {**whole, "layers": [layer] * self.layers}, _struct((self.batch, self.tokens + 1), jnp.int32)
+
+    def attend(self, queries: Any, keys: Any, values: Any, rows: Any) -> Any:
+        """Causal attention. queries: [batch, rows, heads, width of a head]; keys and values: of all tokens."""
+        scores = jnp.einsum("bthe,bshe->bhts", queries, keys).astype(jnp.float32)
+        scores = scores / math.sqrt(self.width // self.heads)
+        scores = jnp.where(rows[:, None] >= jnp.arange(self.tokens), scores, -1e9)
+        weights = jax.nn.softmax(scores, -1).astype(queries.dtype)
+        return jnp.einsum("bhts,bshe->bthe", weights, values)
+
+    def block(self, layer: Any, x: Any, blocks: int = 1) -> Any:
+        """Attention, in blocks of queries if there are several, then a perceptron. x: [batch, tokens, width]."""
+        mixed = norm(x, layer["first"]) @ layer["attention"].astype(x.dtype)
+        shape = self.batch, self.tokens, self.heads, -1
+        queries, keys, values = [y.reshape(shape) for y in jnp.split(mixed, 3, -1)]
+        rows = jnp.arange(self.tokens)
+        if blocks == 1:
+            seen = self.attend(queries, keys, values, rows)
+        else:
+            cut = queries.reshape(self.batch, blocks, -1, *queries.shape[2:]).swapaxes(0, 1)
+            one = jax.checkpoint(lambda given: self.attend(given[0], keys, values, given[1]))
+            seen = jax.lax.map(one, (cut, rows.reshape(blocks, -1))).swapaxes(0, 1)
+        x = x + seen.reshape(x.shape) @ layer["out"].astype(x.dtype)
+        inner = jax.nn.gelu(norm(x, layer["second"]) @ layer["up"].astype(x.dtype))
+        return x + inner @ layer["down"].astype(x.dtype)
+
+    def hidden(self, params: Any, tokens: Any, wrap: Wrap, blocks: int = 1) -> Any:
+        x = (params["embedding"][tokens[:, :-1]] + params["positions"]).astype(jnp.bfloat16)
+        for layer in params["layers"]:
+            x = wrap(functools.partial(self.block, blocks=blocks))(layer, x)
+        return norm(x, params["last"])
+
+    def loss(self, params: Any, tokens: Any, wrap: Wrap = lambda function: function) -> Any:
+        """As a user writes it."""
+        return cross_entropy(params["embedding"], self.hidden(params, tokens, wrap), tokens[:, 1:]).mean()
+
+    def loss_by_hand(self, params: Any, tokens: Any, wrap: Wrap, count: int, blocks: int = 1) -> Any:
+        """The head in so many slices of the tokens, attention in so many blocks of queries."""
+        x, labels = self.hidden(params, tokens, wrap, blocks), tokens[:, 1:]
+        cut = self.batch, count, -1
+        slices = x.reshape(*cut, self.width).swapaxes(0, 1), labels.reshape(cut).swapaxes(0, 1)
+
+        @jax.checkpoint
+        def step(total: Any, one: Any) -> Any:
+            return total + cross_entropy(params["embedding"], *one).sum(), None
+
+        return jax.lax.scan(step, jnp.zeros(()), slices)[0] / labels.size
 
 
 def norm(x: Any, scale: Any) -> Any:
@@ -52,78 +116,52 @@ def norm(x: Any, scale: Any) -> Any:
     return (centered * jax.lax.rsqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * (1 + scale)).astype(x.dtype)
 
 
-def block(layer: Any, x: Any) -> Any:
-    """Attention, then a perceptron. x: [batch, tokens, width]."""
-    mixed = norm(x, layer["first"]) @ layer["attention"].astype(x.dtype)
-    queries, keys, values = [y.reshape(BATCH, TOKENS, HEADS, -1) for y in jnp.split(mixed, 3, -1)]
-    scores = jnp.einsum("bthe,bshe->bhts", queries, keys).astype(jnp.float32) / math.sqrt(WIDTH // HEADS)
-    scores = jnp.where(jnp.tril(jnp.ones((TOKENS, TOKENS), bool)), scores, -1e9)
-    weights = jax.nn.softmax(scores, -1).astype(x.dtype)
-    seen = jnp.einsum("bhts,bshe->bthe", weights, values).reshape(x.shape)
-    x = x + seen @ layer["out"].astype(x.dtype)
-    inner = jax.nn.gelu(norm(x, layer["second"]) @ layer["up"].astype(x.dtype))
-    return x + inner @ layer["down"].astype(x.dtype)
-
-
-def hidden(params: Any, tokens: Any, wrap: Wrap) -> Any:
-    x = (params["embedding"][tokens[:, :-1]] + params["positions"]).astype(jnp.bfloat16)
-    for layer in params["layers"]:
-        x = wrap(block)(layer, x)
-    return norm(x, params["last"])
-
-
 def cross_entropy(embedding: Any, x: Any, labels: Any) -> Any:
     logits = (x @ embedding.astype(x.dtype).T).astype(jnp.float32)
     return -jnp.take_along_axis(jax.nn.log_softmax(logits, -1), labels[..., None], -1)
 
 
-def loss(params: Any, tokens: Any, wrap: Wrap = lambda function: function) -> Any:
-    """As a user writes it."""
-    return cross_entropy(params["embedding"], hidden(params, tokens, wrap), tokens[:, 1:]).mean()
-
-
-def loss_by_hand(params: Any, tokens: Any, wrap: Wrap, count: int) -> Any:
-    """The head in so many slices of the tokens."""
-    x, labels = hidden(params, tokens, wrap), tokens[:, 1:]
-    slices = x.reshape(BATCH, count, -1, WIDTH).swapaxes(0, 1), labels.reshape(BATCH, count, -1).swapaxes(0, 1)
-
-    @jax.checkpoint
-    def step(total: Any, one: Any) -> Any:
-        return total + cross_entropy(params["embedding"], *one).sum(), None
-
-    return jax.lax.scan(step, jnp.zeros(()), slices)[0] / labels.size
-
-
-def mebibytes(function: Any, target: str) -> float:
-    """XLA's temporary memory."""
+def figures(function: Any, model: Model, target: str) -> str:
+    """XLA's temporary memory in MiB, and the TFLOP of products where its module can be read."""
     on: Any = jax.sharding.SingleDeviceSharding(rematc.targets.devices(target)[0])
-    given = jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), shapes())
-    memory: Any = jax.jit(function).lower(*given).compile().memory_analysis()
-    return float(memory.temp_size_in_bytes) / MEBIBYTE
+    given = jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), model.shapes())
+    compiled = jax.jit(function).lower(*given).compile()
+    memory: Any = compiled.memory_analysis()
+    taken = f"{float(memory.temp_size_in_bytes) / MEBIBYTE:,.0f}"
+    if target.startswith("v"):
+        return taken  # products of TPUs are convolutions
+    return f"{taken} ({executed_work(compiled.as_text() or '')[1] / 1e12:.2f})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Temporary memory of heads in slices.")
+    parser = argparse.ArgumentParser(description="Temporary memory of heads and attention in slices.")
     parser.add_argument("--slices", type=int, default=16)
     parser.add_argument("--target", default="cpu", help="what to compile for: cpu, or of rematc.targets")
     parser.add_argument("--policies", default="nothing,dots")
     parser.add_argument("--auto", action="store_true", help="and as many slices as are found best")
+    for name, default in (("batch", 8), ("tokens", 1024), ("width", 768), ("heads", 12), ("layers", 4)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--vocabulary", type=int, default=50304)
     options = parser.parse_args()
     count: int = options.slices
+    sizes = (options.batch, options.tokens, options.width, options.heads, options.layers, options.vocabulary)
+    model = Model(*sizes)
     dots = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.checkpoint_dots)
     ways: list[Any] = ["off", count, *(["auto"] if options.auto else [])]
-    head = ["JAX, layers by hand", "and the head by hand", "rematc", f"slices={count}", *ways[2:]]
+    by_hand = ["JAX, layers by hand", "and the head by hand", "and attention"]
+    head = [*by_hand, "rematc", f"slices={count}", *ways[2:]]
     print(f"| policy | {' | '.join(head)} |")
     print(f"|---{'|--:' * len(head)}|")
     wraps: dict[str, Wrap] = {"nothing": jax.checkpoint, "dots": dots}
     for policy in options.policies.split(","):
         wrap = wraps[policy]
         functions = [
-            jax.value_and_grad(functools.partial(loss, wrap=wrap)),
-            jax.value_and_grad(functools.partial(loss_by_hand, wrap=wrap, count=count)),
-            *[rematc.jax.value_and_grad(loss, policy=policy, slices=slices) for slices in ways],
+            jax.value_and_grad(functools.partial(model.loss, wrap=wrap)),
+            jax.value_and_grad(functools.partial(model.loss_by_hand, wrap=wrap, count=count)),
+            jax.value_and_grad(functools.partial(model.loss_by_hand, wrap=wrap, count=count, blocks=count)),
+            *[rematc.jax.value_and_grad(model.loss, policy=policy, slices=slices) for slices in ways],
         ]
-        taken = [f"{mebibytes(function, options.target):,.0f}" for function in functions]
+        taken = [figures(function, model, options.target) for function in functions]
         print(f"| {policy} | {' | '.join(taken)} |", flush=True)
 
 
