@@ -27,7 +27,7 @@ _LOOKED_AT = PassManager(parse_pipeline(DEFAULT_PIPELINE), verify=False)
 
 
 def primal_for(
-    graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool], target: Target
+    graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool], target: Target, slices: int = 1
 ) -> tuple[Graph, Policy | None]:
     """What is differentiated where the forward and the backward pass become one program, and the policy on all of it.
 
@@ -39,17 +39,21 @@ def primal_for(
         wrt: the parameters that it is going to be differentiated by.
         of: the results that are going to get cotangents.
         target: for what.
+        slices: in how many the largest value is going to run, and what else is larger than one of them.
     """
     graph, policy = policy_on_whole(graph, policy, of)
     graph = fold_transposes(graph)
-    return graph if policy is None else staged_for(graph, policy, wrt, of, target), policy
+    return graph if policy is None else staged_for(graph, policy, wrt, of, target, slices), policy
 
 
 @collection_paused()
-def staged_for(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], target: Target) -> Graph:
+def staged_for(
+    graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], target: Target, slices: int = 1
+) -> Graph:
     """`graph` under a policy as a whole, in segments, where forward and backward pass become one program for a target.
 
-    XLA on the CPU is known so well that ways can be compared; elsewhere the most promising one is taken.
+    XLA on the CPU is known so well that ways can be compared; elsewhere, and where the program is going to be cut into
+    slices, the most promising one is taken.
 
     Args:
         graph: what is to be differentiated.
@@ -57,10 +61,12 @@ def staged_for(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[b
         wrt: the parameters that it is going to be differentiated by.
         of: the results that are going to get cotangents.
         target: for what.
+        slices: as in `primal_for`.
     """
-    ways = ways_to_stage(graph, policy, wrt, of)
+    ways = ways_to_stage(graph, policy, wrt, of, slices)
     first = next(ways)
-    others = () if target.platform != "cpu" or has_placements(graph) else tuple(ways)
+    is_known = target.platform == "cpu" and slices == 1 and not has_placements(graph)
+    others = tuple(ways) if is_known else ()
     if not others:
         return first
     try:

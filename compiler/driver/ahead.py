@@ -71,12 +71,12 @@ def lower_call(
     target = target_of(call.arrays, name)
     # To check each step of a derivative takes a fifth of the time that all takes; the program is checked in any case.
     watch = Watch(verify=after_each is not None, after_each=after_each)
-    with planning_for(budget):
+    with planning_for(budget, slices):
         with by_default(policy), targeting(target), watching(watch):
             traced = trace_call(fun, call)
-        graph, sliced = slice_graph(traced.graph, slices, target)
+        choice, sliced = slice_graph(lambda _: traced.graph, slices, target)
     if sliced is not None:
-        traced = dataclasses.replace(traced, graph=graph, records=(*traced.records, sliced))
+        traced = dataclasses.replace(traced, graph=choice.graph, records=(*traced.records, sliced))
     passed = run_passes(traced.graph, passes, after_each)
     program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)

@@ -8,26 +8,30 @@ from contextvars import ContextVar
 
 from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.reports.slices import SlicesReport, log_slices
-from rematc.ir.core import Graph
 from rematc.lowering.planning import Budget
-from rematc.lowering.slicing import Slices, in_slices, slices_of
+from rematc.lowering.slicing import OFF, Choice, Derive, Slices, in_slices, slices_of
 from rematc.lowering.target import Target
 
 #: That of the whole program that is being traced.
 _BUDGET: ContextVar[Budget | None] = ContextVar("_BUDGET", default=None)
+#: In how many slices it is going to run.
+_SLICES: ContextVar[int] = ContextVar("_SLICES", default=1)
 
 
 @contextmanager
-def planning_for(budget: Budget | None) -> Iterator[None]:
-    """What is traced is going to be planned for a budget as a whole: derivatives in it choose slices for that."""
-    if budget is None:
-        yield
-        return
-    token = _BUDGET.set(budget)
+def planning_for(budget: Budget | None, slices: Slices = OFF) -> Iterator[None]:
+    """What is traced is planned or cut as a whole: derivatives in it choose their slices and segments for that."""
+    tokens = _BUDGET.set(budget or _BUDGET.get()), _SLICES.set(slices if isinstance(slices, int) else 1)
     try:
         yield
     finally:
-        _BUDGET.reset(token)
+        _BUDGET.reset(tokens[0])
+        _SLICES.reset(tokens[1])
+
+
+def slices_of_program() -> int:
+    """In how many slices the whole program is going to run that is being traced, 1 if that is not said."""
+    return _SLICES.get()
 
 
 def slices_argument(slices: object) -> Slices:
@@ -37,17 +41,17 @@ def slices_argument(slices: object) -> Slices:
 
 
 def slice_graph(
-    graph: Graph, slices: Slices, target: Target, donated: Sequence[int] = (), budget: Budget | None = None
-) -> tuple[Graph, SlicesReport | None]:
-    """A differentiated graph with its largest stage in slices, and what that is; as it is, and None, without.
+    derive: Derive, slices: Slices, target: Target, donated: Sequence[int] = (), budget: Budget | None = None
+) -> tuple[Choice, SlicesReport | None]:
+    """A differentiated graph with its largest stages in slices, and what these are; as it is, and None, without.
 
     `budget` is what it is going to be planned for, if not for that of the whole program. It is logged to `rematc.plans`
     at level INFO. Raises CompileError, at the user's line, where nothing can be cut.
     """
     with at_users_line():
-        found = in_slices(graph, slices, target, donated, _BUDGET.get() if budget is None else budget)
-    if found is None:
-        return graph, None
-    report = SlicesReport.of(found)
-    log_slices(report, graph.name)
-    return found.graph, report
+        choice = in_slices(derive, slices, target, donated, _BUDGET.get() if budget is None else budget)
+    if choice.sliced is None:
+        return choice, None
+    report = SlicesReport.of(choice.sliced)
+    log_slices(report, choice.graph.name)
+    return choice, report

@@ -219,10 +219,11 @@ class _Gradient:
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted, target)
         leaves = arguments.among(wanted.options.donated)
-        graph, _ = slice_graph(made.value_and_gradients(0), wanted.slices, target, leaves, wanted.budget)
-        passed = functools.partial(passed_graph, graph, wanted.budget)
+        derive = functools.partial(made.value_and_gradients, 0)
+        choice, _ = slice_graph(derive, wanted.slices, target, leaves, wanted.budget)
+        passed = functools.partial(passed_graph, choice.graph, wanted.budget)
         options = dict(wanted.options.compiler_options)
-        run = lasting_call(made.value_and_gradients, passed, graph.name, target, leaves, options)
+        run = lasting_call(made.value_and_gradients, passed, choice.graph.name, target, leaves, options)
         return _Gradient(traced, wanted, differentiated, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -264,17 +265,20 @@ class _Graphs:
     target: Target
     constants: tuple[Any, ...] = ()
     choice: PlatformChoice | None = None
-    _made: dict[int, Graph] = field(default_factory=dict)
+    _made: dict[tuple[int, int], Graph] = field(default_factory=dict)
 
-    def value_and_gradients(self, further: int) -> Graph:
-        """Parameters to results and the gradients; it may be differentiated `further` times."""
-        found = self._made.get(further)
+    def value_and_gradients(self, further: int, slices: int = 1) -> Graph:
+        """Parameters to results and the gradients; it may be differentiated `further` times.
+
+        Its segments are chosen for so many slices of its largest value.
+        """
+        found = self._made.get((further, slices))
         if found is None:
             with collection_paused():
-                found = self._made[further] = self._differentiated(further)
+                found = self._made[further, slices] = self._differentiated(further, slices)
         return found
 
-    def _differentiated(self, further: int) -> Graph:
+    def _differentiated(self, further: int, slices: int) -> Graph:
         with asking(self.wanted.policy) as policy, targeting(self.target):
             imported = self.traced.imported(1 + further)
         self.constants, self.choice = imported.constants, imported.choice
@@ -287,7 +291,7 @@ class _Graphs:
         check_whole_names(policy, graph, traced.name)
         wrt = (*self.differentiated, *(False,) * (len(graph.params) - len(self.differentiated)))
         is_value = [index == 0 for index in range(len(graph.results))]
-        primal, _ = primal_for(graph, policy, wrt, is_value, self.target)
+        primal, _ = primal_for(graph, policy, wrt, is_value, self.target, slices)
         pulled = vjp_of_graph(primal, wrt, is_value)
         b = Builder(graph.name)
         params = [b.parameter(value.type, value.name) for value in graph.params]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from rematc.ir.locations import Location
 from rematc.ir.tables import Table
+from rematc.passes.slicing.cutting import InParts
 from rematc.passes.slicing.slicing import Sliced
 
 
 @dataclass(frozen=True, slots=True)
-class SlicesReport:
-    """A stage that runs in slices.
+class StageReport:
+    """A stage that runs in slices, or several that are alike.
 
     Attributes:
         value: the type of its largest value, which nothing holds whole.
@@ -21,6 +23,8 @@ class SlicesReport:
         dimension: along which it is cut.
         count: how many slices there are.
         each: how many elements of the dimension a slice has.
+        is_again: whether the value is computed a second time, in a loop of its own, for what reads it later.
+        stages: how many there are.
     """
 
     value: str
@@ -29,11 +33,14 @@ class SlicesReport:
     dimension: int
     count: int
     each: int
+    is_again: bool = False
+    stages: int = 1
 
     @classmethod
-    def of(cls, found: Sliced) -> SlicesReport:
-        """What was done to a graph."""
-        return cls(str(found.value.type), found.op, found.loc, found.dimension, found.count, found.each)
+    def of(cls, stage: InParts) -> StageReport:
+        """What was done to one."""
+        type = str(stage.value.type)
+        return cls(type, stage.op, stage.loc, stage.dimension, stage.count, stage.each, stage.is_again)
 
     def as_dict(self) -> dict[str, object]:
         """The figures as JSON-able data."""
@@ -45,18 +52,62 @@ class SlicesReport:
             "dimension": self.dimension,
             "count": self.count,
             "each": self.each,
+            "again": self.is_again,
+            "stages": self.stages,
         }
 
     @property
     def text(self) -> str:
         """One line: what, in how many."""
         where = "" if self.loc is None else f" at {self.loc.from_here().describe()}"
-        how = f"{self.count} slices of {self.each} along dimension {self.dimension}"
-        return f"{self.value} of '{self.op}'{where}, forward and backward, in {how}"
+        again = ", computed again" if self.is_again else ""
+        times = "" if self.stages == 1 else f", in {self.stages} stages"
+        return (
+            f"{self.value} of '{self.op}'{where} in {self.count} slices of {self.each} along dimension "
+            f"{self.dimension}{again}{times}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesReport:
+    """The stages of a program that run in slices.
+
+    Attributes:
+        stages: the one around the largest value first; those that are alike are one.
+    """
+
+    stages: tuple[StageReport, ...]
+
+    @classmethod
+    def of(cls, found: Sliced) -> SlicesReport:
+        """What was done to a graph."""
+        return cls(tuple(_alike(StageReport.of(stage) for stage in found.stages)))
+
+    @property
+    def largest(self) -> StageReport:
+        """That around the largest value."""
+        return self.stages[0]
+
+    def as_dict(self) -> list[dict[str, object]]:
+        """The figures as JSON-able data."""
+        return [stage.as_dict() for stage in self.stages]
+
+    @property
+    def text(self) -> str:
+        """What, in how many, in one line."""
+        return "; ".join(stage.text for stage in self.stages)
 
     def table(self) -> Table:
-        """The same with a heading."""
-        return Table("sliced", ("",), (False,), ((self.text,),))
+        """A line for each stage, with a heading."""
+        return Table("sliced", ("",), (False,), tuple([(stage.text,) for stage in self.stages]))
+
+
+def _alike(stages: Iterable[StageReport]) -> Iterable[StageReport]:
+    """Stages, those that differ in nothing as one."""
+    counts: dict[StageReport, int] = {}
+    for stage in stages:
+        counts[stage] = counts.get(stage, 0) + 1
+    return [replace(stage, stages=count) for stage, count in counts.items()]
 
 
 def log_slices(report: SlicesReport, function: str) -> None:

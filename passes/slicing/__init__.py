@@ -1,1 +1,1 @@
-"""Slices: a stage of a differentiated program as a loop over parts of a dimension along which it is independent."""
+"""Slices: stages of a differentiated program as loops over parts of a dimension along which they are independent."""

@@ -7,6 +7,8 @@ more, so that a head ends at the hidden layer that it reads, and not with the pr
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +16,9 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import Location
 from rematc.ir.values import Value
 from rematc.passes.slicing.stages import Stage, Stages, bytes_of
+
+#: How many numbers of parts are tried: of no fewer than asked for, and of fewer. Each takes as long as the last.
+_MORE, _FEWER = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Cut:
         count: how many parts there are.
         stage: the equations.
         border: bytes of the largest value that is cut and exists whole.
+        uncut: bytes of what each part reads whole, but for parameters.
     """
 
     seed: Value
@@ -33,6 +39,32 @@ class Cut:
     count: int
     stage: Stage
     border: int
+    uncut: int
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest value that is made in parts, of whatever takes no memory of its own, too."""
+        return max(bytes_of(value.type) for value in self.stage.made)
+
+    @property
+    def first(self) -> Value:
+        """The first value of the stage that is written to memory and as large as the one that it is cut around."""
+        size, made = bytes_of(self.seed.type), self.stage.made
+        written = (value for eqn in self.stage.slicings if not eqn.op.is_fusible for value in eqn.results)
+        return next((value for value in written if value in made and bytes_of(value.type) == size), self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What no slice is to have more bytes than.
+
+    Attributes:
+        written: of a value that is in memory.
+        made: of any, also of those that are computed where they are read, such as logits in a wider element type.
+    """
+
+    written: int
+    made: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +89,61 @@ class Refusal:
 def cut_of(stages: Stages, count: int, least: int = 0) -> Cut | list[Refusal]:
     """The cut in so many parts around the largest value for which there is one; else why there is none for the largest.
 
-    The value has at least `least` bytes. Where so many parts divide no dimension, there are a few more, or else as many
+    The value has at least `least` bytes. Of values that are computed alike, as in layers, the last one is tried: less
+    waits for what it gives. Where so many parts divide no dimension, there are a few more, or else as many
     as there can be.
     """
     refusals: list[Refusal] = []
-    for seed in _largest_first(stages.graph):
+    refused = set[tuple[object, ...]]()
+    for seed in largest_first(stages.graph):
+        alike = stages.kind_of(seed)
         if bytes_of(seed.type) < least:
             break
-        found = [cut for d in range(seed.type.rank) for cut in _cuts(stages, seed, d, count)]
-        if found:
-            return min(found, key=lambda cut: (cut.count < count, abs(cut.count - count), cut.border, cut.dimension))
+        found = None if alike in refused else best_cut(stages, seed, count)
+        if found is not None:
+            return found
+        refused.add(alike)
         if not refusals:
             refusals = [_refusal(stages, seed, d, count) for d in range(seed.type.rank)]
     return refusals
 
 
-def _largest_first(graph: Graph) -> Iterator[Value]:
-    """Values that are written to memory, or would be, if they were not cut."""
-    values = [value for eqn in graph.equations if not eqn.op.is_fusible for value in eqn.results]
+def best_cut(stages: Stages, seed: Value, count: int) -> Cut | None:
+    """The cut around a value in so many parts, or a few more, along that dimension where least exists whole."""
+    cuts = [cut for d in range(seed.type.rank) for cut in _cuts(stages, seed, d, count)]
+    return min(cuts, key=lambda cut: _merit(cut, count), default=None)
+
+
+def cut_to(stages: Stages, seed: Value, limit: Limit) -> Cut | None:
+    """The cut around a value into parts within a limit; into as many as there can be, where these are not enough."""
+    own = limit.made if stages.producer[seed].op.is_fusible else limit.written
+    cut = best_cut(stages, seed, -(-bytes_of(seed.type) // own))
+    if cut is not None and cut.largest > limit.made * cut.count:
+        cut = best_cut(stages, seed, -(-cut.largest // limit.made))
+    return cut
+
+
+def _merit(cut: Cut, count: int) -> tuple[bool, int, int, int, int]:
+    """Less is better."""
+    return cut.count < count, abs(cut.count - count), cut.border, cut.uncut, cut.dimension
+
+
+def largest_first(graph: Graph) -> Iterator[Value]:
+    """Values that are written to memory, or would be, if they were not cut; of equally large ones the last first."""
+    values = [value for eqn in reversed(graph.equations) if not eqn.op.is_fusible for value in eqn.results]
     yield from sorted(values, key=lambda value: -bytes_of(value.type))
 
 
 def _cuts(stages: Stages, seed: Value, dimension: int, count: int) -> Iterator[Cut]:
     """The best cut of a value along a dimension, if there is one."""
-    size = seed.type.shape[dimension]
-    for parts in _near(count, size):
+    for parts in near(count, seed.type.shape[dimension]):
         best = None
-        for more_than in _thresholds(stages, seed, parts):
-            stage = stages.around(seed, dimension, more_than)
-            if seed not in stage.made or stages.is_read_outside(stage, seed) or parts not in stage.counts():
+        for stage in stages_around(stages, seed, dimension, parts):
+            if stages.is_read_outside(stage, seed):
                 continue
             border = _border(stages, stage)
             if best is None or border < best.border:
-                best = Cut(seed, dimension, parts, stage, border)
+                best = Cut(seed, dimension, parts, stage, border, _uncut(stages, stage))
             if border <= bytes_of(seed.type) // parts:
                 break
         if best is not None and best.border < bytes_of(seed.type):
@@ -97,10 +151,24 @@ def _cuts(stages: Stages, seed: Value, dimension: int, count: int) -> Iterator[C
             return
 
 
-def _near(count: int, size: int) -> list[int]:
+def stages_around(stages: Stages, seed: Value, dimension: int, parts: int) -> Iterator[Stage]:
+    """The stages that make a value in so many parts, from the smallest on."""
+    for more_than in _thresholds(stages, seed, parts):
+        stage = stages.around(seed, dimension, more_than)
+        if seed in stage.made and stage.has_parts(parts):
+            yield stage
+
+
+def near(count: int, size: int) -> list[int]:
     """Numbers of parts into which a size can be cut: so many, or a few more; else fewer."""
-    divisors = [parts for parts in range(2, size + 1) if size % parts == 0]
-    return [*[parts for parts in divisors if parts >= count], *[parts for parts in divisors[::-1] if parts < count]]
+    divisors = _divisors(size)
+    first = bisect_left(divisors, count)
+    return [*divisors[first : first + _MORE], *divisors[max(0, first - _FEWER) : first][::-1]]
+
+
+@functools.cache
+def _divisors(size: int) -> tuple[int, ...]:
+    return tuple([parts for parts in range(2, size + 1) if size % parts == 0])
 
 
 def _thresholds(stages: Stages, seed: Value, parts: int) -> list[int]:
@@ -112,8 +180,14 @@ def _thresholds(stages: Stages, seed: Value, parts: int) -> list[int]:
 
 def _border(stages: Stages, stage: Stage) -> int:
     """Bytes of the largest value that is cut and exists whole, made inside or outside; parameters are there anyway."""
-    outside = [value for value, d in stage.reads if d is not None and value in stages.producer]
-    return max([bytes_of(value.type) for value in (*outside, *stages.whole(stage))], default=0)
+    outside = [stages.least_bytes(*read) for read in stage.reads if read[1] is not None and read[0] in stages.producer]
+    return max([*outside, *[bytes_of(value.type) for value in stages.whole(stage)]], default=0)
+
+
+def _uncut(stages: Stages, stage: Stage) -> int:
+    """Bytes of what each part reads whole; parameters are there anyway."""
+    uncut = {value for value, d in stage.reads if d is None and value in stages.producer}
+    return sum(bytes_of(value.type) for value in uncut)
 
 
 def _refusal(stages: Stages, seed: Value, dimension: int, count: int) -> Refusal:

@@ -17,6 +17,7 @@ the stage, and costs nothing is made again in each part. Nothing else of the sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rematc.ir.builder import Builder
@@ -26,15 +27,15 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Reshape
-from rematc.ir.ops.structural import Constant
+from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.slicings import Part, Slicing, sum_dtype
-from rematc.ir.types import I32, TensorType
+from rematc.ir.types import I32, DType, TensorType
 from rematc.ir.values import Value
 from rematc.passes.slicing.stages import Stage, Stages
 
 
 def in_parts(stages: Stages, stage: Stage, count: int) -> Graph:
-    """The graph with a stage of it in so many parts, one of `stage.counts()`.
+    """The graph with a stage of it in so many parts, that all that is cut has.
 
     The loop stands before the first equation that needs the whole stage. What it reads comes before it.
 
@@ -73,9 +74,9 @@ def _needed(graph: Graph, loop: _Loop) -> set[Value]:
 
 @dataclass
 class _Operand:
-    """What the loop takes, and the parameter of its step that it is."""
+    """What the loop takes, and the parameter of its step that it is; None for zeros."""
 
-    outer: Value
+    outer: Value | None
     inner: Value
 
 
@@ -106,6 +107,7 @@ class _Loop:
         self._again: dict[tuple[Value, int | None], Value] = {}
         self._xs = [_Operand(self._outer.iota(TensorType(I32, (count,)), 0), self._index)]
         self._carries: list[tuple[_Operand, _Result]] = []
+        self._read: list[Value] = []
         self._ys: list[_Result] = []
         self.given: dict[Value, None] = {}
         for eqn, slicing in stage.slicings.items():
@@ -149,32 +151,32 @@ class _Loop:
         return self._pieces[value, d]
 
     def _made_again(self, value: Value, d: int | None) -> Value | None:
-        """What comes from outside, and is made in the step: scalars, and what is repeated or counted."""
+        """What comes from outside and is made in the step of less: scalars, what is repeated or counted, masks."""
         if (value, d) in self._again:
             return self._again[value, d]
-        eqn = self._stages.producer.get(value)
-        if eqn is None or not eqn.op.is_fusible:
-            return None
         if d is None:
-            if not isinstance(eqn.op, Constant) or value.type.rank:
+            eqn = self._stages.producer.get(value)
+            if eqn is None or not isinstance(eqn.op, Constant) or value.type.rank:
                 return None
             found = self._body.emit1(eqn.op)
         else:
-            ways = [way for way in self._stages.ways(eqn) if way.results == (d,)]
-            slicing = next((way for way in ways if not any(each is not None for each in way.operands)), None)
-            if slicing is None:
+            way = self._stages.made_of_less(value, d)
+            if way is None:
                 return None
-            operands = [self._operand(operand, None) for operand in eqn.operands]
-            (found,) = eqn.op.part(self._body, Part(slicing, self._count, self._index), operands)
+            eqn = self._stages.producer[value]
+            operands = [self._operand(operand, o) for operand, o in zip(eqn.operands, way.operands, strict=True)]
+            (found,) = eqn.op.part(self._body, Part(way, self._count, self._index), operands)
         self._again[value, d] = found
         return found
 
     def _const(self, value: Value) -> Value:
         if value not in self._consts:
+            self._read.append(value)
             self._consts[value] = _Operand(value, self._body.parameter(value.type, value.name))
         return self._consts[value].inner
 
     def _slice(self, value: Value) -> Value:
+        self._read.append(value)
         size, *rest = value.type.shape
         shape = (size // self._count, *rest)
         inner = self._body.parameter(value.type.with_shape(shape), value.name)
@@ -200,7 +202,7 @@ class _Loop:
             self._carries.append((carry, _Result(term, value)))
             return
         type = value.type.with_dtype(sum_dtype(value.type.dtype))
-        carry = _Operand(self._outer.zeros(type), self._body.parameter(type))
+        carry = _Operand(None, self._body.parameter(type))
         total = self._body.add(carry.inner, self._body.convert(term, type.dtype))
         result = _Result(total, value)
         if type != value.type:
@@ -215,7 +217,7 @@ class _Loop:
             reshape = Equation(Reshape(value.type.shape), (stacked,), (value,), self._outer.loc)
             self._ys.append(_Result(inner, stacked, [reshape]))
             return
-        carry = _Operand(self._outer.zeros(value.type), self._body.parameter(value.type))
+        carry = _Operand(None, self._body.parameter(value.type))
         updated = self._body.emit1(DynamicUpdateSlice(), carry.inner, inner, *self._start(d, value.type))
         self._carries.append((carry, _Result(updated, value)))
 
@@ -227,6 +229,36 @@ class _Loop:
         body = Graph("stage", params, tuple(self._body.equations), tuple([result.inner for result in results]))
         op = Scan(body, self._count, len(consts), len(self._carries))
         loc = next((eqn.loc for eqn in self._stage.slicings if eqn.loc is not None), None)
-        taken = tuple([operand.outer for operand in operands])
+        zeros = _Zeros(self._stages, self._outer, self._read)
+        taken = tuple([zeros.like(one.inner.type) if one.outer is None else one.outer for one in operands])
         loop = Equation(op, taken, tuple([result.outer for result in results]), loc)
         return [*self._outer.equations, loop, *[eqn for result in results for eqn in result.following]]
+
+
+class _Zeros:
+    """Zeros that are there only when a loop may begin.
+
+    XLA makes constants whenever it likes: those of all loops of a program would lie in memory from its beginning. A
+    barrier lets a zero wait for an element of what the loop reads and is computed last.
+    """
+
+    def __init__(self, stages: Stages, b: Builder, read: Sequence[Value]) -> None:
+        self._b = b
+        self._zeros: dict[DType, Value] = {}
+        place = {value: number for number, eqn in enumerate(stages.graph.equations) for value in eqn.results}
+        made = [value for value in read if value in place and value.type.size]
+        self._latest = max(made, key=lambda value: place[value], default=None)
+
+    def like(self, type: TensorType) -> Value:
+        """Zeros of a type."""
+        if type.dtype not in self._zeros:
+            self._zeros[type.dtype] = self._zero(type.with_shape(()))
+        return self._b.broadcast_in_dim(self._zeros[type.dtype], type.shape, ())
+
+    def _zero(self, type: TensorType) -> Value:
+        zero = self._b.zeros(type)
+        if self._latest is None:
+            return zero
+        rank = self._latest.type.rank
+        element = self._b.slice(self._latest, (0,) * rank, (1,) * rank) if rank else self._latest
+        return self._b.emit(OptimizationBarrier(), zero, element)[0]

@@ -1,32 +1,35 @@
-"""The stage around the largest value of a program in slices: a language model's head, forward and backward.
+"""What of a program is larger than a slice of its largest value, in slices: a language model's head, attention.
 
 Before:  a differentiated program, forward and backward in one, what it computes again in `checkpoint` regions
-After:   the same, with the stage in one loop over parts of a dimension (`rematc.passes.slicing.loop`)
+After:   the same, with stages in loops over parts of a dimension (`rematc.passes.slicing.loop`)
 
-Recomputation cannot go below the largest thing that must exist at once. What of the stage would be computed again is
-computed once, in the loop: regions of the backward pass that it reaches into are dissolved.
+Recomputation cannot go below the largest thing that must exist at once. The stage around the largest value is computed
+once, in one loop, where it can be, as that of a head: regions of the backward pass that it reaches into are dissolved.
+Other stages are cut where they stand, in regions and in the steps of loops, too; what is read again too late for one
+loop is computed again in a second one (`rematc.passes.slicing.copies`), as attention in the backward pass is.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.locations import Location
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.values import Value
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
-from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.inline import Inline
 from rematc.passes.manager import Pass, PassManager, register_pass
+from rematc.passes.regions import RegionRewriter
 from rematc.passes.simplify import Simplify
-from rematc.passes.slicing.choosing import Cut, Refusal, cut_of
-from rematc.passes.slicing.loop import in_parts
+from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, largest_first
+from rematc.passes.slicing.counters import Counters
+from rematc.passes.slicing.cutting import InParts, apply_cut, cut_around
 from rematc.passes.slicing.stages import Stages, bytes_of
 
 
@@ -52,87 +55,223 @@ class SlicePass(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """A graph with a stage in slices.
+    """A graph with stages in slices.
 
     Attributes:
         graph: the graph.
-        value: the type of the stage's largest value, as it would be without slices.
-        op: what computes that.
-        loc: where.
-        dimension: along which the value is cut.
-        count: how many slices there are.
-        equations: of the stage.
+        stages: what runs in slices, the one around the largest value first.
     """
 
     graph: Graph
-    value: Value
-    op: str
-    loc: Location | None
-    dimension: int
-    count: int
-    equations: int
+    stages: tuple[InParts, ...]
 
     @property
-    def each(self) -> int:
-        """How many elements of the dimension a slice has."""
-        return self.value.type.shape[self.dimension] // self.count
+    def largest(self) -> InParts:
+        """The stage around the largest value."""
+        return self.stages[0]
+
+
+class Slicer:
+    """Cuts one graph, in numbers of slices that are to be compared.
+
+    Attributes:
+        graph: forward and backward in one.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = _clean(graph)
+        self._levels = _Levels()
+
+    def once(self, count: int) -> Sliced:
+        """The stage around the largest value that can be held in parts with nothing computed again, in about so many.
+
+        Raises CompileError, with the reasons, where there is none.
+        """
+        stages, cut = self._levels.with_cut(self.graph, count)
+        made, found = apply_cut(stages, cut)
+        return Sliced(made, (found,))
+
+    def everywhere(self, count: int) -> Sliced:
+        """All that is larger than one of so many slices of the largest value, in as few slices as are no larger.
+
+        The number is the next larger one that divides a dimension, or else the largest. What cannot be cut stays as it
+        is. Raises CompileError, with the reasons, where nothing can be cut.
+        """
+        written, most = self._levels.largest(self.graph, count)
+        cutter = _Cutter(Limit(max(1, written // count), max(1, most // count)), self._levels)
+        made = cutter.graph(self.graph)
+        if not cutter.found:
+            return self.once(count)
+        return Sliced(made, tuple(sorted(cutter.found, key=lambda stage: -bytes_of(stage.value.type))))
+
+
+def sliced_once(graph: Graph, count: int) -> Sliced:
+    """`Slicer.once` of a graph."""
+    return Slicer(graph).once(count)
 
 
 def sliced(graph: Graph, count: int) -> Sliced:
-    """The stage around the largest value that can be held in parts, in so many, or a few more.
+    """`Slicer.everywhere` of a graph."""
+    return Slicer(graph).everywhere(count)
 
-    Raises CompileError, with the reasons, where there is none.
+
+@dataclass
+class _Cutter:
+    """Cuts what has more bytes than a limit, in a graph and in the regions of it.
+
+    Attributes:
+        limit: of a slice.
+        levels: what is known of the graph and its regions.
+        found: the stages that were cut.
     """
-    stages, cut = _as_given(*_with_cut(_clean(graph), count), count)
-    own = stages.producer[cut.seed]
-    made = in_parts(stages, cut.stage, cut.count)
-    equations = len(cut.stage.slicings)
-    return Sliced(made, cut.seed, own.op.name, own.loc, cut.dimension, cut.count, equations)
+
+    limit: Limit
+    levels: _Levels
+    found: list[InParts] = field(default_factory=list)
+
+    def graph(self, graph: Graph) -> Graph:
+        if any(graph is stage.body for stage in self.found):
+            return graph
+        return self._apart(self._in_regions(self._at_once(graph)))
+
+    def _at_once(self, graph: Graph) -> Graph:
+        """The stages around the largest value that can be cut, and around others as large, each in one loop."""
+        least = self.limit.written + 1
+        while (joint := self.levels.joint(graph, self.limit, least)) is not None:
+            stages, cut = joint
+            least = bytes_of(cut.seed.type)
+            graph, found = apply_cut(stages, cut)
+            self.found.append(found)
+        return graph
+
+    def _in_regions(self, graph: Graph) -> Graph:
+        regions = RegionRewriter(self.graph)
+        equations = [_with_op(eqn, regions) for eqn in graph.equations]
+        if all(new is old for new, old in zip(equations, graph.equations, strict=True)):
+            return graph
+        return Graph(graph.name, graph.params, tuple(equations), graph.results)
+
+    def _apart(self, graph: Graph) -> Graph:
+        """What is left, each where it stands, in several loops if it must be."""
+        whole = set[tuple[object, ...]]()
+        while True:
+            found = next(_cuts_apart(self.levels.stages(graph), self.limit, whole), None)
+            if found is None:
+                return graph
+            graph = found[0]
+            self.found += found[1]
+
+
+def _cuts_apart(stages: Stages, limit: Limit, whole: set[tuple[object, ...]]) -> Iterator[tuple[Graph, list[InParts]]]:
+    """The ways to cut what has more bytes than a limit, the largest first.
+
+    What cannot be cut is added to `whole`, by what all that are computed alike in layers have in common.
+    """
+    for seed in largest_first(stages.graph):
+        alike = stages.kind_of(seed)
+        if bytes_of(seed.type) <= limit.written:
+            return
+        if alike in whole or not stages.ways(stages.producer[seed]):
+            continue
+        found = cut_around(stages, seed, limit)
+        if found is not None:
+            yield found
+        whole.add(alike)
+
+
+def _with_op(eqn: Equation, regions: RegionRewriter) -> Equation:
+    op = regions.op(eqn.op)
+    return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
+
+
+class _Levels:
+    """Graphs in graphs, and the stages of each as it stands and without what is computed again."""
+
+    def __init__(self) -> None:
+        # By identity. The graph is held so that no other one gets its id.
+        self._stages: dict[int, Stages] = {}
+        self._flat: dict[int, tuple[Graph, Stages]] = {}
+
+    def stages(self, graph: Graph) -> Stages:
+        """Those of a graph as it stands."""
+        if id(graph) not in self._stages:
+            self._stages[id(graph)] = Stages(graph)
+        return self._stages[id(graph)]
+
+    def flat(self, graph: Graph) -> Stages:
+        """Those of the graph without regions of the backward pass: nothing is computed again."""
+        if id(graph) not in self._flat:
+            regions = {eqn for eqn in graph.equations if _is_backward(eqn)}
+            flat = _clean(_without(graph, regions)) if regions else graph
+            self._flat[id(graph)] = graph, self.stages(flat)
+        return self._flat[id(graph)][1]
+
+    def largest(self, graph: Graph, count: int) -> tuple[int, int]:
+        """Bytes of the largest value that can be cut into so many parts, here or in a region; 0 for none.
+
+        The first number orders them: it is of what takes memory of its own, the second of all that is made in parts.
+        """
+        joint = cut_of(self.flat(graph), count)
+        largest = (bytes_of(joint.seed.type), joint.largest) if isinstance(joint, Cut) else (0, 0)
+        stages = self.stages(graph)
+        for seed in largest_first(graph):
+            size = bytes_of(seed.type)
+            if size <= largest[0]:
+                break
+            each = Limit(max(1, size // count), size)
+            found = cut_around(stages, seed, each) if stages.ways(stages.producer[seed]) else None
+            if found is not None:
+                largest = (size, max(stage.largest for stage in found[1]))
+        inner = {id(body): body for eqn in graph.equations for body in eqn.op.regions()}
+        return max([largest, *[self.largest(body, count) for body in inner.values()]])
+
+    def joint(self, graph: Graph, limit: Limit, least: int) -> tuple[Stages, Cut] | None:
+        """The cut in one loop around the largest value of so many bytes or more, in parts within a limit."""
+        aim = cut_of(self.flat(graph), 2, least)
+        if not isinstance(aim, Cut):
+            return None
+        count = -(-aim.largest // limit.made)
+        try:
+            return self._dissolved(graph, count, bytes_of(aim.seed.type))
+        except CompileError:
+            return None
+
+    def with_cut(self, graph: Graph, count: int) -> tuple[Stages, Cut]:
+        """The cut in one loop, around the largest value that can be cut in the graph without any region.
+
+        Raises CompileError, with the reasons, where there is no such value.
+        """
+        aim = cut_of(self.flat(graph), count)
+        if not isinstance(aim, Cut):
+            raise _error(aim, count)
+        return self._dissolved(graph, count, bytes_of(aim.seed.type))
+
+    def _dissolved(self, graph: Graph, count: int, least: int) -> tuple[Stages, Cut]:
+        """The cut around a value of so many bytes, with as few regions of the backward pass dissolved as it takes.
+
+        They are dissolved until such a value is cut: the first one in which there are values as large, what the stage
+        reaches into, and what computes the value again.
+
+        Raises CompileError, with the reasons, where it is not.
+        """
+        while True:
+            stages = self.stages(graph)
+            cut = cut_of(stages, count, least)
+            if isinstance(cut, Cut):
+                dissolved = _reached(stages, cut) or _computing_again(stages, cut)
+                if not dissolved:
+                    return stages, cut
+            else:
+                large = (eqn for eqn in graph.equations if _is_backward(eqn) and _bytes_within(eqn) >= least)
+                dissolved = set(itertools.islice(large, 1))
+                if not dissolved:
+                    raise _error(cut, count)
+            graph = _clean(_without(graph, dissolved))
 
 
 def _clean(graph: Graph) -> Graph:
-    passes = (Inline(), Simplify(), CommonSubexpressions(), DeadCode())
+    passes = (Inline(), Simplify(), Counters(), CommonSubexpressions(), DeadCode())
     return PassManager(passes).run(graph).graph
-
-
-def _with_cut(graph: Graph, count: int) -> tuple[Stages, Cut]:
-    """The cut of a graph, with as few regions of the backward pass dissolved as it takes.
-
-    The largest value that can be cut is that of the graph without any. Then they are dissolved until that value is cut:
-    the first one in which there are values as large, what the stage reaches into, and what computes the value again.
-
-    Raises CompileError, with the reasons, where there is no such value.
-    """
-    flat = _clean(_without(graph, {eqn for eqn in graph.equations if _is_backward(eqn)}))
-    aim = cut_of(Stages(flat), count)
-    if not isinstance(aim, Cut):
-        raise _error(aim, count)
-    least = bytes_of(aim.seed.type)
-    while True:
-        stages = Stages(graph)
-        cut = cut_of(stages, count, least)
-        if isinstance(cut, Cut):
-            dissolved = _reached(stages, cut) or _computing_again(stages, cut)
-            if not dissolved:
-                return stages, cut
-        else:
-            large = (eqn for eqn in graph.equations if _is_backward(eqn) and _bytes_within(eqn) >= least)
-            dissolved = set(itertools.islice(large, 1))
-            if not dissolved:
-                raise _error(cut, count)
-        graph = _clean(_without(graph, dissolved))
-
-
-def _as_given(stages: Stages, cut: Cut, count: int) -> tuple[Stages, Cut]:
-    """The cut with its sums of products in the order in which the graph gives them, not transposed behind the loop."""
-    sums = {eqn for eqn, slicing in cut.stage.slicings.items() if slicing.is_sum}
-    graph = fold_transposes(stages.graph, sums)
-    if graph is stages.graph:
-        return stages, cut
-    stages = Stages(graph)
-    again = cut_of(stages, count, bytes_of(cut.seed.type))
-    assert isinstance(again, Cut), "the stage has the same equations, and less outside"
-    return stages, again
 
 
 def _is_backward(eqn: Equation) -> bool:
@@ -148,8 +287,8 @@ def _bytes_within(eqn: Equation) -> int:
 
 
 def _computing_again(stages: Stages, cut: Cut) -> set[Equation]:
-    """The regions of the backward pass that compute again what the seed is."""
-    own = stages.producer[cut.seed]
+    """The regions of the backward pass that compute again the largest value of a stage."""
+    own = stages.producer[cut.first]
 
     def is_same(eqn: Equation) -> bool:
         return eqn.op == own.op and eqn.result_types == own.result_types and eqn.loc == own.loc

@@ -6,20 +6,21 @@ Before:  %3: f32[8,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[8] 
 Stage:   of %3 along dimension 0: all but %6, which reads little: parts of %x give parts of %5 and %9, and terms of %10
 
 A stage grows from its value, along what the slicings of the ops say (`Op.slicings`), through values of more bytes than
-it is told; then come what only it reads and what kernels make of less as they read it, and the equations between. What
-an equation of the stage reads must not depend on what only the whole stage gives, a sum or what an equation outside of
-it has made: there it ends, and so does all that follows.
+it is told, unless they are made of no more where they are read, as masks that layers share. Then come what only it
+reads and what kernels make of less as they read it, and the equations between. What an equation of the stage reads must
+not depend on what only the whole stage gives, a sum or what an equation outside of it has made: there it ends, and so
+does all that follows.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Weight
 from rematc.ir.slicings import Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
@@ -49,12 +50,10 @@ class Stage:
                 if value not in self.made:
                     yield value, d
 
-    def counts(self) -> tuple[int, ...]:
-        """The numbers of parts, of two and more, into which all that is cut can be cut."""
-        sizes = [value.type.shape[d] for value, d in self.made.items()]
-        sizes += [value.type.shape[d] for value, d in self.reads if d is not None]
-        common = math.gcd(*sizes)
-        return tuple([count for count in range(2, common + 1) if common % count == 0])
+    def has_parts(self, count: int) -> bool:
+        """Whether all that is cut can be cut into so many parts, of which there are two or more."""
+        made = all(value.type.shape[d] % count == 0 for value, d in self.made.items())
+        return made and all(value.type.shape[d] % count == 0 for value, d in self.reads if d is not None)
 
 
 def bytes_of(type: TensorType) -> int:
@@ -100,6 +99,34 @@ class Stages:
         """The slicings of an equation; none for one that does more than to give results."""
         return () if eqn.op.effect else eqn.op.slicings(eqn.operand_types, eqn.result_types)
 
+    def kind_of(self, value: Value) -> tuple[object, ...]:
+        """What a value has in common with those of other layers: how it is computed, where, and what reads it."""
+        own = self.producer[value]
+        return own.op, own.operand_types, own.loc, tuple([reader.op.name for reader in self.readers.get(value, ())])
+
+    def made_of_less(self, value: Value, d: int | None) -> Slicing | None:
+        """How parts of a value are made of fewer bytes than it has, where they are read, such as those of a mask."""
+        return self._cheapest(value, d)[1]
+
+    def least_bytes(self, value: Value, d: int | None) -> int:
+        """The fewest bytes that must exist whole, so that parts of a value are read, or made where they are read."""
+        return self._cheapest(value, d)[0]
+
+    @functools.cache  # noqa: B019 - lives as long as the analysis
+    def _cheapest(self, value: Value, d: int | None) -> tuple[int, Slicing | None]:
+        """The fewest bytes that must exist whole for parts of a value, and how they are made; None: they are read."""
+        eqn = self.producer.get(value)
+        best, best_way = bytes_of(value.type), None
+        if eqn is None or d is None or not eqn.op.is_fusible or eqn.op.weight is Weight.HEAVY:
+            return best, best_way
+        for way in self.ways(eqn):
+            if way.results == (d,) and way.into is None:
+                read = dict.fromkeys(zip(eqn.operands, way.operands, strict=True))
+                cost = sum(self._cheapest(*each)[0] for each in read)
+                if cost < best:
+                    best, best_way = cost, way
+        return best, best_way
+
     def _grown(self, seed: Value, dimension: int, more_than: int) -> dict[Equation, Slicing]:
         dims, found = {seed: dimension}, dict[Equation, Slicing]()
         work = [seed]
@@ -115,7 +142,7 @@ class Stages:
                 for other, d in named:
                     if d is not None and other not in dims:
                         dims[other] = d
-                        if bytes_of(other.type) > more_than:
+                        if self.least_bytes(other, d) > more_than:
                             work.append(other)
         self._add_fused(found, dims)
         return found

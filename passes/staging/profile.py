@@ -76,6 +76,7 @@ def profile(
     wrt: Sequence[bool],
     of: Sequence[bool],
     instead: Mapping[int, Sequence[Equation]] = MappingProxyType({}),
+    slices: int = 1,
 ) -> Profile:
     """The profile of differentiating `graph` under a policy.
 
@@ -85,20 +86,22 @@ def profile(
         wrt: the parameters that it is differentiated by, as in `vjp`.
         of: the results that get cotangents.
         instead: for equations that are staged by themselves, by their indices, what takes their place.
+        slices: of the largest value: the derivative is going to be cut so that none has more bytes than one of them.
     """
+    bytes_of = _Bytes(graph, slices)
     derivative = _derivative(graph, wrt, of, instead)
     equations = graph.equations
     aliases = find_aliases(equations)
     repeated = _repeated(graph)
     count = len(equations)
     adjoint, direct, saved, recomputed, computed = (np.zeros(count) for _ in range(5))
-    read = _Read({}, frozenset()) if derivative is None else _read_by_adjoints(derivative, adjoint)
+    read = _Read({}, frozenset()) if derivative is None else _read_by_adjoints(derivative, adjoint, bytes_of)
     on_device = _saved(equations, policy, aliases)
     needed = {} if derivative is None else _needed(read.last, on_device, derivative.forward)
     for root, place in needed.items():
         if root in repeated:
             continue
-        size, last = root.type.bytes, read.last.get(root, place)
+        size, last = bytes_of(root), read.last.get(root, place)
         if root in read.last:
             direct[last] += size
         if root in on_device:
@@ -114,7 +117,7 @@ def profile(
             if value not in repeated:
                 root = aliases.root(value)
                 is_free = root is not value or (root in on_device and root in needed)
-                crossing[value] = 0 if is_free else value.type.bytes
+                crossing[value] = 0 if is_free else bytes_of(value)
     last_use = {value: index for index, eqn in enumerate(equations) for value in eqn.operands}
     return Profile(equations, repeated, last_use, crossing, adjoint, direct, saved, recomputed, computed)
 
@@ -136,6 +139,17 @@ def _derivative(
         return None
 
 
+class _Bytes:
+    """How many bytes of a value are in memory at once, if those of the largest are a number of slices, and so on."""
+
+    def __init__(self, graph: Graph, slices: int) -> None:
+        written = [value for eqn in graph.equations if not eqn.op.is_fusible for value in eqn.results]
+        self._most = max([value.type.bytes for value in written], default=0) // slices if slices > 1 else None
+
+    def __call__(self, value: Value) -> int:
+        return value.type.bytes if self._most is None else min(value.type.bytes, self._most)
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What is in memory of a forward graph.
@@ -149,7 +163,7 @@ class _Read:
     stored: Collection[Value]
 
 
-def _read_by_adjoints(derivative: Vjp, adjoint: Bytes) -> _Read:
+def _read_by_adjoints(derivative: Vjp, adjoint: Bytes, bytes_of: _Bytes) -> _Read:
     """What is in memory of the forward graph; fills in what adjoints work with."""
     forward, backward = derivative.forward, derivative.backward
     count = len(forward.equations)
@@ -171,22 +185,26 @@ def _read_by_adjoints(derivative: Vjp, adjoint: Bytes) -> _Read:
                 working.append(value)
         elif found.last_read[value] >= count:
             read[value] = min(places[own[value]], places[found.last_read[value]])
-    live = _live(joint, working, own, found.last_read)[count:]
+    live = _live(joint, working, own, found.last_read, bytes_of)[count:]
     np.maximum.at(adjoint, np.asarray(places[count:], np.int64), live)
     return _Read(read, frozenset(found.stored))
 
 
 def _live(
-    equations: Sequence[Equation], values: Sequence[Value], own: Mapping[Value, int], last_read: Mapping[Value, int]
+    equations: Sequence[Equation],
+    values: Sequence[Value],
+    own: Mapping[Value, int],
+    last_read: Mapping[Value, int],
+    bytes_of: _Bytes,
 ) -> Bytes:
     """The bytes of values that are live at each equation; what is written over an operand takes no place of its own."""
     dying: dict[tuple[int, int], int] = {}
     for value in values:
-        place = last_read[value], value.type.bytes
+        place = last_read[value], bytes_of(value)
         dying[place] = dying.get(place, 0) + 1
     change = np.zeros(len(equations) + 1)
     for value in values:
-        begin, size = own[value], value.type.bytes
+        begin, size = own[value], bytes_of(value)
         end = max(last_read[value], begin)
         op = equations[begin].op
         may_replace = op.is_elementwise or op.overwrites(equations[begin].results.index(value)) is not None

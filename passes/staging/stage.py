@@ -27,7 +27,9 @@ from rematc.passes.staging.profile import Profile, profile
 from rematc.passes.staging.segments import Cuts, choose_cuts, ways_to_cut
 
 
-def ways_to_stage(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> Iterator[Graph]:
+def ways_to_stage(
+    graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], slices: int = 1
+) -> Iterator[Graph]:
     """`graph` under a policy as a whole, in segments: the ways that are worth comparing, the most promising one first.
 
     The forward and the backward pass become one program. A way is made when it is asked for.
@@ -37,8 +39,9 @@ def ways_to_stage(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequenc
         policy: what may be saved.
         wrt: the parameters that it is going to be differentiated by.
         of: the results that are going to get cotangents.
+        slices: in how many the largest value of the derivative is going to run, and what else is larger than one.
     """
-    given = _Given.of(graph, policy, wrt, of)
+    given = _Given.of(graph, policy, wrt, of, slices)
     return iter((graph,)) if given is None else map(given.cut, ways_to_cut(given.profile, given.loops))
 
 
@@ -66,13 +69,13 @@ class _Given:
     bodies: dict[Body, Graph] = field(default_factory=dict)
 
     @staticmethod
-    def of(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> _Given | None:
+    def of(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], slices: int = 1) -> _Given | None:
         """None under a policy that saves everything."""
         if policy.is_everything:
             return None
         graph = inline_for_differentiation(graph)
         loops = staged_loops(graph, policy)
-        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops))
+        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops, slices))
 
     def cut(self, cuts: Cuts) -> Graph:
         """The graph with segments as regions, but for loops and what is kept."""

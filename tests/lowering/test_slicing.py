@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rematc.compiler.api.text import parse
+from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.lowering.slicing import AUTO, OFF, in_slices, slices_of
 from rematc.lowering.target import Target
@@ -21,6 +22,11 @@ graph @head(%x: f32[64,4], %w: f32[4,4096]) -> (f32[64]) {
 """
 
 
+def derive(_: int) -> Graph:
+    """A head, of one segment."""
+    return parse(HEAD)
+
+
 @pytest.mark.parametrize(("given", "found"), [("16", 16), (1, OFF), ("1", OFF), ("off", OFF), ("auto", AUTO), (8, 8)])
 def test_slices_are_a_number_or_a_word(given: int | str, found: int | str) -> None:
     assert slices_of(given) == found
@@ -28,15 +34,15 @@ def test_slices_are_a_number_or_a_word(given: int | str, found: int | str) -> No
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
 def test_auto_takes_slices_no_larger_than_what_else_is_there(platform: str) -> None:
-    found = in_slices(parse(HEAD), AUTO, Target.of(platform))
-    assert found is not None
-    assert found.op == "dot_general"
+    choice = in_slices(derive, AUTO, Target.of(platform))
+    assert choice.sliced is not None
+    assert choice.sliced.largest.op == "dot_general"
 
 
 def test_arrays_on_several_devices_are_not_cut() -> None:
     """Which of them holds what is not known here: slices along what is spread would move it."""
     target = replace(Target.of("cpu"), devices=4)
     with pytest.raises(CompileError, match="several devices"):
-        in_slices(parse(HEAD), 4, target)
-    assert in_slices(parse(HEAD), AUTO, target) is None
-    assert in_slices(parse(HEAD), 4, Target.of("cpu")) is not None
+        in_slices(derive, 4, target)
+    assert in_slices(derive, AUTO, target).sliced is None
+    assert in_slices(derive, 4, Target.of("cpu")).sliced is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rematc.compiler.api.jit import run_graph
 from rematc.compiler.driver.budget import plan_part
-from rematc.compiler.driver.slices import slice_graph
+from rematc.compiler.driver.slices import slice_graph, slices_of_program
 from rematc.compiler.functions.calls import TracedFunction, apply_graph
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.reports.differentiation import Differentiation
@@ -50,25 +51,66 @@ def require_float(names: Sequence[str], types: Sequence[TensorType], what: str) 
             )
 
 
+@dataclass(frozen=True, slots=True)
+class StagedVjp:
+    """A vjp under a policy on the whole of a function.
+
+    Attributes:
+        primal: what was differentiated.
+        policy: what of it may be saved.
+        pulled: the vjp.
+    """
+
+    primal: Graph
+    policy: Policy | None
+    pulled: linearization.Vjp
+
+
+def staged_vjp(
+    function: Function,
+    graph: Graph,
+    policy: Policy | None,
+    wrt: Sequence[bool],
+    of: Sequence[bool],
+    slices: int = 1,
+) -> StagedVjp:
+    """The vjp of a function's graph, its segments chosen for so many slices of its largest value."""
+    check_whole_names(policy, graph, function_name(function))
+    primal, policy = primal_for(graph, policy, wrt, of, current_target(), slices)
+    return StagedVjp(primal, policy, linearization.vjp(primal, wrt, of))
+
+
+def note(function: Function, staged: StagedVjp) -> None:
+    """Note a vjp on the open trace for reports."""
+    require_trace().records.append(
+        Differentiation(function_name(function), staged.policy, staged.primal, staged.pulled)
+    )
+    log_residuals(function_name(function), staged.pulled.residuals, staged.pulled.forward)
+
+
 def noted_vjp(
     function: Function, graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool]
 ) -> linearization.Vjp:
     """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
-    check_whole_names(policy, graph, function_name(function))
-    primal, policy = primal_for(graph, policy, wrt, of, current_target())
-    pulled = linearization.vjp(primal, wrt, of)
-    require_trace().records.append(Differentiation(function_name(function), policy, primal, pulled))
-    log_residuals(function_name(function), pulled.residuals, pulled.forward)
-    return pulled
+    staged = staged_vjp(function, graph, policy, wrt, of, slices_of_program())
+    note(function, staged)
+    return staged.pulled
 
 
-def planned_vjp(function: Function, vjp: linearization.Vjp, budget: Budget | None, slices: Slices) -> Graph:
+def planned_vjp(function: Function, staged: Callable[[int], StagedVjp], budget: Budget | None, slices: Slices) -> Graph:
     """A vjp as one graph (`value_and_cotangents`), in slices and planned, noted on the open trace for reports.
 
-    Raises CompileError, at the user's line, where nothing can be cut, and where no plan is predicted to fit.
+    `staged` gives it for a number of slices. Raises CompileError, at the user's line, where nothing can be cut, and
+    where no plan is predicted to fit.
     """
     target, records = current_target(), require_trace().records
-    graph, sliced = slice_graph(linearization.value_and_cotangents(vjp), slices, target, budget=budget)
+
+    def derive(slices: int) -> Graph:
+        return linearization.value_and_cotangents(staged(slices).pulled)
+
+    choice, sliced = slice_graph(derive, slices, target, budget=budget)
+    note(function, staged(choice.slices))
+    graph = choice.graph
     if budget is not None:
         planner = GraphPlanner(graph, target, constraints=budget.constraints)
         report = plan_part(planner, budget, function_name(function))

@@ -15,10 +15,17 @@ import jax.tree_util
 import numpy as np
 
 from rematc.compiler.api.jit import Jitted, transformed
-from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, planned_vjp, require_float, run
+from rematc.compiler.api.transforms.derivative_graphs import (
+    StagedVjp,
+    note,
+    planned_vjp,
+    require_float,
+    run,
+    staged_vjp,
+)
 from rematc.compiler.driver.budget import budget_argument
 from rematc.compiler.driver.lowered import Lowered
-from rematc.compiler.driver.slices import slices_argument
+from rematc.compiler.driver.slices import slices_argument, slices_of_program
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_call
 from rematc.compiler.functions.graphs import as_function
@@ -34,7 +41,6 @@ from rematc.ir.types import TensorType
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.slicing import OFF, Slices
-from rematc.passes.linearize import Vjp
 
 
 class ValueAndGrad:
@@ -107,25 +113,28 @@ class ValueAndGrad:
         of = [index == 0 for index in range(len(graph.results))]
         trace = require_trace()
         trace.records.extend(traced.records)
-        vjp = noted_vjp(self.function, graph, policy, wrt, of)
+        staged = functools.cache(functools.partial(staged_vjp, self.function, graph, policy, wrt, of))
+        vjp = staged(slices_of_program()).pulled
 
-        found = self._applied(vjp, call.arrays, traced)
+        found = self._applied(staged, call.arrays, traced)
         results, given = found[: len(graph.results)], iter(found[len(graph.results) :])
         gradients = [
-            next(given) if is_set else np.zeros(type.shape, type.dtype.numpy)
-            for is_set, type in zip(vjp.has_ct, call.types, strict=True)
+            next(given) if is_set else trace.zeros(type) for is_set, type in zip(vjp.has_ct, call.types, strict=True)
         ]
         return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
 
-    def _applied(self, vjp: Vjp, arrays: Sequence[object], traced: TracedFunction) -> Sequence[object]:
+    def _applied(
+        self, staged: Callable[[int], StagedVjp], arrays: Sequence[object], traced: TracedFunction
+    ) -> Sequence[object]:
         """The function's results, and its cotangents for one of 1, recorded in the open trace."""
-        results = traced.graph.results
+        results, vjp = traced.graph.results, staged(slices_of_program()).pulled
         cts = [np.ones((), results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
         # A derivative of what is planned would be planned by nobody, and not have the user's rules.
         if (self.budget is not None or self.slices != OFF) and order.derivative_order() == 0:
-            planned = planned_vjp(self.function, vjp, self.budget, self.slices)
+            planned = planned_vjp(self.function, staged, self.budget, self.slices)
             operands = (*arrays, *traced.captures, *traced.constants, *cts)
             return apply_graph(planned, operands, (False,) * len(planned.results))
+        note(self.function, staged(slices_of_program()))
         forward = run(vjp.forward, arrays, traced)
         residuals = forward[len(results) :]
         require_trace().enter_line()

@@ -36,7 +36,9 @@ def every_stage(graph: Graph, more_than: int) -> Iterator[tuple[Stages, Stage, i
         for d in range(value.type.rank):
             stage = stages.around(value, d, more_than)
             if value in stage.made:
-                yield from ((stages, stage, count) for count in stage.counts())
+                yield from (
+                    (stages, stage, count) for count in range(2, value.type.shape[d] + 1) if stage.has_parts(count)
+                )
 
 
 def is_exact(stage: Stage) -> bool:
