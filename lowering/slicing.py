@@ -19,7 +19,7 @@ from rematc.passes.planning.device import device_of
 from rematc.passes.planning.problem import Run, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
-from rematc.passes.slicing.slicing import Sliced, Slicer, sliced, sliced_once
+from rematc.passes.slicing.slicing import Sliced, Slicer
 
 OFF = "off"
 AUTO = "auto"
@@ -27,15 +27,17 @@ AUTO = "auto"
 Slices = int | str
 #: Times of plans, or bytes of programs, that are as near are alike: the models know in part what slices cost.
 _ALIKE = 0.01
-#: With `auto`, how near numbers of slices come to the least memory that any of them takes.
-_NEAR = 1.1
+#: With `auto`, of how many percent of the memory one percent more time is worth: slices that take a tenth longer save a
+#: third.
+_WORTH = 4
 #: A slice is little where so many of them take no more than the program: of what a stage holds there are a few.
-_LITTLE = 16
-#: With `auto`, how much longer than without slices a program may take: sums are read and written once a slice.
-_SLOWER = 1.05
-#: How to cut a graph in about so many slices: with nothing computed again first.
+_LITTLE = 64
+#: Where smaller slices do not help, what comes next in size may still be cut.
+_VAIN = 2
+#: How to cut a graph in about so many slices.
 Way = Callable[[Slicer, int], Sliced]
-_WAYS: tuple[Way, ...] = (Slicer.once, Slicer.everywhere)
+#: With nothing computed again first.
+_WAYS: tuple[Way, ...] = (Slicer.once, Slicer.everywhere, Slicer.apart)
 
 
 def slices_of(slices: object) -> Slices:
@@ -73,8 +75,8 @@ def in_slices(
 ) -> Choice:
     """A differentiated graph with the stages around its largest values in slices.
 
-    With `auto` and a budget there are as many as the fastest plan has that fits; without one as few as come near the
-    least memory that any number is predicted to take. There are none where that saves nothing.
+    With `auto` and a budget there are as many as the fastest plan has that fits; without one the number
+    that is worth its time, as memory and time are predicted. There are none where that saves nothing.
 
     Args:
         derive: gives what is to be lowered.
@@ -119,57 +121,42 @@ def _least(derive: Derive, count: int, target: Target, donated: Sequence[int]) -
     """The way to run in so many slices that is predicted to take least memory, and what it takes.
 
     Nothing is computed again but what the policy says, or all that is larger than a slice is cut, with what it takes.
-    Of two that are alike the first is taken. Raises CompileError, with the reasons, where there is none.
+    Of ways that are alike the first is taken. Raises CompileError, with the reasons, where there is none.
     """
-    staged = derive(count)
-    everywhere = sliced(staged, count)
-    after = _expected(everywhere.graph, target, donated)
-    found = Choice(everywhere.graph, everywhere, count), after
-    try:
-        once = sliced_once(derive(1), count)
-    except CompileError:
-        return found
-    least = _expected(once.graph, target, donated)
-    return found if after * (1 + _ALIKE) < least else (Choice(once.graph, once), least)
+    slicer = Slicer(derive(count))
+    everywhere = slicer.everywhere(count)
+    ways = [Choice(found.graph, found, count) for found in (everywhere, _in(Slicer.apart, slicer, count)) if found]
+    once = _in(Slicer.once, Slicer(derive(1)), count)
+    if once is not None:
+        ways.insert(0, Choice(once.graph, once))
+    expected = [_expected(way.graph, target, donated) for way in ways]
+    return next(pair for pair in zip(ways, expected, strict=True) if pair[1] <= min(expected) * (1 + _ALIKE))
 
 
 def _as_few_as_it_takes(derive: Derive, target: Target, donated: Sequence[int]) -> Choice:
-    """The way in which slices save most: without more recomputation, with it, and with segments chosen for that."""
-    graph = derive(1)
-    slicer = Slicer(graph)
-    best, least = Choice(graph), _expected(graph, target, donated)
-    for way in _WAYS:
-        found, expected = _as_few(way, slicer, target, donated, least)
-        if found is not None and expected * (1 + _ALIKE) < least:
-            best, least = Choice(found.graph, found), expected
-    if best.sliced is not None:
-        count = best.sliced.largest.count
-        found = _in(Slicer.everywhere, Slicer(derive(count)), count)
-        if found is not None and _expected(found.graph, target, donated) * (1 + _ALIKE) < least:
-            best = Choice(found.graph, found, count)
-    return best
+    """The number of slices that is worth its time: with `_WORTH`, of what saves as much the fewest.
 
-
-def _as_few(way: Way, slicer: Slicer, target: Target, donated: Sequence[int], whole: int) -> tuple[Sliced | None, int]:
-    """As few slices as come near the least that any number of them is predicted to take, and what they take.
-
-    There are twice as many each time, which cuts more, until a slice is little of what the program takes, or the
-    device is no longer busy with it.
+    There are twice as many each time, which cuts more, until a slice is little of what the program takes, or until
+    `_VAIN` numbers in a row are worth less than one before.
     """
-    seen = list[tuple[Sliced, int]]()
-    found, least_time = _in(way, slicer, 2), _simulated(slicer.graph, target).time
-    while found is not None and (not seen or found.largest.count > seen[-1][0].largest.count):
-        if seen and _simulated(found.graph, target).time > least_time * _SLOWER:
+    best = Choice(derive(1))
+    memory, time = _expected(best.graph, target, donated), _simulated(best.graph, target).time
+    least, count, vain = 1.0, 2, 0
+    while vain < _VAIN:
+        try:
+            choice, expected = _least(derive, count, target, donated)
+        except CompileError:
             break
-        expected = _expected(found.graph, target, donated)
-        seen.append((found, expected))
-        if found.largest.largest // found.largest.count * _LITTLE <= expected:
+        assert choice.sliced is not None, "there is an error where nothing can be cut"
+        largest = choice.sliced.largest
+        merit = expected / memory * (_simulated(choice.graph, target).time / time) ** _WORTH
+        vain += 1
+        if merit * (1 + _ALIKE) < least:
+            best, least, vain = choice, merit, 0
+        if largest.count < count or largest.largest // largest.count * _LITTLE <= expected:
             break
-        found = _in(way, slicer, 2 * found.largest.count)
-    least = min([expected for _, expected in seen], default=whole)
-    if least >= whole:
-        return None, whole
-    return next(each for each in seen if each[1] <= least * _NEAR)
+        count = 2 * largest.count
+    return best
 
 
 def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budget: Budget) -> Choice:

@@ -18,6 +18,8 @@ from rematc.passes.slicing.stages import Stage, Stages, bytes_of
 
 #: How often a value is computed at most: for what reads it at once, for the backward pass, for another statistic.
 _TIMES = 3
+#: Of a value's bytes one stage is to save all but this part; else it is tried to compute some of it again in another.
+_SAVED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +85,22 @@ def cut_around(stages: Stages, seed: Value, limit: Limit) -> tuple[Graph, list[I
 
 def _cut_around(stages: Stages, seed: Value, limit: Limit, time: int) -> tuple[Graph, list[InParts]] | None:
     cut = cut_to(stages, seed, limit)
-    if cut is not None:
-        try:
-            made, found = apply_cut(stages, cut, time > 1)
-        except CompileError:
-            return None
-        return made, [found]
-    if time == _TIMES:
-        return None
-    for stage in _stages_of(stages, seed, -(-bytes_of(seed.type) // limit.written)):
+    if cut is not None and cut.border <= max(limit.made, bytes_of(seed.type) // _SAVED):
+        return _applied(stages, cut, time)
+    for stage in _stages_of(stages, seed, -(-bytes_of(seed.type) // limit.written)) if time < _TIMES else ():
         split = with_copies(stages, stage, limit.written)
         apart = None if split is None else _both(*split, seed, limit, time)
         if apart is not None:
             return apart
-    return None
+    return None if cut is None else _applied(stages, cut, time)
+
+
+def _applied(stages: Stages, cut: Cut, time: int) -> tuple[Graph, list[InParts]] | None:
+    try:
+        made, found = apply_cut(stages, cut, time > 1)
+    except CompileError:
+        return None
+    return made, [found]
 
 
 def _stages_of(stages: Stages, seed: Value, count: int) -> list[Stage]:

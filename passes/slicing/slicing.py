@@ -94,11 +94,22 @@ class Slicer:
     def everywhere(self, count: int) -> Sliced:
         """All that is larger than one of so many slices of the largest value, in as few slices as are no larger.
 
-        The number is the next larger one that divides a dimension, or else the largest. What cannot be cut stays as it
-        is. Raises CompileError, with the reasons, where nothing can be cut.
+        Stages that can be are computed once, from forward to backward pass. The number is the next larger one that
+        divides a dimension, or else the largest. What cannot be cut stays as it is.
+
+        Raises CompileError, with the reasons, where nothing can be cut.
         """
+        return self._cut(_Cutter(self._limit(count), self._levels), count)
+
+    def apart(self, count: int) -> Sliced:
+        """As `everywhere`, but each stage where it stands: none reaches from the forward pass into a region."""
+        return self._cut(_ApartCutter(self._limit(count), self._levels), count)
+
+    def _limit(self, count: int) -> Limit:
         written, most = self._levels.largest(self.graph, count)
-        cutter = _Cutter(Limit(max(1, written // count), max(1, most // count)), self._levels)
+        return Limit(max(1, written // count), max(1, most // count))
+
+    def _cut(self, cutter: _Cutter, count: int) -> Sliced:
         made = cutter.graph(self.graph)
         if not cutter.found:
             return self.once(count)
@@ -160,6 +171,13 @@ class _Cutter:
                 return graph
             graph = found[0]
             self.found += found[1]
+
+
+class _ApartCutter(_Cutter):
+    """Cuts only what stands together in one graph."""
+
+    def _at_once(self, graph: Graph) -> Graph:
+        return graph
 
 
 def _cuts_apart(stages: Stages, limit: Limit, whole: set[tuple[object, ...]]) -> Iterator[tuple[Graph, list[InParts]]]:

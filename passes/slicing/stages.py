@@ -83,7 +83,7 @@ class Stages:
 
     @functools.cache  # noqa: B019 - lives as long as the analysis
     def _around(self, seed: Value, dimension: int, more_than: int) -> Stage:
-        return self._settled(self._grown(seed, dimension, more_than))
+        return self._settled(self._grown(seed, dimension, more_than), more_than)
 
     def whole(self, stage: Stage) -> tuple[Value, ...]:
         """What of the stage's values must exist whole, as it is read outside or is a result of the graph."""
@@ -144,12 +144,15 @@ class Stages:
                         dims[other] = d
                         if self.least_bytes(other, d) > more_than:
                             work.append(other)
-        self._add_fused(found, dims)
+        self._add_fused(found, dims, more_than)
         return found
 
-    def _add_fused(self, found: dict[Equation, Slicing], dims: Mapping[Value, int]) -> None:
-        """Add what only these equations read and kernels make of fewer bytes as they read it, such as masks."""
-        into = self._fused_into(found, dims)
+    def _add_fused(self, found: dict[Equation, Slicing], dims: Mapping[Value, int], more_than: int) -> None:
+        """Add what only these equations read and kernels make of fewer bytes as they read it, such as random masks.
+
+        What is made of no more than so many bytes is not: the loop makes it, whoever else reads it, and in other parts.
+        """
+        into = self._fused_into(found, dims, more_than)
         cost = {value: 0 for eqn in found for value in eqn.results}
         worth = set[Equation]()
         for eqn in reversed(into):
@@ -164,7 +167,9 @@ class Stages:
             if eqn in worth and all(reader in found for reader in self.readers[eqn.results[0]]):
                 found[eqn] = slicing
 
-    def _fused_into(self, found: Mapping[Equation, Slicing], grown: Mapping[Value, int]) -> dict[Equation, Slicing]:
+    def _fused_into(
+        self, found: Mapping[Equation, Slicing], grown: Mapping[Value, int], more_than: int
+    ) -> dict[Equation, Slicing]:
         """What only these equations read and kernels may make as they read it, the last one first."""
         dims, into = dict(grown), dict[Equation, Slicing]()
         for eqn in reversed(self.graph.equations):
@@ -172,6 +177,8 @@ class Stages:
                 continue
             (value,) = eqn.results
             if value in self._results or any(use not in found and use not in into for use in self.readers[value]):
+                continue
+            if self.least_bytes(value, dims[value]) <= more_than:
                 continue
             slicing = self._fitting(eqn, value, dims)
             if slicing is not None:
@@ -189,8 +196,11 @@ class Stages:
                 return slicing
         return None
 
-    def _settled(self, grown: Mapping[Equation, Slicing]) -> Stage:
-        """What of the grown equations can be one loop, with what lies between them."""
+    def _settled(self, grown: Mapping[Equation, Slicing], more_than: int) -> Stage:
+        """What of the grown equations can be one loop, with what lies between them and has no more than so many bytes.
+
+        What has more and is not grown is another stage's, which would have to be whole for what reads it there.
+        """
         leads = self._leading_to(grown)
         chosen: dict[Equation, Slicing] = {}
         made: dict[Value, int] = {}
@@ -202,7 +212,7 @@ class Stages:
             if not is_late and (eqn in grown or (is_fed and eqn in leads)):
                 ways = (grown[eqn], *self.ways(eqn)) if eqn in grown else self.ways(eqn)
                 slicing = next((way for way in ways if _takes(eqn, way, made)), None)
-                if slicing is not None:
+                if slicing is not None and (eqn in grown or self._gives_little(eqn, slicing, more_than)):
                     chosen[eqn] = slicing
                     for value, d in zip(eqn.results, slicing.results, strict=True):
                         if d is None:
@@ -215,6 +225,10 @@ class Stages:
                 if is_fed:
                     refused.append(eqn)
         return Stage(chosen, made, frozenset(after), tuple(refused))
+
+    def _gives_little(self, eqn: Equation, slicing: Slicing, most: int) -> bool:
+        pairs = zip(eqn.results, slicing.results, strict=True)
+        return all(d is None or self.least_bytes(value, d) <= most for value, d in pairs)
 
     def _leading_to(self, grown: Mapping[Equation, Slicing]) -> set[Equation]:
         """The equations on whose results one of these depends."""

@@ -13,10 +13,10 @@ from rematc.lowering.slicing import AUTO, OFF, in_slices, slices_of
 from rematc.lowering.target import Target
 
 HEAD = """
-graph @head(%x: f32[64,4], %w: f32[4,4096]) -> (f32[64]) {
-  %0: f32[64,4096] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
-  %1: f32[64,4096] = sort %0 {dimension=1}
-  %2: f32[64] = reduce_max %1 {dimensions=[1]}
+graph @head(%x: f32[4096,64], %w: f32[64,65536]) -> (f32[4096]) {
+  %0: f32[4096,65536] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[4096,65536] = sort %0 {dimension=1}
+  %2: f32[4096] = reduce_max %1 {dimensions=[1]}
   return %2
 }
 """

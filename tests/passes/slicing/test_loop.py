@@ -15,6 +15,7 @@ from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Array, Value
 from rematc.ir.verifier import verify
+from rematc.passes.dce import DeadCode
 from rematc.passes.linearize import vjp
 from rematc.passes.manager import PassManager, parse_pipeline
 from rematc.passes.slicing.loop import in_parts
@@ -95,7 +96,8 @@ def head_in(count: int) -> Graph:
 
 
 def values(graph: Graph) -> Iterator[Value]:
-    for eqn in graph.equations:
+    """All that something needs."""
+    for eqn in DeadCode().run(graph).equations:
         yield from eqn.results
         for region in eqn.op.regions():
             yield from values(region)
