@@ -2,12 +2,15 @@
 
     python benchmarks/slices.py [--slices N] [--target cpu|h100|v5e|...] [--policies nothing,dots] [--auto]
     python benchmarks/slices.py --batch 1 --tokens 8192 --vocabulary 32768 --policies nothing
+    python benchmarks/slices.py --step 40%,20%,10%
 
 A GPT-2 of 4 layers: width 768, 12 heads, sequence 1024, batch 8, vocabulary 50,304, tied, bfloat16 compute, float32
 parameters. By hand each layer is in `jax.checkpoint`, then the head in `jax.checkpoint` of a scan over slices of the
 tokens, then attention in `jax.checkpoint` of a map over blocks of queries, too. Nothing runs: it is what XLA says of
 the compiled programs, for the targets of rematc.targets ahead of time. `--auto` has a column more, of as many slices as
-rematc finds best. After each figure stand the TFLOP of its products, as often as they run.
+rematc finds best. After each figure stand the TFLOP of its products, as often as they run. `--step` takes a whole
+training step instead, with Adam's moments and donated buffers, under `rematc.jax.jit` with these budgets and
+slices="auto".
 """
 
 from __future__ import annotations
@@ -109,6 +112,15 @@ class Model:
 
         return jax.lax.scan(step, jnp.zeros(()), slices)[0] / labels.size
 
+    def step(self, state: Any, tokens: Any, wrap: Wrap = lambda function: function) -> Any:
+        """One of Adam, as a user writes it. state: parameters, and two moments of each."""
+        params, first, second = state
+        value, slopes = jax.value_and_grad(functools.partial(self.loss, wrap=wrap))(params, tokens)
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, slopes)
+        second = jax.tree.map(lambda m, g: 0.999 * m + 0.001 * g * g, second, slopes)
+        params = jax.tree.map(lambda w, m, v: w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), params, first, second)
+        return (params, first, second), value
+
 
 def norm(x: Any, scale: Any) -> Any:
     wide = x.astype(jnp.float32)
@@ -121,16 +133,34 @@ def cross_entropy(embedding: Any, x: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(logits, -1), labels[..., None], -1)
 
 
-def figures(function: Any, model: Model, target: str) -> str:
-    """XLA's temporary memory in MiB, and the TFLOP of products where its module can be read."""
+def figures(function: Any, shapes: Any, target: str) -> str:
+    """XLA's temporary memory in MiB, and the TFLOP of products where its module can be read.
+
+    Args:
+        function: `jax.jit`'s or `rematc.jax.jit`'s.
+        shapes: of its arguments.
+        target: what to compile for.
+    """
     on: Any = jax.sharding.SingleDeviceSharding(rematc.targets.devices(target)[0])
-    given = jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), model.shapes())
-    compiled = jax.jit(function).lower(*given).compile()
+    given = jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), shapes)
+    compiled = function.lower(*given).compile()
     memory: Any = compiled.memory_analysis()
     taken = f"{float(memory.temp_size_in_bytes) / MEBIBYTE:,.0f}"
     if target.startswith("v"):
         return taken  # products of TPUs are convolutions
     return f"{taken} ({executed_work(compiled.as_text() or '')[1] / 1e12:.2f})"
+
+
+def steps(model: Model, budgets: str, target: str) -> None:
+    """Print what a training step takes under budgets, beside JAX without and with checkpoints around layers."""
+    params, tokens = model.shapes()
+    shapes = (params,) * 3, tokens
+    by_hand = functools.partial(model.step, wrap=jax.checkpoint)
+    ways = {"JAX": jax.jit(model.step, donate_argnums=0), "layers by hand": jax.jit(by_hand, donate_argnums=0)}
+    for budget in budgets.split(","):
+        ways[budget] = rematc.jax.jit(model.step, budget=budget, slices="auto", donate_argnums=0)
+    print(f"| {' | '.join(ways)} |\n{'|--:' * len(ways)}|")
+    print(f"| {' | '.join(figures(function, shapes, target) for function in ways.values())} |")
 
 
 def main() -> None:
@@ -141,11 +171,15 @@ def main() -> None:
     parser.add_argument("--auto", action="store_true", help="and as many slices as are found best")
     for name, default in (("batch", 8), ("tokens", 1024), ("width", 768), ("heads", 12), ("layers", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--step", metavar="BUDGETS", help="a training step within these")
     parser.add_argument("--vocabulary", type=int, default=50304)
     options = parser.parse_args()
     count: int = options.slices
     sizes = (options.batch, options.tokens, options.width, options.heads, options.layers, options.vocabulary)
     model = Model(*sizes)
+    if options.step:
+        steps(model, options.step, options.target)
+        return
     dots = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.checkpoint_dots)
     ways: list[Any] = ["off", count, *(["auto"] if options.auto else [])]
     by_hand = ["JAX, layers by hand", "and the head by hand", "and attention"]
@@ -161,7 +195,7 @@ def main() -> None:
             jax.value_and_grad(functools.partial(model.loss_by_hand, wrap=wrap, count=count, blocks=count)),
             *[rematc.jax.value_and_grad(model.loss, policy=policy, slices=slices) for slices in ways],
         ]
-        taken = [figures(function, model, options.target) for function in functions]
+        taken = [figures(jax.jit(function), model.shapes(), options.target) for function in functions]
         print(f"| {policy} | {' | '.join(taken)} |", flush=True)
 
 

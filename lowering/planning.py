@@ -90,6 +90,12 @@ class Budget:
         """What users pass. Raises CompileError for what is no budget."""
         return budget if isinstance(budget, Budget) else cls(budget)
 
+    def of_whole(self, whole: int) -> Budget:
+        """The same in bytes, where it is a percentage: of a program that takes so many, whatever becomes of it."""
+        if not (isinstance(self.amount, str) and self.amount.strip().endswith("%")):
+            return self
+        return replace(self, amount=budget_bytes(self.amount, lambda: whole, lambda: 0))
+
     @property
     def constraints(self) -> Constraints:
         """What its plan must not do."""

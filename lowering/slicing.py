@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -63,11 +63,13 @@ class Choice:
         graph: it, in slices if there are any.
         sliced: what they are; None without.
         slices: for how many the segments of the differentiated graph were chosen.
+        whole: bytes that the program is predicted to take without slices; None where that was not asked.
     """
 
     graph: Graph
     sliced: Sliced | None = None
     slices: int = 1
+    whole: int | None = None
 
 
 def in_slices(
@@ -114,7 +116,7 @@ def in_slices(
             f"slices, and {format_bytes(before)} without; leave them out, or write slices='auto'",
             largest.loc,
         )
-    return choice
+    return replace(choice, whole=before)
 
 
 def _least(derive: Derive, count: int, target: Target, donated: Sequence[int]) -> tuple[Choice, int]:
@@ -156,7 +158,7 @@ def _as_few_as_it_takes(derive: Derive, target: Target, donated: Sequence[int]) 
         if largest.count < count or largest.largest // largest.count * _LITTLE <= expected:
             break
         count = 2 * largest.count
-    return best
+    return replace(best, whole=memory)
 
 
 def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budget: Budget) -> Choice:
@@ -186,7 +188,7 @@ def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budge
             found = more if more is not None and more.largest.count > found.largest.count else None
     if best is None or not _is_less(_merit(best[1], wanted), _merit(whole, wanted)):
         return Choice(graph)
-    return Choice(best[0].graph, best[0])
+    return Choice(best[0].graph, best[0], whole=whole.whole)
 
 
 def _is_less(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -52,6 +52,7 @@ def slice_graph(
         choice = in_slices(derive, slices, target, donated, _BUDGET.get() if budget is None else budget)
     if choice.sliced is None:
         return choice, None
-    report = SlicesReport.of(choice.sliced)
+    assert choice.whole is not None, "slices are compared with the program as it stands"
+    report = SlicesReport.of(choice.sliced, choice.whole)
     log_slices(report, choice.graph.name)
     return choice, report

@@ -63,11 +63,16 @@ class Wanted:
         if self.plan is not None:
             planner = Planner(lowered)
             return planner.lower(planner.own(self.plan), self.plan.budget)
-        return lowered if self.budget is None else lower_within(lowered, self.budget, self.seconds)
+        return lowered if self.budget is None else lower_within(lowered, _of(self.budget, lowered), self.seconds)
 
     def compile(self, lowered: Lowered) -> Compiled:
         """The same compiled, within the budget as XLA takes it; a plan that is given is compiled as it is."""
         if self.budget is not None:
-            return compile_within(lowered, self.budget, self.seconds)
+            return compile_within(lowered, _of(self.budget, lowered), self.seconds)
         compiled = self.lower(lowered).compile()
         return compiled if self.plan is None else with_figures(compiled, 1)
+
+
+def _of(budget: Budget, lowered: Lowered) -> Budget:
+    """A budget of a program: in percent it is of what the program takes without slices."""
+    return budget if lowered.slices is None else budget.of_whole(lowered.slices.whole)

@@ -20,6 +20,7 @@ from rematc.ir.errors import CompileError
 from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import function_name
+from rematc.lowering.slicing import OFF, Slices, slices_of
 from rematc.lowering.targeting import current_target, target_of
 from rematc.passes.planning.plan import Plan
 
@@ -31,6 +32,7 @@ def jit(
     budget: Budget | int | str | None = None,
     plan: Plan | str | os.PathLike[str] | None = None,
     plan_seconds: float | None = None,
+    slices: Slices = OFF,
     **options: Any,
 ) -> Callable[..., Any]:
     """`jax.jit`, with what makes recomputation hold where XLA would undo it; with a budget, of all that `fun` does.
@@ -60,6 +62,8 @@ def jit(
             "device", what the device has free, or a `rematc.Budget`.
         plan: a `rematc.Plan` that was made for `fun`, or the name of its file, instead of a budget.
         plan_seconds: after which no plan is improved any more.
+        slices: in how many slices the stages around the largest values run, as in `rematc.jax.value_and_grad`; without
+            a budget the program takes no more than without slices.
         options: arguments of `jax.jit`; `compiler_options` are merged with ours. Inside of another `jax.jit` there can
             be no options.
 
@@ -69,7 +73,9 @@ def jit(
     """
     decided = whole_policy(policy)
     with at_users_line():
-        wanted = Wanted.of(budget, plan, plan_seconds)
+        slices = slices_of(slices)
+        no_more = "100%" if slices != OFF and plan is None else None
+        wanted = Wanted.of(no_more if budget is None else budget, plan, plan_seconds)
 
     @functools.wraps(fun, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -77,7 +83,7 @@ def jit(
             return fun(*args, **kwargs)
 
     function = fun if decided is None else traced
-    plain = PlannedFunction(function, wanted, options) if wanted.is_planned else _Compiled(function, options)
+    plain = PlannedFunction(function, wanted, slices, options) if wanted.is_planned else _Compiled(function, options)
     flagged: dict[Any, _Compiled | PlannedFunction] = {}
 
     @functools.wraps(fun, updated=())

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from rematc.compiler.driver.budget import at_users_line, plan_part
+from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import ConcretizedError
@@ -35,6 +36,7 @@ from rematc.lowering.pipeline import passed_for_jax
 from rematc.lowering.planning import GraphPlanner
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import Function, Signature, function_name
+from rematc.lowering.slicing import Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, is_target_open, target_of, targeting
 
@@ -57,8 +59,8 @@ class PlannedFunction:
     Any number of threads may call it.
     """
 
-    def __init__(self, function: Function, wanted: Wanted, options: dict[str, Any]) -> None:
-        self._function, self._wanted, self._options = function, wanted, options
+    def __init__(self, function: Function, wanted: Wanted, slices: Slices, options: dict[str, Any]) -> None:
+        self._function, self._wanted, self._slices, self._options = function, wanted, slices, options
         chosen = Options.of(function, options.get("static_argnums"), options.get("static_argnames"))
         self._statics = chosen.statics
         self._signature = Signature.of(function, options.get("static_argnums"), options.get("static_argnames"))
@@ -97,7 +99,7 @@ class PlannedFunction:
 
         def make() -> PlannedProgram:
             with _planning():
-                made = planned_program(self._function, target, self._wanted, self._options, args, kwargs)
+                made = planned_program(self._function, target, self._wanted, self._slices, self._options, args, kwargs)
             with self._lock:
                 self._count += 1
                 self._entry = made.jitted if self._count == 1 and target.is_here and not is_target_open() else None
@@ -123,7 +125,7 @@ class PlannedFunction:
     def with_static(self, positions: tuple[int, ...], names: tuple[str, ...]) -> PlannedFunction:
         """The same, with these arguments static, too."""
         options = with_static(self._function, self._options, positions, names)
-        return PlannedFunction(self._function, self._wanted, options)
+        return PlannedFunction(self._function, self._wanted, self._slices, options)
 
     def _as_part(self) -> Callable[..., Any]:
         """The function as a part of what JAX traces, planned by the prediction."""
@@ -133,7 +135,9 @@ class PlannedFunction:
             arguments = JaxArguments.of(args, kwargs, self._statics)
             target = current_target(arguments.arrays)
             key = (target, arguments.key())
-            found = self._parts.find(key, lambda: _Part.of(self._function, arguments, self._wanted, target))
+            found = self._parts.find(
+                key, lambda: _Part.of(self._function, arguments, self._wanted, self._slices, target)
+            )
             return found.apply(arguments)
 
         return part
@@ -162,7 +166,7 @@ class _Part:
     operands: Callable[[Sequence[Any]], Sequence[Any]]
 
     @staticmethod
-    def of(function: Function, arguments: JaxArguments, wanted: Wanted, target: Target) -> _Part:
+    def of(function: Function, arguments: JaxArguments, wanted: Wanted, slices: Slices, target: Target) -> _Part:
         name = function_name(function)
         try:
             with _planning():
@@ -176,7 +180,7 @@ class _Part:
 
         with targeting(target):
             imported = traced.imported(0)
-        passed = functools.cache(lambda: _passed(imported.graph, wanted, name, target))
+        passed = functools.cache(lambda: _passed(imported.graph, wanted, slices, name, target))
         call = differentiable_graph(graph, target, passed)
 
         def operands(arrays: Sequence[Any]) -> Sequence[Any]:
@@ -190,13 +194,16 @@ class _Part:
         return self.traced.outputs(results)
 
 
-def _passed(graph: Graph, wanted: Wanted, name: str, target: Target) -> Graph:
-    """A graph after the passes, with a plan. Raises CompileError where none is predicted to fit."""
+def _passed(graph: Graph, wanted: Wanted, slices: Slices, name: str, target: Target) -> Graph:
+    """A graph after the passes, in slices and with a plan. Raises CompileError where none is predicted to fit."""
     strategy = target.barrier_strategy
     with at_users_line():
+        choice, sliced = slice_graph(lambda _: graph, slices, target, budget=wanted.budget)
+        graph = choice.graph
         if wanted.budget is not None:
-            planner = GraphPlanner(graph, target, strategy, wanted.seconds, wanted.budget.constraints)
-            plan = plan_part(planner, wanted.budget, name).plan
+            budget = wanted.budget if sliced is None else wanted.budget.of_whole(sliced.whole)
+            planner = GraphPlanner(graph, target, strategy, wanted.seconds, budget.constraints)
+            plan = plan_part(planner, budget, name).plan
         else:
             assert wanted.plan is not None, "there is one or the other"
             planner = GraphPlanner(graph, target, strategy)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from rematc.compiler.driver.budget import at_users_line, first_within
+from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.frontends.jax.importing import Imported
 from rematc.compiler.functions.policies import check_kept_names
@@ -22,6 +23,7 @@ from rematc.compiler.reports.check import check_executable
 from rematc.compiler.reports.fallbacks import Fallbacks, foreign_primitives
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.report import Report
+from rematc.compiler.reports.slices import SlicesReport
 from rematc.compiler.tracing.options import KEYWORDS, Options
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
@@ -33,6 +35,7 @@ from rematc.lowering.planning import GraphPlanner
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, log_compiled
 from rematc.lowering.signature import Function, Owners, function_name
+from rematc.lowering.slicing import OFF, Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
 from rematc.lowering.xla_cpu.prediction import predict
@@ -52,6 +55,7 @@ class PlannedProgram:
         planned: its plan, and what XLA takes.
         donated: the parameters of the graph in whose memory results may lie.
         fallbacks: what of the function came in without an import rule.
+        slices: what of it runs in slices.
     """
 
     jitted: Any
@@ -60,6 +64,7 @@ class PlannedProgram:
     planned: BudgetReport
     donated: tuple[int, ...]
     fallbacks: Fallbacks
+    slices: SlicesReport | None = None
 
     def report(self) -> Report:
         """What is kept and what is computed again, and what XLA made of it."""
@@ -68,7 +73,8 @@ class PlannedProgram:
         predicted = predict(self.graph, target, self.donated).peak if target.devices == 1 else None
         figures = Figures(memory.temp_bytes, self.executable.flops(), self.executable.compile_seconds, predicted)
         check = check_executable(self.executable, (), predicted, None, self.planned.plan)
-        return Report((), target.name, figures, None, check, foreign_primitives((self.fallbacks,)), self.planned)
+        foreign = foreign_primitives((self.fallbacks,))
+        return Report((), target.name, figures, None, check, foreign, self.planned, slices=self.slices)
 
 
 def trace_call(
@@ -101,7 +107,13 @@ _OF_ARGUMENTS = ("static_argnums", "static_argnames", "in_shardings")
 
 @collection_paused()
 def planned_program(
-    function: Function, target: Target, wanted: Wanted, options: dict[str, Any], args: Any, kwargs: Any
+    function: Function,
+    target: Target,
+    wanted: Wanted,
+    slices: Slices,
+    options: dict[str, Any],
+    args: Any,
+    kwargs: Any,
 ) -> PlannedProgram:
     """Import a function, plan it, and compile it until XLA takes no more than its budget, or as its plan says.
 
@@ -109,6 +121,7 @@ def planned_program(
         function: what `jax.jit` would compile.
         target: for what.
         wanted: the budget, or the plan.
+        slices: in how many the stages around its largest values run.
         options: those of `jax.jit`.
         args: of a call, arrays or `jax.ShapeDtypeStruct`s.
         kwargs: the same by name.
@@ -123,9 +136,12 @@ def planned_program(
         imported = traced.imported(0)
     made = _Compiler(function, traced, key, imported, own, chosen.statics, options, args, kwargs)
     with at_users_line():
+        if slices != OFF:
+            wanted = made.in_bytes(wanted)
+        choice, sliced = slice_graph(lambda _: imported.graph, slices, own, donated, wanted.budget)
         constraints = FREE if wanted.budget is None else wanted.budget.constraints
         planner = _Planner(
-            imported.graph,
+            choice.graph,
             own,
             seconds=wanted.seconds,
             constraints=constraints,
@@ -136,7 +152,7 @@ def planned_program(
         (jitted, executable, graph), planned = _planned(planner, wanted, made, traced.name)
     log_plan(planned)
     fallbacks = Fallbacks(traced.name, imported.fallbacks, imported.counts)
-    return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks)
+    return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks, sliced)
 
 
 _Made = tuple[Any, Executable, Graph]
@@ -153,10 +169,7 @@ def _planned(planner: GraphPlanner, wanted: Wanted, made: _Compiler, name: str) 
     def planned(plan: Plan, _: int) -> tuple[_Made, int]:
         return made.compiled(planner.passed(plan).graph)
 
-    def whole() -> int:
-        return made.compiled(run_passes(made.imported.graph).graph)[1]
-
-    return first_within(planner, wanted.budget, whole, planned)
+    return first_within(planner, wanted.budget, made.whole, planned)
 
 
 class _Planner(GraphPlanner):
@@ -187,6 +200,16 @@ class _Compiler:
     options: dict[str, Any]
     args: Any
     kwargs: Any
+
+    def whole(self) -> int:
+        """The bytes that XLA takes for the function as it stands."""
+        return self.compiled(run_passes(self.imported.graph).graph)[1]
+
+    def in_bytes(self, wanted: Wanted) -> Wanted:
+        """A budget that is a percentage as bytes: of the function as it stands, not in slices."""
+        if wanted.budget is None or wanted.budget.of_whole(0) is wanted.budget:
+            return wanted
+        return replace(wanted, budget=wanted.budget.of_whole(self.whole()))
 
     def shardings(self) -> list[Any]:
         """Of the arrays of a call, with what `in_shardings` says; JAX tells it of a function that does nothing."""

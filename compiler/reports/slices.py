@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from rematc.ir.locations import Location
 from rematc.ir.tables import Table
+from rematc.ir.units import format_bytes
 from rematc.passes.slicing.cutting import InParts
 from rematc.passes.slicing.slicing import Sliced
 
@@ -74,14 +75,16 @@ class SlicesReport:
 
     Attributes:
         stages: the one around the largest value first; those that are alike are one.
+        whole: bytes that the program is predicted to take without slices: a budget in percent is of these.
     """
 
     stages: tuple[StageReport, ...]
+    whole: int
 
     @classmethod
-    def of(cls, found: Sliced) -> SlicesReport:
-        """What was done to a graph."""
-        return cls(tuple(_alike(StageReport.of(stage) for stage in found.stages)))
+    def of(cls, found: Sliced, whole: int) -> SlicesReport:
+        """What was done to a graph, which is predicted to take so many bytes without it."""
+        return cls(tuple(_alike(StageReport.of(stage) for stage in found.stages)), whole)
 
     @property
     def largest(self) -> StageReport:
@@ -99,7 +102,8 @@ class SlicesReport:
 
     def table(self) -> Table:
         """A line for each stage, with a heading."""
-        return Table("sliced", ("",), (False,), tuple([(stage.text,) for stage in self.stages]))
+        title = f"sliced, of {format_bytes(self.whole)} that are predicted without slices"
+        return Table(title, ("",), (False,), tuple([(stage.text,) for stage in self.stages]))
 
 
 def _alike(stages: Iterable[StageReport]) -> Iterable[StageReport]:

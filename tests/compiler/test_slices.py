@@ -377,3 +377,50 @@ def test_a_derivative_of_a_sliced_derivative_is_that_of_the_function() -> None:
     sliced, whole = rematc.grad(numpy_loss, slices=4), rematc.grad(numpy_loss)
     found, expected = (rematc.grad(functools.partial(norm, one))(w, x) for one in (sliced, whole))
     assert_near(found, expected)
+
+
+# -- training steps ----------------------------------------------------------------------------------------------------
+
+
+def adam_step(state: Any, x: Any) -> Any:
+    """A step that JAX differentiates, with moments."""
+    weights, moments = state
+    value, slopes = jax.value_and_grad(attention)(weights, x)
+    moments = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments, slopes)
+    return (jax.tree.map(lambda w, m: w - 0.1 * m, weights, moments), moments), value
+
+
+def test_a_training_step_runs_in_slices_as_it_is() -> None:
+    weights, x = attention_arguments(256)
+    state = weights, jax.tree.map(jnp.zeros_like, weights)
+    expected = jax.jit(adam_step)(state, x)
+    asked: list[dict[str, Any]] = [{"slices": 16}, {"slices": 16, "budget": "50%"}, {"slices": "auto", "budget": "25%"}]
+    for options in asked:
+        step: Any = rematc.jax.jit(adam_step, **options)
+        assert_near(step(state, x), expected)
+        report = step.report(state, x)
+        assert report.slices is not None
+        assert "in 16 slices" in str(report) or options["slices"] == "auto"
+    whole = jax.jit(adam_step).lower(state, x).compile()
+    sliced: Any = rematc.jax.jit(adam_step, slices=16)
+    assert taken(sliced.lower(state, x).compile()) < taken(whole) / 3
+
+
+def test_a_percentage_is_of_the_step_without_slices() -> None:
+    weights, x = attention_arguments(256)
+    state = weights, jax.tree.map(jnp.zeros_like, weights)
+    whole: Any = rematc.jax.jit(adam_step, budget="100%")
+    sliced: Any = rematc.jax.jit(adam_step, slices=16, budget="30%")
+    budget = sliced.report(state, x).budget
+    assert budget.budget == whole.report(state, x).budget.budget * 30 // 100
+    assert budget.measured <= budget.budget
+
+
+def test_a_step_in_slices_as_a_part_of_another_program() -> None:
+    weights, x = attention_arguments(256)
+    state = weights, jax.tree.map(jnp.zeros_like, weights)
+    step = rematc.jax.jit(adam_step, slices=16)
+    outer = jax.jit(lambda state, x: step(step(state, x)[0], x))
+    assert_near(outer(state, x), jax.jit(lambda state, x: adam_step(adam_step(state, x)[0], x))(state, x))
+    with pytest.raises(CompileError, match="is no number of slices"):
+        rematc.jax.jit(adam_step, slices=0)

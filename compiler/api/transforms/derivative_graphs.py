@@ -112,6 +112,7 @@ def planned_vjp(function: Function, staged: Callable[[int], StagedVjp], budget: 
     note(function, staged(choice.slices))
     graph = choice.graph
     if budget is not None:
+        budget = budget if sliced is None else budget.of_whole(sliced.whole)
         planner = GraphPlanner(graph, target, constraints=budget.constraints)
         report = plan_part(planner, budget, function_name(function))
         records.append(report)
