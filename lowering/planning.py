@@ -103,12 +103,26 @@ class Budget:
         return Constraints(*lists)  # type: ignore[arg-type]  # a text is an error there
 
 
+class UnreachableBudgetError(CompileError):
+    """A budget that no plan meets.
+
+    Attributes:
+        budget: bytes.
+    """
+
+    def __init__(self, message: str, budget: int) -> None:
+        super().__init__(message)
+        self.budget = budget
+
+
 class GraphPlanner:
     """Plans of a graph, forward and backward in one, for a target.
 
     Attributes:
         before: the graph that is planned: flat, after the passes that come first.
         peak: bytes that it takes without a plan, simulated.
+        target: for what.
+        donated: the parameters in whose memory results may lie.
     """
 
     def __init__(
@@ -129,7 +143,7 @@ class GraphPlanner:
         """
         self.before = run_passes(graph, BEFORE_PLAN)
         self._shards = shards_of(self.before.graph, target, shardings)
-        self._target, self._strategy, self._donated = target, strategy, donated
+        self.target, self._strategy, self.donated = target, strategy, tuple(donated)
         machine = Machine(device_of(target.platform, target.device_kind), self._shards)
         self._planner = Planner(self.before.graph, machine, seconds, constraints)
         self.peak = self._planner.peak
@@ -144,7 +158,7 @@ class GraphPlanner:
     @property
     def is_modelled(self) -> bool:
         """Whether what is expected is by a model of what XLA does with a program; else it is what is simulated."""
-        return self._target.platform == "cpu" and self._shards.is_whole
+        return self.target.platform == "cpu" and self._shards.is_whole
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -161,7 +175,7 @@ class GraphPlanner:
 
         Raises CompileError where the device does not say.
         """
-        return max(0, free_bytes(self._target) - result_bytes(self.before.graph, self._donated, self._shards))
+        return max(0, free_bytes(self.target) - result_bytes(self.before.graph, self.donated, self._shards))
 
     def own(self, plan: Plan) -> Plan:
         """A plan that was made before as one of this graph. Raises CompileError for one of another program."""
@@ -177,9 +191,9 @@ class GraphPlanner:
 
     def _passed(self, graph: Graph) -> PassedGraph:
         passed = run_passes(graph, default_pipeline(self._strategy))
-        if not self._donated or not has_recomputation(passed.graph):
+        if not self.donated or not has_recomputation(passed.graph):
             return passed  # without barriers it may be compiled in another order, as runs_depth_first says
-        return replace(passed, graph=updated_last(passed.graph, aliased_results(passed.graph, self._donated)))
+        return replace(passed, graph=updated_last(passed.graph, aliased_results(passed.graph, self.donated)))
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
@@ -190,7 +204,7 @@ class GraphPlanner:
     def _expected(self, graph: Graph, simulated: int) -> int:
         if not self.is_modelled:
             return simulated
-        return predict(self._passed(graph).graph, self._target, self._donated).peak
+        return predict(self._passed(graph).graph, self.target, self.donated).peak
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.
@@ -249,13 +263,14 @@ class GraphPlanner:
             raise self.unreachable(wanted, plan, None)
         return plan
 
-    def unreachable(self, budget: int, plan: Plan, measured: int | None) -> CompileError:
+    def unreachable(self, budget: int, plan: Plan, measured: int | None) -> UnreachableBudgetError:
         """The error for a budget that no plan meets, of which this one came nearest."""
         predicted = format_bytes(self.expected(plan))
         smallest = f"predicted {predicted}" if measured is None else f"{format_bytes(measured)}, predicted {predicted}"
-        return CompileError(
+        return UnreachableBudgetError(
             f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "
-            f"{smallest}. At its peak it holds\n{plan.describe_held()}"
+            f"{smallest}. At its peak it holds\n{plan.describe_held()}",
+            budget,
         )
 
 

@@ -34,6 +34,8 @@ _WORTH = 4
 _LITTLE = 64
 #: Where smaller slices do not help, what comes next in size may still be cut.
 _VAIN = 2
+#: Numbers of slices that are tried for an error's way out.
+_HINTED = (4, 16, 64)
 #: How to cut a graph in about so many slices.
 Way = Callable[[Slicer, int], Sliced]
 #: With nothing computed again first.
@@ -189,6 +191,22 @@ def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budge
     if best is None or not _is_less(_merit(best[1], wanted), _merit(whole, wanted)):
         return Choice(graph)
     return Choice(best[0].graph, best[0], whole=whole.whole)
+
+
+def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:
+    """A number of slices with which a plan of a graph is predicted to take so many bytes at most; None for none."""
+    graph, target = planner.before.graph, planner.target
+    if has_placements(graph) or target.devices > 1:
+        return None
+    slicer = Slicer(graph)
+    with unwatched():
+        for count in _HINTED:
+            found = _in(Slicer.everywhere, slicer, count)
+            if found is not None:
+                sliced = GraphPlanner(found.graph, target, donated=planner.donated)
+                if sliced.expected(sliced.plan(0)) <= budget:
+                    return found.largest.count
+    return None
 
 
 def _is_less(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -13,7 +13,8 @@ from rematc.compiler.reports.budget import BudgetReport, log_plan
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
-from rematc.lowering.planning import Amount, Budget, GraphPlanner, budget_bytes, scaled
+from rematc.lowering.planning import Amount, Budget, GraphPlanner, UnreachableBudgetError, budget_bytes, scaled
+from rematc.lowering.slicing import fitting_slices
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
 
@@ -72,7 +73,7 @@ def plan_part(planner: GraphPlanner, budget: Budget, function: str) -> BudgetRep
 
     It is logged to `rematc.plans` at level INFO. Raises CompileError, at the user's line, where none fits.
     """
-    with at_users_line():
+    with at_users_line(), suggesting_slices(planner):
         check_kept_names(budget.keep, planner.before.graph, function)
         wanted = planner.wanted(budget)
         report = BudgetReport(planner.predicted_within(wanted), wanted, function=function)
@@ -90,6 +91,19 @@ def at_users_line() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def suggesting_slices(planner: GraphPlanner) -> Iterator[None]:
+    """The error of a budget that no plan meets says with how many slices one is predicted to."""
+    try:
+        yield
+    except UnreachableBudgetError as error:
+        count = fitting_slices(planner, error.budget)
+        if count is None:
+            raise
+        message = f"{error.message}\nWith slices={count} a plan is predicted to fit: add that, or slices='auto'"
+        raise UnreachableBudgetError(message, error.budget) from None
+
+
 def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:
     """A function that was lowered, with a plan that is predicted to be within a budget.
 
@@ -99,7 +113,8 @@ def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None)
     """
     planner = Planner(lowered, seconds, budget.constraints)
     wanted = planner.wanted(budget)
-    return planner.lower(planner.predicted_within(wanted), wanted)
+    with suggesting_slices(planner):
+        return planner.lower(planner.predicted_within(wanted), wanted)
 
 
 def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Compiled:
@@ -113,7 +128,8 @@ def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = Non
         made = planner.lower(plan, wanted).compile()
         return made, made.memory().temp_bytes
 
-    made, report = first_within(planner, budget, lambda: lowered.compile().memory().temp_bytes, compiled)
+    with suggesting_slices(planner):
+        made, report = first_within(planner, budget, lambda: lowered.compile().memory().temp_bytes, compiled)
     return with_figures(made, report.compilations)
 
 

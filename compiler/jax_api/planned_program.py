@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.driver.budget import at_users_line, first_within
+from rematc.compiler.driver.budget import at_users_line, first_within, suggesting_slices
 from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.frontends.jax.importing import Imported
@@ -169,7 +169,8 @@ def _planned(planner: GraphPlanner, wanted: Wanted, made: _Compiler, name: str) 
     def planned(plan: Plan, _: int) -> tuple[_Made, int]:
         return made.compiled(planner.passed(plan).graph)
 
-    return first_within(planner, wanted.budget, made.whole, planned)
+    with suggesting_slices(planner):
+        return first_within(planner, wanted.budget, made.whole, planned)
 
 
 class _Planner(GraphPlanner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -424,3 +425,18 @@ def test_a_step_in_slices_as_a_part_of_another_program() -> None:
     assert_near(outer(state, x), jax.jit(lambda state, x: adam_step(adam_step(state, x)[0], x))(state, x))
     with pytest.raises(CompileError, match="is no number of slices"):
         rematc.jax.jit(adam_step, slices=0)
+
+
+def test_a_budget_that_no_plan_meets_is_refused_with_the_slices_that_meet_it() -> None:
+    given = attention_arguments(512)
+    for run in (
+        lambda: rematc.jax.value_and_grad(attention, budget="1MiB")(*given),
+        lambda: rematc.compile(rematc.value_and_grad(rematc.from_jax(attention)), *given, budget="1MiB"),
+        lambda: rematc.jax.jit(jax.value_and_grad(attention), budget="1MiB")(*given),
+    ):
+        with pytest.raises(CompileError, match=r"With slices=\d+ a plan is predicted to fit") as caught:
+            run()
+    found = re.search(r"slices=(\d+)", caught.value.message)
+    assert found is not None
+    step: Any = rematc.jax.jit(jax.value_and_grad(attention), budget="1MiB", slices=int(found[1]))
+    assert step.report(*given).figures.temp_bytes <= 2**20
