@@ -129,7 +129,8 @@ def _least(derive: Derive, count: int, target: Target, donated: Sequence[int]) -
     """
     slicer = Slicer(derive(count))
     everywhere = slicer.everywhere(count)
-    ways = [Choice(found.graph, found, count) for found in (everywhere, _in(Slicer.apart, slicer, count)) if found]
+    apart = _in(Slicer.apart, slicer, count) if everywhere.at_once else None
+    ways = [Choice(found.graph, found, count) for found in (everywhere, apart) if found is not None]
     once = _in(Slicer.once, Slicer(derive(1)), count)
     if once is not None:
         ways.insert(0, Choice(once.graph, once))

@@ -3,16 +3,19 @@
 Before:  %3: f32[8,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[8] = reduce_sum %4 {dimensions=[1]}
          %10: f32[4,100] = dot_general %x, %4 {contract=[[0],[0]], batch=[[],[]]}
 After, in four parts:
-         %11: f32[4,2,4] = reshape %x   %12: f32[4,100] = zeros   %13: i32[4] = iota
-         %10: f32[4,100], %14: f32[4,2] = scan %w, %12, %11, %13 {body=graph @stage(%w, %sum, %x: f32[2,4], %part) {
-           %3: f32[2,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[2] = reduce_sum %4 {dimensions=[1]}
-           %6: f32[4,100] = dot_general %x, %4 {contract=[[0],[0]], batch=[[],[]]}   %7 = add %sum, %6
-           return %7, %5 }, length=4, consts=1, carry=1}
-         %5: f32[8] = reshape %14
+         %11: f32[4,2,4] = reshape %x   %12: f32[4,100] = zeros   %13: f32[8] = zeros   %14: i32[4] = iota
+         %10: f32[4,100], %5: f32[8] = scan %w, %12, %13, %11, %14 {body=
+           graph @stage(%w, %sum, %all, %x: f32[2,4], %part) {
+             %3: f32[2,100] = dot_general %x, %w   %4 = exponential %3   %5: f32[2] = reduce_sum %4 {dimensions=[1]}
+             %6: f32[4,100] = dot_general %x, %4 {contract=[[0],[0]], batch=[[],[]]}   %7 = add %sum, %6
+             %8 = dynamic_update_slice %all, %5, ...   return %7, %8 }, length=4, consts=1, carry=2}
 
-What is cut along its first dimension is read and written as the slices of a loop, in place; along another one at a
-start that is computed. Sums are carried in the element type in which devices add up. What has no operands, or none of
-the stage, and costs nothing is made again in each part. Nothing else of the stage exists but in parts.
+What is cut along its first dimension is read as the slices of a loop; along another one, and what is written, in place
+at a start that is computed. Sums are carried in the element type in which devices add up. What has no operands, or none
+of the stage, and costs nothing is made again in each part. Nothing else of the stage exists but in parts.
+
+What is written is no result of the steps for the loop to stack: where JAX writes the loop, its stacks begin as zeros
+that XLA makes at the beginning of the program.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.slicings import Part, Slicing, sum_dtype
 from rematc.ir.types import I32, DType, TensorType
@@ -108,7 +110,6 @@ class _Loop:
         self._xs = [_Operand(self._outer.iota(TensorType(I32, (count,)), 0), self._index)]
         self._carries: list[tuple[_Operand, _Result]] = []
         self._read: list[Value] = []
-        self._ys: list[_Result] = []
         self.given: dict[Value, None] = {}
         for eqn, slicing in stage.slicings.items():
             self._equation(eqn, slicing)
@@ -212,11 +213,6 @@ class _Loop:
 
     def _written(self, value: Value, d: int, inner: Value) -> None:
         self.given[value] = None
-        if d == 0:
-            stacked = Value(value.type.with_shape((self._count, *inner.type.shape)))
-            reshape = Equation(Reshape(value.type.shape), (stacked,), (value,), self._outer.loc)
-            self._ys.append(_Result(inner, stacked, [reshape]))
-            return
         carry = _Operand(None, self._body.parameter(value.type))
         updated = self._body.emit1(DynamicUpdateSlice(), carry.inner, inner, *self._start(d, value.type))
         self._carries.append((carry, _Result(updated, value)))
@@ -224,7 +220,7 @@ class _Loop:
     def _loop(self) -> list[Equation]:
         consts = list(self._consts.values())
         operands = [*consts, *[operand for operand, _ in self._carries], *self._xs]
-        results = [*[result for _, result in self._carries], *self._ys]
+        results = [result for _, result in self._carries]
         params = tuple([operand.inner for operand in operands])
         body = Graph("stage", params, tuple(self._body.equations), tuple([result.inner for result in results]))
         op = Scan(body, self._count, len(consts), len(self._carries))

@@ -60,10 +60,12 @@ class Sliced:
     Attributes:
         graph: the graph.
         stages: what runs in slices, the one around the largest value first.
+        at_once: how many of them may reach from the forward pass into what the backward pass computes again.
     """
 
     graph: Graph
     stages: tuple[InParts, ...]
+    at_once: int = 0
 
     @property
     def largest(self) -> InParts:
@@ -113,7 +115,8 @@ class Slicer:
         made = cutter.graph(self.graph)
         if not cutter.found:
             return self.once(count)
-        return Sliced(made, tuple(sorted(cutter.found, key=lambda stage: -bytes_of(stage.value.type))))
+        stages = tuple(sorted(cutter.found, key=lambda stage: -bytes_of(stage.value.type)))
+        return Sliced(made, stages, cutter.at_once)
 
 
 def sliced_once(graph: Graph, count: int) -> Sliced:
@@ -134,11 +137,13 @@ class _Cutter:
         limit: of a slice.
         levels: what is known of the graph and its regions.
         found: the stages that were cut.
+        at_once: how many of them each in one loop, before the others.
     """
 
     limit: Limit
     levels: _Levels
     found: list[InParts] = field(default_factory=list)
+    at_once: int = 0
 
     def graph(self, graph: Graph) -> Graph:
         if any(graph is stage.body for stage in self.found):
@@ -153,6 +158,7 @@ class _Cutter:
             least = bytes_of(cut.seed.type)
             graph, found = apply_cut(stages, cut)
             self.found.append(found)
+            self.at_once += 1
         return graph
 
     def _in_regions(self, graph: Graph) -> Graph:

@@ -245,9 +245,9 @@ def test_slices_and_a_budget_go_together() -> None:
     """What is planned is the program in slices."""
     p, given = params(4), tokens()
     expected = jax.jit(jax.value_and_grad(loss))(p, given)
-    step = rematc.value_and_grad(rematc.from_jax(loss), budget=LOGITS * 3 // 4, slices=16)
+    step = rematc.value_and_grad(rematc.from_jax(loss), budget=LOGITS * 7 // 8, slices=16)
     compiled = rematc.compile(step, p, given)
-    assert compiled.memory().temp_bytes <= LOGITS * 3 // 4
+    assert compiled.memory().temp_bytes <= LOGITS * 7 // 8
     assert_near(compiled(p, given), expected)
     assert compiled.report().slices is not None
     assert_near(rematc.jax.value_and_grad(loss, budget=LOGITS, slices=16)(p, given), expected)

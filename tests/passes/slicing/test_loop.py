@@ -107,7 +107,7 @@ def test_forward_and_backward_of_a_head_are_one_loop() -> None:
     graph = head_in(4)
     verify(graph)
     (loop,) = [eqn.op for eqn in graph.equations if isinstance(eqn.op, Scan)]
-    assert (loop.length, loop.consts, loop.carry) == (4, 2, 1)  # %w and %ct; the gradient of %w
+    assert (loop.length, loop.consts, loop.carry) == (4, 2, 3)  # %w and %ct; both gradients, and the sums over rows
     assert not [value for value in values(graph) if value.type.shape == (8, 100)]
     assert [eqn.op.name for eqn in graph.equations if eqn.op.name in ("dot_general", "exponential")] == []
 
