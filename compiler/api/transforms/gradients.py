@@ -33,7 +33,7 @@ from rematc.compiler.functions.policies import default_policy, whole_policy
 from rematc.compiler.tracing import derivative_order as order
 from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen
 from rematc.compiler.tracing.options import CompilerOptions, Options
-from rematc.compiler.tracing.trace import current_trace, require_trace
+from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.collecting import collection_paused
 from rematc.ir.errors import CompileError
@@ -117,9 +117,11 @@ class ValueAndGrad:
         vjp = staged(slices_of_program()).pulled
 
         found = self._applied(staged, call.arrays, traced)
-        results, given = found[: len(graph.results)], iter(found[len(graph.results) :])
+        results = [_as_weak(one, weak) for one, weak in zip(found, traced.out_weak, strict=False)]
+        given = iter(found[len(results) :])
         gradients = [
-            next(given) if is_set else trace.zeros(type) for is_set, type in zip(vjp.has_ct, call.types, strict=True)
+            _as_weak(next(given) if is_set else trace.zeros(type), weak)
+            for is_set, type, weak in zip(vjp.has_ct, call.types, call.weak, strict=True)
         ]
         return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
 
@@ -140,6 +142,11 @@ class ValueAndGrad:
         require_trace().enter_line()
         backward = apply_graph(vjp.backward, (*residuals, *cts), (False,) * len(vjp.backward.results))
         return [*forward[: len(results)], *backward]
+
+
+def _as_weak(value: object, weak: bool) -> object:
+    """A tracer whose type yields to those it meets, as that of the Python number that it is, or the gradient of."""
+    return value.owner.tracer(value.value, weak=True) if weak and isinstance(value, Tracer) else value
 
 
 def check_not_static(function: Function, positions: Sequence[int], options: Options) -> None:

@@ -504,3 +504,24 @@ def test_derivatives_that_are_none_are_traced_zeros() -> None:
 
     x, where = np.arange(3.0), np.array([2, 0])
     assert rematc.jit(loss)(x, where) == 3.0
+
+
+def test_gradients_of_python_numbers_yield_to_the_arrays_that_they_meet() -> None:
+    """In a trace, too: a product with one keeps its element type, as the carry of a loop has to."""
+
+    def square(a: Any) -> Any:
+        return a * a
+
+    def halved(x: Any) -> Any:
+        def step(carry: Any, row: Any) -> Any:
+            value, slope = rematc.value_and_grad(square)(0.5)
+            return carry * slope * value, row
+
+        carry: Any = rematc.lax.scan(step, x, np.arange(3.0))[0]
+        return np.sum(carry)
+
+    x = np.ones(3, np.float32)
+    with jax.enable_x64(True):
+        found: Any = rematc.value_and_grad(halved)(x)
+    assert [one.dtype for one in found] == [np.float32, np.float32]
+    assert found[0] == 3 * 0.25**3
