@@ -6,7 +6,8 @@ After:   in memory: %0, which a product gives, %2, which one takes, %3 and %4; %
 
 An op says how its results are stored (`Storage`). What is fused into what reads it is in memory nevertheless where
 something reads it that takes its operands from there (a product, a loop), or where several kernels would do it and it
-is heavy work, or reads more than it gives. What a backend does beyond that is said beside the backend.
+is heavy work, or reads more than it gives; on devices to which bytes are dearer than work (`repeats_work`) only where
+that moves fewer of them. What a backend does beyond that is said beside the backend.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
-from rematc.ir.core import Equation
+from rematc.ir.core import Equation, Op
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
-from rematc.ir.ops.indexing import ScatterAdd
+from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant, Iota
@@ -41,17 +43,33 @@ class Kernels:
 
 
 _NOBODY = (-1, -1)
+#: How many kernels that read a value, or values that one is computed from, are told apart.
+_MANY = 8
 
 
-def kernels(equations: Sequence[Equation], results: Iterable[Value]) -> Kernels:
-    """What is in memory of equations in order; `results` are read after the last one."""
+def kernels(
+    equations: Sequence[Equation],
+    results: Iterable[Value],
+    *,
+    repeats_work: bool = False,
+    fuses_gathers: bool = False,
+) -> Kernels:
+    """What is in memory of equations in order; `results` are read after the last one.
+
+    Args:
+        equations: a program.
+        results: what it gives.
+        repeats_work: whether several kernels compute a value, each for itself, where that moves fewer bytes.
+        fuses_gathers: whether a gather computes what it picks.
+    """
     # By the first and the last kernel, which tell one reader from several, and when a value dies.
     readers: dict[Value, tuple[int, int]] = {}
     taken: set[Value] = set(results)
     stored: list[Value] = []
 
     merged = _scattered_into(equations)
-    repeated = {value for eqn in equations if isinstance(eqn.op, (BroadcastInDim, Iota)) for value in eqn.results}
+    fusing = (Reduction, Gather) if fuses_gathers else (Reduction,)
+    rule = _ByBytes(equations, fusing, taken) if repeats_work else _ByWork(equations)
 
     def read(value: Value, by: tuple[int, int]) -> None:
         first, last = readers.get(value, _NOBODY)
@@ -63,9 +81,10 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value]) -> Kernels:
         if storage is Storage.WRITTEN or len(eqn.results) != 1:
             if merged.isdisjoint(eqn.results):
                 stored.extend(eqn.results)
+            rule.write(index)
             for value in eqn.operands:
                 read(value, (index, index))
-                if not isinstance(eqn.op, Reduction):
+                if not isinstance(eqn.op, fusing):
                     taken.add(value)
             continue
         (result,) = eqn.results
@@ -73,12 +92,17 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value]) -> Kernels:
         if storage is Storage.ALIAS or storage is Storage.BITCAST:
             if own[0] >= 0:
                 read(eqn.operands[0], own)
+                rule.fuse(index)
             if result in taken:
                 taken.add(eqn.operands[0])
             continue
-        if _is_in_memory(eqn, own, result in taken or not merged.isdisjoint(eqn.operands), repeated):
+        is_taken = result in taken or not merged.isdisjoint(eqn.operands)
+        if eqn.operands and (is_taken or (own[0] != own[1] and rule.is_in_memory(eqn))):
             stored.append(result)
             own = (index, index)
+            rule.write(index)
+        elif own[0] >= 0:
+            rule.fuse(index)
         if own[0] >= 0:
             for value in eqn.operands:
                 read(value, own)
@@ -89,6 +113,97 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value]) -> Kernels:
         {value: first for value, (first, _) in ends.items()},
         {value: last for value, (_, last) in ends.items()},
     )
+
+
+class _Rule(Protocol):
+    """Whether what several kernels read, and each could compute, is in memory; asked from the last equation on."""
+
+    def write(self, index: int) -> None:
+        """Note that an equation is a kernel."""
+
+    def fuse(self, index: int) -> None:
+        """Note that an equation is a part of the kernels that read its result."""
+
+    def is_in_memory(self, eqn: Equation) -> bool:
+        """Whether the result of an equation that can be fused is written, several kernels reading it."""
+
+
+class _ByWork:
+    """Heavy work is done once, and no operands are read several times over where one result could be."""
+
+    def __init__(self, equations: Sequence[Equation]) -> None:
+        self._repeated = {
+            value for eqn in equations if isinstance(eqn.op, (BroadcastInDim, Iota)) for value in eqn.results
+        }
+
+    def write(self, index: int) -> None:
+        """Nothing is noted."""
+
+    def fuse(self, index: int) -> None:
+        """Nothing is noted."""
+
+    def is_in_memory(self, eqn: Equation) -> bool:
+        """Whether it is heavy, or reads more than it gives."""
+        large = {value for value in eqn.operands if value.type.size >= eqn.results[0].type.size}
+        reads_more = len(large - self._repeated) > 1
+        return reads_more or eqn.op.weight is Weight.HEAVY or eqn.op.storage is Storage.FUSED_ONCE
+
+
+class _ByBytes:
+    """What n kernels read is written where they would move more bytes without it.
+
+    That is n times those of what it is computed from, to once these and the value n + 1 times. XLA for GPUs weighs time
+    in its pass `PriorityFusion`, and time there is that of bytes.
+    """
+
+    def __init__(self, equations: Sequence[Equation], fusing: tuple[type[Op], ...], results: Set[Value]) -> None:
+        self._equations = equations
+        self._kernels: dict[Value, frozenset[int]] = {}
+        self._sources = _sources(equations, fusing, results)
+
+    def write(self, index: int) -> None:
+        """It reads its operands itself."""
+        self._read(index, frozenset((index,)))
+
+    def fuse(self, index: int) -> None:
+        """The kernels that read its result read its operands."""
+        self._read(index, self._kernels.get(self._equations[index].results[0], frozenset()))
+
+    def _read(self, index: int, by: frozenset[int]) -> None:
+        for value in self._equations[index].operands:
+            known = self._kernels.get(value, frozenset())
+            if len(known) < _MANY:
+                self._kernels[value] = known | by
+
+    def is_in_memory(self, eqn: Equation) -> bool:
+        """Whether that moves fewer bytes."""
+        (result,) = eqn.results
+        count = len(self._kernels.get(result, ()))
+        read = sum(value.type.bytes for value in self._sources[result])
+        return count * read >= read + (count + 1) * result.type.bytes or eqn.op.storage is Storage.FUSED_ONCE
+
+
+def _sources(
+    equations: Sequence[Equation], fusing: tuple[type[Op], ...], results: Set[Value]
+) -> dict[Value, frozenset[Value]]:
+    """For each value what in memory it is computed from, as far as that is known before what several kernels read is.
+
+    Of a value of too many, it is itself.
+    """
+    taken = set(results)
+    for eqn in reversed(equations):
+        is_moved = eqn.op.storage is Storage.ALIAS or eqn.op.storage is Storage.BITCAST
+        is_reader = eqn.op.storage is Storage.WRITTEN or len(eqn.results) != 1
+        if (is_reader and not isinstance(eqn.op, fusing)) or (is_moved and eqn.results[0] in taken):
+            taken.update(eqn.operands)
+    found: dict[Value, frozenset[Value]] = {}
+    for eqn in equations:
+        is_written = eqn.op.storage is Storage.WRITTEN or len(eqn.results) != 1
+        own = frozenset[Value]().union(*[found.get(value, frozenset((value,))) for value in eqn.operands])
+        for value in eqn.results:
+            is_source = is_written or (value in taken and eqn.operands) or len(own) > _MANY
+            found[value] = frozenset((value,)) if is_source else own
+    return found
 
 
 def _scattered_into(equations: Sequence[Equation]) -> set[Value]:
@@ -111,14 +226,3 @@ def _is_zero(eqn: Equation, zeros: Set[Value]) -> bool:
     if isinstance(eqn.op, Constant):
         return eqn.op.data.count(0) == len(eqn.op.data)
     return isinstance(eqn.op, BroadcastInDim) and eqn.operands[0] in zeros
-
-
-def _is_in_memory(eqn: Equation, readers: tuple[int, int], is_taken: bool, repeated: Set[Value]) -> bool:
-    """Whether the result of an equation that can be fused is written."""
-    if not eqn.operands:
-        return False
-    if is_taken or readers[0] == readers[1]:
-        return is_taken
-    large = {value for value in eqn.operands if value.type.size >= eqn.results[0].type.size}
-    reads_more = len(large - repeated) > 1
-    return reads_more or eqn.op.weight is Weight.HEAVY or eqn.op.storage is Storage.FUSED_ONCE

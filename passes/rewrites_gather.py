@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.facts import Weight
+from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
@@ -34,6 +35,35 @@ def gather_of_normalized(s: Scope, eqn: Equation) -> Value | Application | None:
             return Application(step.op, operands)
         found[step.results[0]] = s.emit(step.op, operands, eqn.loc)
     return None
+
+
+@rewrites(Gather)
+def gather_of_widened(s: Scope, eqn: Equation) -> Application | None:
+    """Of what has more bits than it was computed in, few elements are read before they get them.
+
+    So are logits in float32 read at one class. Whatever else reads them can then do with those of fewer bits, and the
+    others need not be in memory.
+    """
+    op, (x, indices) = eqn.op, eqn.operands
+    assert isinstance(op, Gather)
+    source = _widened(s, x) if eqn.results[0].type.size < x.type.size else None
+    if source is None:
+        return None
+    small, widening = source
+    if small.type.shape != x.type.shape:
+        small = s.emit(Reshape(x.type.shape), (small,), eqn.loc)
+    return Application(widening, (s.emit(op, (small, indices), eqn.loc),))
+
+
+def _widened(s: Scope, value: Value) -> tuple[Value, Convert] | None:
+    """What `value` is, in another shape maybe, with more bits."""
+    while (moved := s.definition(value, Reshape)) is not None:
+        (value,) = moved[1]
+    found = s.definition(value, Convert)
+    if found is None:
+        return None
+    op, (small,) = found
+    return (small, op) if small.type.bytes < value.type.bytes and small.type.dtype.is_float else None
 
 
 def _steps(s: Scope, x: Value, dims: GatherDimensions) -> list[Equation]:

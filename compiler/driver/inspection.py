@@ -10,10 +10,10 @@ from rematc.compiler.reports.buffers import buffers_of
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
+from rematc.lowering.expectation import expected_timeline
 from rematc.lowering.hlo.assignment import assigned_timeline
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.runtime import Executable
-from rematc.lowering.xla_cpu.timeline import predicted_timeline
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.linearize import linearize
@@ -48,7 +48,7 @@ class CompiledInspection:
         target = self.executable.target
         if target.devices > 1:
             return None
-        return predicted_timeline(self.graph, target, is_differentiated=bool(self._differentiations))
+        return expected_timeline(self.graph, target, is_differentiated=bool(self._differentiations))
 
     @functools.cached_property
     def assigned(self) -> MemoryTimeline | None:

@@ -30,6 +30,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.printer import print_graph
 from rematc.lowering.artifact import Artifact
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
+from rematc.lowering.expectation import expected_peak
 from rematc.lowering.pipeline import make_program, runs_depth_first
 from rematc.lowering.program import Program
 from rematc.lowering.runtime import Executable, compile_function, compile_program
@@ -126,7 +127,12 @@ class Lowered:
 
     def predicted_peak(self) -> int:
         """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
-        return self._prediction.peak
+        return self._expected_peak
+
+    @functools.cached_property
+    def _expected_peak(self) -> int:
+        is_known = self.target.platform == "cpu"
+        return self._prediction.peak if is_known else expected_peak(self.graph, self.target, self.donated)
 
     @functools.cached_property
     def _prediction(self) -> Prediction:

@@ -80,7 +80,7 @@ def candidates(
 
 
 def _candidate(name: str, lowered: Lowered, amounts: Amounts, base: Amounts) -> Candidate:
-    predicted = lowered.predicted_peak() if lowered.target.platform == "cpu" else amounts.peak
+    predicted = lowered.predicted_peak()
     seconds, flops = (amounts.time - base.time) / 1e9, amounts.flops - base.flops
     return Candidate(ParetoPoint(name, predicted, seconds, flops, plan=lowered.plan), lowered)
 

@@ -27,6 +27,7 @@ from rematc.compiler.reports.slices import SlicesReport
 from rematc.compiler.tracing.options import KEYWORDS, Options
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
+from rematc.lowering.expectation import expected_peak
 from rematc.lowering.jax_compiling import compiled
 from rematc.lowering.jax_export.evaluating import wide_types
 from rematc.lowering.jax_internals.calls import apply_program
@@ -38,7 +39,6 @@ from rematc.lowering.signature import Function, Owners, function_name
 from rematc.lowering.slicing import OFF, Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
-from rematc.lowering.xla_cpu.prediction import predict
 from rematc.lowering.xla_errors import explain_xla
 from rematc.passes.planning.constraints import FREE
 from rematc.passes.planning.plan import Plan
@@ -70,7 +70,7 @@ class PlannedProgram:
         """What is kept and what is computed again, and what XLA made of it."""
         target, memory = self.executable.target, self.executable.memory()
         # What each of several devices holds, XLA decides.
-        predicted = predict(self.graph, target, self.donated).peak if target.devices == 1 else None
+        predicted = expected_peak(self.graph, target, self.donated) if target.devices == 1 else None
         figures = Figures(memory.temp_bytes, self.executable.flops(), self.executable.compile_seconds, predicted)
         check = check_executable(self.executable, (), predicted, None, self.planned.plan)
         foreign = foreign_primitives((self.fallbacks,))

@@ -161,6 +161,9 @@ class OptimizationBarrier(Op):
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         return tuple(operands)
 
+    def overwrites(self, result: int) -> int | None:
+        return result
+
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(operands)
 

@@ -31,6 +31,9 @@ class Device:
         kinds: how the names begin that JAX gives to such devices (`device_kind`).
         copies_factors: whether factors of products are copied where their dimensions stand in another order than that
             of plain matrices (`rematc.passes.legalize.factors`).
+        repeats_work: whether XLA computes what several kernels read, as a tanh, in each of them where that moves fewer
+            bytes. On GPUs it weighs time, and bytes take longer there; its modules for TPUs have it so, too.
+        fuses_gathers: whether XLA has a gather compute what it picks, rather than read it: for GPUs, not for TPUs.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Device:
     memory: int | None = None
     kinds: tuple[str, ...] = ()
     copies_factors: bool = False
+    repeats_work: bool = True
+    fuses_gathers: bool = False
 
     def product_time(self, flops: int, bits: int) -> float:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
@@ -62,7 +67,16 @@ class Device:
 
 #: AMD EPYC 7763 (product page): 64 cores at 2.45 GHz, 32 FLOP a cycle in 32 bits, 204.8 GB/s. 16 bits go by 32. Several
 #: devices on a CPU send through its memory.
-CPU = Device("cpu", {16: 5018.0, 32: 5018.0, 64: 2509.0}, 5018.0, 204.8, 1000.0, 204.8, copies_factors=True)
+CPU = Device(
+    name="cpu",
+    products={16: 5018.0, 32: 5018.0, 64: 2509.0},
+    arithmetic=5018.0,
+    bandwidth=204.8,
+    launch=1000.0,
+    link=204.8,
+    copies_factors=True,
+    repeats_work=False,
+)
 #: NVIDIA A100 SXM of 80 GB (datasheet, without sparsity): int8 624, bf16 312, TF32 156, f64 19.5, f32 19.5 TFLOP/s
 #: outside of tensor cores. TF32 is what products of 32 bits are by default.
 A100 = Device(
@@ -74,6 +88,7 @@ A100 = Device(
     link=300.0,
     memory=85_100_068_864,
     kinds=("NVIDIA A100",),
+    fuses_gathers=True,
 )
 #: NVIDIA H100 SXM (datasheet, without sparsity): f8 1979, bf16 989, TF32 495, f64 67, f32 67 TFLOP/s.
 H100 = Device(
@@ -85,6 +100,7 @@ H100 = Device(
     link=450.0,
     memory=84_942_979_072,
     kinds=("NVIDIA H100",),
+    fuses_gathers=True,
 )
 #: NVIDIA H200 (datasheet): an H100 with other memory.
 H200 = replace(H100, name="h200", bandwidth=4800.0, memory=151_397_597_184, kinds=("NVIDIA H200",))
@@ -98,6 +114,7 @@ B200 = Device(
     link=900.0,
     memory=191_514_411_008,
     kinds=("NVIDIA B200",),
+    fuses_gathers=True,
 )
 
 _GIB = 2**30

@@ -191,7 +191,8 @@ class Planner:
             # One barrier in the middle: the program around the loops is arranged as programs are that recompute.
             stages = Stages((begin,), ((),))
         graph = apply(self._way(plan.decisions, plan.constraints).translation, stages)
-        return hold_narrow(graph) if plan.recomputes else graph
+        is_widened_once = plan.recomputes and not self._machine.device.repeats_work
+        return hold_narrow(graph) if is_widened_once else graph
 
     def _way(self, decisions: tuple[LoopDecision, ...], constraints: Constraints) -> _Way:
         key = decisions, constraints

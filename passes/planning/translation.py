@@ -16,7 +16,7 @@ no plan of their own yet, no ops with regions: a loop or a branch runs as a whol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
@@ -26,13 +26,14 @@ from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.splicing import splice
 from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.legalize.factors import copied
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.partial_sums import partial_sums
-from rematc.passes.planning.problem import Problem, Run, Simulator, problem_of
+from rematc.passes.planning.problem import Problem, Run, problem_of, simulate
 from rematc.passes.planning.shards import Machine, Shards
 
 
@@ -70,11 +71,23 @@ def translate(graph: Graph, machine: Machine, constraints: Constraints = FREE) -
     return _translate(graph, _Inside(machine, {}), constraints)
 
 
-def _translate(graph: Graph, inside: _Inside, constraints: Constraints = FREE) -> Translation:
+def translate_passed(graph: Graph, machine: Machine) -> Translation:
+    """The problem of a graph after the passes, as it stands: barriers are no part of it, and take nothing."""
+    return _Inside(machine, {}).translation(graph)
+
+
+def _translate(
+    graph: Graph, inside: _Inside, constraints: Constraints = FREE, held: Set[Value] = frozenset()
+) -> Translation:
+    """The problem; `held` are in memory whatever reads them."""
     shards = inside.machine.shards
     shards.follow(graph)
     # What is kept is in memory, though it could be fused.
-    stored = {*kernels(graph.equations, graph.results).stored, *constraints.kept(graph.equations)}
+    device = inside.machine.device
+    found = kernels(
+        graph.equations, graph.results, repeats_work=device.repeats_work, fuses_gathers=device.fuses_gathers
+    )
+    stored = {*found.stored, *constraints.kept(graph.equations), *held}
     sums = partial_sums(graph.equations, stored) if constraints.sums else frozenset[Value]()
     stored |= sums
     may_repeat = constraints.may_repeat(graph.equations)
@@ -126,6 +139,25 @@ def _fused(
             fused.add(producer[value])
             work.extend(equations[producer[value]].operands)
     return tuple([equations[index] for index in sorted(fused)]), list(read)
+
+
+def _without_barriers(graph: Graph) -> tuple[Graph, set[Value]]:
+    """A program without its barriers, but for those in its regions, and what they hold in memory."""
+    env: dict[Value, Value] = {}
+    roots: dict[Value, Value] = {}
+    held: set[Value] = set()
+    equations: list[Equation] = []
+    for eqn in graph.equations:
+        operands = tuple([env.get(value, value) for value in eqn.operands])
+        if isinstance(eqn.op, OptimizationBarrier):
+            env.update(zip(eqn.results, operands, strict=True))
+            held.update(roots.get(value, value) for value in operands)
+            continue
+        if eqn.op.storage in (Storage.ALIAS, Storage.BITCAST):
+            roots[eqn.results[0]] = roots.get(operands[0], operands[0])
+        equations.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
+    results = tuple([env.get(value, value) for value in graph.results])
+    return Graph(graph.name, graph.params, tuple(equations), results), held
 
 
 def _in_one(region: Graph) -> Graph:
@@ -248,6 +280,10 @@ class _Inside:
     def _of(self, region: Graph) -> Run:
         found = self.runs.get(id(region))
         if found is None:
-            inside = _translate(_in_one(region), self)
-            found = self.runs[id(region)] = Simulator(inside.problem).run()
+            found = self.runs[id(region)] = simulate(self.translation(_in_one(region)).problem)
         return found
+
+    def translation(self, graph: Graph) -> Translation:
+        """A graph's, without its barriers."""
+        plain, held = _without_barriers(graph)
+        return _translate(plain, self, held=held)
