@@ -9,6 +9,7 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements
 from rematc.ir.policy import Policy
+from rematc.lowering.expectation import machine_of
 from rematc.lowering.pipeline import DEFAULT_PIPELINE
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
@@ -16,11 +17,13 @@ from rematc.passes.accounting import flat_equations, total_work
 from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import value_and_cotangents, vjp
 from rematc.passes.manager import PassManager, parse_pipeline, unwatched
+from rematc.passes.planning.device import device_of
+from rematc.passes.planning.simulated_timeline import simulated
 from rematc.passes.staging.stage import ways_to_stage
 from rematc.passes.staging.whole import policy_on_whole
 
 #: What predictions of two ways of one program cannot tell apart: of ways that need no more than so much of the least,
-#: the one whose products are least work is taken.
+#: the one that is least work is taken.
 _AS_GOOD = 0.95
 #: The default passes; what is chosen is verified when it goes through them.
 _LOOKED_AT = PassManager(parse_pipeline(DEFAULT_PIPELINE), verify=False)
@@ -52,8 +55,8 @@ def staged_for(
 ) -> Graph:
     """`graph` under a policy as a whole, in segments, where forward and backward pass become one program for a target.
 
-    XLA on the CPU is known so well that ways can be compared; elsewhere, and where the program is going to be cut into
-    slices, the most promising one is taken.
+    Ways are compared by what they are expected to take; where the program is going to be cut into slices, or is spread
+    over devices, the most promising one is taken.
 
     Args:
         graph: what is to be differentiated.
@@ -63,10 +66,9 @@ def staged_for(
         target: for what.
         slices: as in `primal_for`.
     """
-    ways = ways_to_stage(graph, policy, wrt, of, slices)
+    ways = ways_to_stage(graph, policy, wrt, of, slices, device_of(target.platform, target.device_kind).fusion)
     first = next(ways)
-    is_known = target.platform == "cpu" and slices == 1 and not has_placements(graph)
-    others = tuple(ways) if is_known else ()
+    others = tuple(ways) if slices == 1 and not has_placements(graph) else ()
     if not others:
         return first
     try:
@@ -80,8 +82,14 @@ def staged_for(
 
 
 def _needed(way: Graph, wrt: Sequence[bool], of: Sequence[bool], target: Target) -> tuple[int, int]:
-    """Bytes of temporary memory of the value and the cotangents, and floating-point operations of products."""
+    """Bytes of temporary memory of the value and the cotangents, and their work.
+
+    That is the floating-point operations of products on the CPU, and elsewhere nanoseconds.
+    """
     with unwatched():
         joint = _LOOKED_AT.run(value_and_cotangents(vjp(way, wrt, of))).graph
-        products = total_work(eqn for eqn in flat_equations(joint) if eqn.op.is_product)
-        return predict(joint, target).peak, products.flops
+        if target.platform == "cpu":
+            products = total_work(eqn for eqn in flat_equations(joint) if eqn.op.is_product)
+            return predict(joint, target).peak, products.flops
+        run = simulated(joint, machine_of(target))
+        return run.peak, run.time

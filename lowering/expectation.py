@@ -11,7 +11,7 @@ from rematc.lowering.xla_cpu.timeline import predicted_timeline
 from rematc.passes.memory_timeline import MemoryTimeline
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.shards import Machine
-from rematc.passes.planning.simulated_timeline import simulated_peak, simulated_timeline
+from rematc.passes.planning.simulated_timeline import simulated, simulated_timeline
 
 
 def machine_of(target: Target) -> Machine:
@@ -26,7 +26,7 @@ def expected_peak(graph: Graph, target: Target, donated: Sequence[int] = ()) -> 
     """
     if target.platform == "cpu":
         return predict(graph, target, donated).peak
-    return simulated_peak(graph, machine_of(target))
+    return simulated(graph, machine_of(target)).peak
 
 
 def expected_timeline(graph: Graph, target: Target, *, is_differentiated: bool) -> MemoryTimeline:

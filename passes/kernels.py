@@ -6,7 +6,7 @@ After:   in memory: %0, which a product gives, %2, which one takes, %3 and %4; %
 
 An op says how its results are stored (`Storage`). What is fused into what reads it is in memory nevertheless where
 something reads it that takes its operands from there (a product, a loop), or where several kernels would do it and it
-is heavy work, or reads more than it gives; on devices to which bytes are dearer than work (`repeats_work`) only where
+is heavy work, or reads more than it gives; on devices to which bytes are dearer than work (`Fusion`) only where
 that moves fewer of them. What a backend does beyond that is said beside the backend.
 """
 
@@ -25,6 +25,26 @@ from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant, Iota
 from rematc.ir.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """What a device's compiler has kernels compute that could also read it.
+
+    Attributes:
+        repeats_work: what several kernels read, as a tanh, in each of them where that moves fewer bytes. On GPUs XLA
+            weighs time, and bytes take longer there; its modules for TPUs have it so, too.
+        fuses_gathers: what a gather picks: on GPUs, not on TPUs.
+    """
+
+    repeats_work: bool = False
+    fuses_gathers: bool = False
+
+
+#: On CPUs what is heavy is computed once.
+CPU = Fusion()
+GPU = Fusion(repeats_work=True, fuses_gathers=True)
+TPU = Fusion(repeats_work=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +67,16 @@ _NOBODY = (-1, -1)
 _MANY = 8
 
 
-def kernels(
-    equations: Sequence[Equation],
-    results: Iterable[Value],
-    *,
-    repeats_work: bool = False,
-    fuses_gathers: bool = False,
-) -> Kernels:
-    """What is in memory of equations in order; `results` are read after the last one.
-
-    Args:
-        equations: a program.
-        results: what it gives.
-        repeats_work: whether several kernels compute a value, each for itself, where that moves fewer bytes.
-        fuses_gathers: whether a gather computes what it picks.
-    """
+def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fusion = CPU) -> Kernels:
+    """What is in memory of equations in order; `results` are read after the last one."""
     # By the first and the last kernel, which tell one reader from several, and when a value dies.
     readers: dict[Value, tuple[int, int]] = {}
     taken: set[Value] = set(results)
     stored: list[Value] = []
 
     merged = _scattered_into(equations)
-    fusing = (Reduction, Gather) if fuses_gathers else (Reduction,)
-    rule = _ByBytes(equations, fusing, taken) if repeats_work else _ByWork(equations)
+    fusing = (Reduction, Gather) if fusion.fuses_gathers else (Reduction,)
+    rule = _ByBytes(equations, fusing, taken) if fusion.repeats_work else _ByWork(equations)
 
     def read(value: Value, by: tuple[int, int]) -> None:
         first, last = readers.get(value, _NOBODY)

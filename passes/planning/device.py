@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rematc.ir.errors import CompileError
+from rematc.passes.kernels import CPU as FUSION_ON_CPU
+from rematc.passes.kernels import GPU, TPU, Fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,7 @@ class Device:
         kinds: how the names begin that JAX gives to such devices (`device_kind`).
         copies_factors: whether factors of products are copied where their dimensions stand in another order than that
             of plain matrices (`rematc.passes.legalize.factors`).
-        repeats_work: whether XLA computes what several kernels read, as a tanh, in each of them where that moves fewer
-            bytes. On GPUs it weighs time, and bytes take longer there; its modules for TPUs have it so, too.
-        fuses_gathers: whether XLA has a gather compute what it picks, rather than read it: for GPUs, not for TPUs.
+        fusion: what its kernels compute that they could also read.
     """
 
     name: str
@@ -45,8 +45,7 @@ class Device:
     memory: int | None = None
     kinds: tuple[str, ...] = ()
     copies_factors: bool = False
-    repeats_work: bool = True
-    fuses_gathers: bool = False
+    fusion: Fusion = TPU
 
     def product_time(self, flops: int, bits: int) -> float:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
@@ -75,7 +74,7 @@ CPU = Device(
     launch=1000.0,
     link=204.8,
     copies_factors=True,
-    repeats_work=False,
+    fusion=FUSION_ON_CPU,
 )
 #: NVIDIA A100 SXM of 80 GB (datasheet, without sparsity): int8 624, bf16 312, TF32 156, f64 19.5, f32 19.5 TFLOP/s
 #: outside of tensor cores. TF32 is what products of 32 bits are by default.
@@ -88,7 +87,7 @@ A100 = Device(
     link=300.0,
     memory=85_100_068_864,
     kinds=("NVIDIA A100",),
-    fuses_gathers=True,
+    fusion=GPU,
 )
 #: NVIDIA H100 SXM (datasheet, without sparsity): f8 1979, bf16 989, TF32 495, f64 67, f32 67 TFLOP/s.
 H100 = Device(
@@ -100,7 +99,7 @@ H100 = Device(
     link=450.0,
     memory=84_942_979_072,
     kinds=("NVIDIA H100",),
-    fuses_gathers=True,
+    fusion=GPU,
 )
 #: NVIDIA H200 (datasheet): an H100 with other memory.
 H200 = replace(H100, name="h200", bandwidth=4800.0, memory=151_397_597_184, kinds=("NVIDIA H200",))
@@ -114,7 +113,7 @@ B200 = Device(
     link=900.0,
     memory=191_514_411_008,
     kinds=("NVIDIA B200",),
-    fuses_gathers=True,
+    fusion=GPU,
 )
 
 _GIB = 2**30

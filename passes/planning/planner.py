@@ -191,7 +191,7 @@ class Planner:
             # One barrier in the middle: the program around the loops is arranged as programs are that recompute.
             stages = Stages((begin,), ((),))
         graph = apply(self._way(plan.decisions, plan.constraints).translation, stages)
-        is_widened_once = plan.recomputes and not self._machine.device.repeats_work
+        is_widened_once = plan.recomputes and not self._machine.device.fusion.repeats_work
         return hold_narrow(graph) if is_widened_once else graph
 
     def _way(self, decisions: tuple[LoopDecision, ...], constraints: Constraints) -> _Way:

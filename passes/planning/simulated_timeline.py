@@ -19,15 +19,15 @@ from rematc.passes.memory_timeline import (
     backward_begin,
     role_of,
 )
-from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.problem import Run, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import Translation, translate_passed
 from rematc.passes.recomputation import recomputed_equations
 
 
-def simulated_peak(graph: Graph, machine: Machine) -> int:
-    """Bytes that a graph after the passes takes at most, on one of the devices that it runs on."""
-    return simulate(translate_passed(graph, machine).problem).peak
+def simulated(graph: Graph, machine: Machine) -> Run:
+    """What a graph after the passes takes, on one of the devices that it runs on."""
+    return simulate(translate_passed(graph, machine).problem)
 
 
 def simulated_timeline(graph: Graph, machine: Machine, *, is_differentiated: bool) -> MemoryTimeline:

@@ -83,10 +83,7 @@ def _translate(
     shards = inside.machine.shards
     shards.follow(graph)
     # What is kept is in memory, though it could be fused.
-    device = inside.machine.device
-    found = kernels(
-        graph.equations, graph.results, repeats_work=device.repeats_work, fuses_gathers=device.fuses_gathers
-    )
+    found = kernels(graph.equations, graph.results, inside.machine.device.fusion)
     stored = {*found.stored, *constraints.kept(graph.equations), *held}
     sums = partial_sums(graph.equations, stored) if constraints.sums else frozenset[Value]()
     stored |= sums

@@ -24,7 +24,7 @@ from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, Decision, Offload, Policy, Recompute
 from rematc.ir.values import Value
 from rematc.passes.aliases import Aliases, find_aliases
-from rematc.passes.kernels import kernels
+from rematc.passes.kernels import CPU, Fusion, kernels
 from rematc.passes.linearize import Vjp, vjp
 from rematc.passes.manager import unwatched
 
@@ -77,6 +77,7 @@ def profile(
     of: Sequence[bool],
     instead: Mapping[int, Sequence[Equation]] = MappingProxyType({}),
     slices: int = 1,
+    fusion: Fusion = CPU,
 ) -> Profile:
     """The profile of differentiating `graph` under a policy.
 
@@ -87,6 +88,7 @@ def profile(
         of: the results that get cotangents.
         instead: for equations that are staged by themselves, by their indices, what takes their place.
         slices: of the largest value: the derivative is going to be cut so that none has more bytes than one of them.
+        fusion: what kernels compute themselves.
     """
     bytes_of = _Bytes(graph, slices)
     derivative = _derivative(graph, wrt, of, instead)
@@ -95,7 +97,7 @@ def profile(
     repeated = _repeated(graph)
     count = len(equations)
     adjoint, direct, saved, recomputed, computed = (np.zeros(count) for _ in range(5))
-    read = _Read({}, frozenset()) if derivative is None else _read_by_adjoints(derivative, adjoint, bytes_of)
+    read = _Read({}, frozenset()) if derivative is None else _read_by_adjoints(derivative, adjoint, bytes_of, fusion)
     on_device = _saved(equations, policy, aliases)
     needed = {} if derivative is None else _needed(read.last, on_device, derivative.forward)
     for root, place in needed.items():
@@ -163,7 +165,7 @@ class _Read:
     stored: Collection[Value]
 
 
-def _read_by_adjoints(derivative: Vjp, adjoint: Bytes, bytes_of: _Bytes) -> _Read:
+def _read_by_adjoints(derivative: Vjp, adjoint: Bytes, bytes_of: _Bytes, fusion: Fusion) -> _Read:
     """What is in memory of the forward graph; fills in what adjoints work with."""
     forward, backward = derivative.forward, derivative.backward
     count = len(forward.equations)
@@ -174,7 +176,7 @@ def _read_by_adjoints(derivative: Vjp, adjoint: Bytes, bytes_of: _Bytes) -> _Rea
         operands = tuple([env.get(value, value) for value in eqn.operands])
         joint.append(Equation(eqn.op, operands, eqn.results, eqn.loc))
     results = {env.get(value, value) for value in backward.results}
-    found = kernels(joint, (*results, *forward.results[: len(forward.results) - len(residuals)]))
+    found = kernels(joint, (*results, *forward.results[: len(forward.results) - len(residuals)]), fusion)
     places = _places(joint)
     own = {value: index for index, eqn in enumerate(joint) for value in eqn.results}
     read: dict[Value, int] = {}

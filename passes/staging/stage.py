@@ -20,6 +20,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.policy import Policy
 from rematc.ir.values import Value
 from rematc.passes.inline import inline_for_differentiation
+from rematc.passes.kernels import CPU, Fusion
 from rematc.passes.linearize import under_policy
 from rematc.passes.staging.loops import staged_loops
 from rematc.passes.staging.outline import Body, Outliner
@@ -28,7 +29,7 @@ from rematc.passes.staging.segments import Cuts, choose_cuts, ways_to_cut
 
 
 def ways_to_stage(
-    graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], slices: int = 1
+    graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], slices: int = 1, fusion: Fusion = CPU
 ) -> Iterator[Graph]:
     """`graph` under a policy as a whole, in segments: the ways that are worth comparing, the most promising one first.
 
@@ -40,8 +41,9 @@ def ways_to_stage(
         wrt: the parameters that it is going to be differentiated by.
         of: the results that are going to get cotangents.
         slices: in how many the largest value of the derivative is going to run, and what else is larger than one.
+        fusion: what kernels compute themselves.
     """
-    given = _Given.of(graph, policy, wrt, of, slices)
+    given = _Given.of(graph, policy, wrt, of, slices, fusion)
     return iter((graph,)) if given is None else map(given.cut, ways_to_cut(given.profile, given.loops))
 
 
@@ -69,13 +71,20 @@ class _Given:
     bodies: dict[Body, Graph] = field(default_factory=dict)
 
     @staticmethod
-    def of(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], slices: int = 1) -> _Given | None:
+    def of(
+        graph: Graph,
+        policy: Policy,
+        wrt: Sequence[bool],
+        of: Sequence[bool],
+        slices: int = 1,
+        fusion: Fusion = CPU,
+    ) -> _Given | None:
         """None under a policy that saves everything."""
         if policy.is_everything:
             return None
         graph = inline_for_differentiation(graph)
         loops = staged_loops(graph, policy)
-        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops, slices))
+        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops, slices, fusion))
 
     def cut(self, cuts: Cuts) -> Graph:
         """The graph with segments as regions, but for loops and what is kept."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rematc.ir.parser import parse_graph
-from rematc.passes.kernels import kernels
+from rematc.passes.kernels import CPU, GPU, TPU, Fusion, kernels
 
 
-def stored(body: str, results: str, **device: bool) -> list[str]:
+def stored(body: str, results: str, fusion: Fusion = CPU) -> list[str]:
     """The names of the stored values of equations over %x and %w: f32[8,8]."""
     graph = parse_graph(f"graph @f(%x: f32[8,8], %w: f32[8,8]) -> ({results}) {{\n{body}\n}}")
     names = {value: f"%{index}" for index, value in enumerate(v for eqn in graph.equations for v in eqn.results)}
-    return [names[value] for value in kernels(graph.equations, graph.results, **device).stored]
+    return [names[value] for value in kernels(graph.equations, graph.results, fusion).stored]
 
 
 DOT = "dot_general {} {{contract=[[1],[0]], batch=[[],[]]}}"
@@ -43,13 +43,13 @@ def test_where_bytes_are_dear_each_kernel_works_for_itself_unless_it_reads_more(
     product = f"%1: f32[8,8] = {DOT.format('%x, %w')}"
     after = f"{product}\n%2: f32[8,8] = add %0, %1\n%3: f32[8,8] = multiply %0, %x\nreturn %2, %3"
     types = "f32[8,8], f32[8,8]"
-    assert "%0" not in stored(f"%0: f32[8,8] = tanh %x\n{after}", types, repeats_work=True)
-    assert "%0" not in stored(f"%0: f32[8,8] = add %x, %w\n{after}", types, repeats_work=True), "4 reads, not 2 and 3"
+    assert "%0" not in stored(f"%0: f32[8,8] = tanh %x\n{after}", types, TPU)
+    assert "%0" not in stored(f"%0: f32[8,8] = add %x, %w\n{after}", types, TPU), "4 reads, not 2 and 3"
     thrice = after.replace("return %2, %3", "%4: f32[8,8] = sine %0\nreturn %2, %3, %4")
     sum = f"%0: f32[8,8] = add %x, %w\n{thrice}"
-    assert "%0" in stored(sum, f"{types}, f32[8,8]", repeats_work=True), "6 reads are no fewer than 2 and 4"
+    assert "%0" in stored(sum, f"{types}, f32[8,8]", TPU), "6 reads are no fewer than 2 and 4"
     square = f"%0: f32[8,8] = multiply %x, %x\n{thrice}"
-    assert "%0" not in stored(square, f"{types}, f32[8,8]", repeats_work=True), "one value, read twice, is read once"
+    assert "%0" not in stored(square, f"{types}, f32[8,8]", TPU), "one value, read twice, is read once"
 
 
 def test_what_is_computed_of_a_value_that_is_not_in_memory_reads_what_that_is_of() -> None:
@@ -58,7 +58,7 @@ def test_what_is_computed_of_a_value_that_is_not_in_memory_reads_what_that_is_of
         "%3: f32[8] = reduce_sum %2 {dimensions=[1]}\n%4: f32[8] = reduce_max %1 {dimensions=[1]}\n"
         "%5: f32[8,8] = multiply %2, %w\nreturn %3, %4, %5"
     )
-    assert stored(body, "f32[8], f32[8], f32[8,8]", repeats_work=True) == ["%3", "%4", "%5"]
+    assert stored(body, "f32[8], f32[8], f32[8,8]", TPU) == ["%3", "%4", "%5"]
     assert stored(body, "f32[8], f32[8], f32[8,8]") == ["%1", "%2", "%3", "%4", "%5"]
 
 
@@ -69,5 +69,5 @@ def test_a_gather_computes_what_it_picks_where_the_device_fuses_it() -> None:
         f"%2: f32[3,8] = gather %1, %0 {{dimension_numbers={dims}, slice_sizes=[1,8]}}\n"
         "%3: f32[8] = reduce_sum %1 {dimensions=[1]}\nreturn %2, %3"
     )
-    assert "%1" in stored(body, "f32[3,8], f32[8]", repeats_work=True)
-    assert "%1" not in stored(body, "f32[3,8], f32[8]", repeats_work=True, fuses_gathers=True)
+    assert "%1" in stored(body, "f32[3,8], f32[8]", TPU)
+    assert "%1" not in stored(body, "f32[3,8], f32[8]", GPU)

@@ -15,7 +15,7 @@ from rematc.lowering.target import Target
 from rematc.passes.memory_timeline import BACKWARD, FORWARD, KEPT, RECOMPUTED
 from rematc.passes.planning.device import DEVICES
 from rematc.passes.planning.shards import Machine
-from rematc.passes.planning.simulated_timeline import simulated_peak, simulated_timeline
+from rematc.passes.planning.simulated_timeline import simulated, simulated_timeline
 from tests.support.ahead import COMPILERS, compiler_for
 
 H100 = Machine(DEVICES["h100"])
@@ -42,7 +42,7 @@ graph @f(%x: f32[64,64], %w: f32[64,64]) -> (f32[64,64], f32[64,64]) {{
 def test_a_barrier_takes_nothing_and_holds_what_it_is_given() -> None:
     plain = parse_graph(program(""))
     held = parse_graph(program("%1: f32[64,64], %9: f32[64,64] = optimization_barrier %0, %w"))
-    assert simulated_peak(held, H100) == simulated_peak(plain, H100) == 2 * 64 * 64 * 4
+    assert simulated(held, H100).peak == simulated(plain, H100).peak == 2 * 64 * 64 * 4
 
 
 def test_what_a_barrier_holds_is_in_memory_though_it_could_be_fused() -> None:
@@ -53,8 +53,8 @@ graph @f(%x: f32[64,64]) -> (f32[64]) {{
   %2: f32[64] = reduce_sum %1 {{dimensions=[1]}}
   return %2
 }}"""
-    assert simulated_peak(parse_graph(text.format("negate")), H100) == 0
-    assert simulated_peak(parse_graph(text.format("optimization_barrier")), H100) == 16 * KIB
+    assert simulated(parse_graph(text.format("negate")), H100).peak == 0
+    assert simulated(parse_graph(text.format("optimization_barrier")), H100).peak == 16 * KIB
 
 
 def test_barriers_in_loops_take_nothing_either() -> None:
@@ -65,7 +65,7 @@ def test_barriers_in_loops_take_nothing_either() -> None:
         return jax.lax.scan(step, x, None, length=3)[0].sum()
 
     graph = rematc.lower(rematc.from_jax(loss), STRUCT((64, 64), jnp.float32)).graph
-    assert simulated_peak(graph, H100) <= 3 * 16 * KIB
+    assert simulated(graph, H100).peak <= 3 * 16 * KIB
 
 
 def chain(weights: list[jax.Array], x: jax.Array) -> jax.Array:
@@ -79,7 +79,7 @@ def test_the_timeline_has_the_peak_and_says_what_stands(policy: str | None) -> N
     shape = STRUCT((128, 128), jnp.float32)
     made = rematc.lower(rematc.value_and_grad(rematc.from_jax(chain), policy=policy), [shape] * 6, shape)
     timeline = simulated_timeline(made.graph, H100, is_differentiated=True)
-    assert timeline.peak == simulated_peak(made.graph, H100)
+    assert timeline.peak == simulated(made.graph, H100).peak
     phases = {step.phase for step in timeline.steps}
     assert phases == {FORWARD, BACKWARD} | ({RECOMPUTED} if policy else set())
     assert any(buffer.role == KEPT for buffer in timeline.buffers)
