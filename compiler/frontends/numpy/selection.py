@@ -5,6 +5,7 @@ The parameters are those of the NumPy functions of the same names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,9 @@ from rematc.ir.ops import reduction, rounding
 from rematc.ir.ops.inverse import Atan2
 from rematc.ir.types import BOOL, F16, F64, DType
 from rematc.ir.values import Value
+
+#: The factorial that the last term of sinc's series is over.
+_SINC_LAST = 21
 
 
 def _together(what: str, *operands: ArrayLike) -> tuple[list[Value], DType, tuple[int, ...]]:
@@ -206,10 +210,26 @@ def sinc(x: ArrayLike) -> Tracer:
     if not value.type.dtype.is_inexact:
         value = b.convert(value, F64)
     angle = b.scale(value, np.pi)
-    is_zero = b.compare(value, b.zeros(value.type), "EQ")
-    # Away from zero the quotient; the unused branch divides by 1, so that its derivative is finite.
-    safe = b.select(is_zero, b.full(value.type, 1), angle)
-    return wrap(b.select(is_zero, b.full(value.type, 1), b.divide(b.sine(safe), safe)))
+    size = b.abs(angle)
+    is_small = b.compare(size, b.full(size.type, 1), "LT")
+    # Each branch is at a place of its own where the other one is taken, so that its derivatives are finite.
+    near = b.select(is_small, angle, b.zeros(angle.type))
+    far = b.select(is_small, b.full(angle.type, 1), angle)
+    return wrap(b.select(is_small, _sinc_near_zero(near), b.divide(b.sine(far), far)))
+
+
+def _sinc_near_zero(angle: Value) -> Value:
+    """sin(y) / y of |y| < 1 by its Taylor series in y^2, derivatives of which lose no digits as those of quotients do.
+
+    What is left out is below 1 / 23!, and of second derivatives below 22 * 21 / 23!.
+    """
+    b = here()
+    square = b.multiply(angle, angle)
+    result = b.full(angle.type, 1 / math.factorial(_SINC_LAST))
+    for power in range(_SINC_LAST - 2, 0, -2):
+        sign = -1 if power // 2 % 2 else 1
+        result = b.add(b.multiply(result, square), b.full(angle.type, sign / math.factorial(power)))
+    return result
 
 
 def _infinite(sign: float) -> Callable[..., Tracer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -105,3 +106,19 @@ def test_reverse_mode_is_the_slope(case: int) -> None:
     slope = _differences(loss, x)
     # The error of central differences: the step squared, and rounding divided by the step.
     np.testing.assert_allclose(run(rematc.grad(loss), x), slope, rtol=1e-6, atol=1e-6 * (1 + np.abs(slope).max()))
+
+
+@pytest.mark.parametrize("x", [0.0, 1e-6, -1e-4, 0.01, 0.3, 0.32, 1.7])
+def test_derivatives_of_sinc_lose_no_digits_near_zero(x: float) -> None:
+    """By the series of the two derivatives, of sin(y) / y at y = pi x, to which the quotient's cancel."""
+    y = np.pi * x
+    first = sum((-1) ** k * 2 * k * y ** (2 * k - 1) / math.factorial(2 * k + 1) for k in range(1, 20))
+    second = sum((-1) ** k * 2 * k * (2 * k - 1) * y ** (2 * k - 2) / math.factorial(2 * k + 1) for k in range(1, 20))
+    found = rematc.grad(np.sinc)(np.float64(x)), rematc.hessian(np.sinc)(np.float64(x))
+    np.testing.assert_allclose(found, (np.pi * first, np.pi**2 * second), rtol=1e-14, atol=1e-300)
+
+
+def test_sinc_is_finite_where_its_argument_is_not() -> None:
+    at = np.array([np.inf, -np.inf, 1e300])
+    np.testing.assert_array_equal(rematc.jit(np.sinc)(at)[2], np.sinc(at)[2])
+    assert np.isnan(rematc.jit(np.sinc)(at)[:2]).all()
