@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.ops.placement import has_placements
 from rematc.ir.ops.regions import Call
 from rematc.ir.splicing import splice
 from rematc.ir.types import TensorType
@@ -36,9 +37,13 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     windows,
 )
 from rematc.passes.legalize.arranging import arranged, held_in_parts
+from rematc.passes.legalize.matrix_shapes import MatrixShapes
 from rematc.passes.legalize.rules import MOST_IN_PLACE, RULES, expanded
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
+
+#: The platforms whose libraries multiply matrices and batches of them.
+_ON_GPUS = ("cuda", "rocm")
 
 
 @register_pass
@@ -57,7 +62,9 @@ class Legalize(Pass):
 
     def run(self, graph: Graph) -> Graph:
         if self.platform != "cpu":
-            return _Legalizer(self.platform).graph(graph)
+            legal = _Legalizer(self.platform).graph(graph)
+            is_shaped = self.platform in _ON_GPUS and self.devices == 1 and not has_placements(graph)
+            return MatrixShapes().graph(legal) if is_shaped else legal
         held = held_in_parts(graph)
         return arranged(_Legalizer(self.platform).graph(held), self.devices)
 

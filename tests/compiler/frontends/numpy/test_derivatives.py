@@ -114,11 +114,13 @@ def test_derivatives_of_sinc_lose_no_digits_near_zero(x: float) -> None:
     y = np.pi * x
     first = sum((-1) ** k * 2 * k * y ** (2 * k - 1) / math.factorial(2 * k + 1) for k in range(1, 20))
     second = sum((-1) ** k * 2 * k * (2 * k - 1) * y ** (2 * k - 2) / math.factorial(2 * k + 1) for k in range(1, 20))
-    found = rematc.grad(np.sinc)(np.float64(x)), rematc.hessian(np.sinc)(np.float64(x))
+    sinc: Any = np.sinc
+    found: Any = rematc.grad(sinc)(np.float64(x)), rematc.hessian(sinc)(np.float64(x))
     np.testing.assert_allclose(found, (np.pi * first, np.pi**2 * second), rtol=1e-14, atol=1e-300)
 
 
 def test_sinc_is_finite_where_its_argument_is_not() -> None:
-    at = np.array([np.inf, -np.inf, 1e300])
-    np.testing.assert_array_equal(rematc.jit(np.sinc)(at)[2], np.sinc(at)[2])
-    assert np.isnan(rematc.jit(np.sinc)(at)[:2]).all()
+    sinc: Any = np.sinc
+    found = rematc.jit(sinc)(np.array([np.inf, -np.inf, 1e300]))
+    assert np.isnan(found[:2]).all()
+    assert found[2] == np.sinc(1e300)
