@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rematc.ir.core import Graph
+from rematc.lowering.donation import aliased_results
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.lowering.xla_cpu.timeline import predicted_timeline
@@ -26,7 +27,7 @@ def expected_peak(graph: Graph, target: Target, donated: Sequence[int] = ()) -> 
     """
     if target.platform == "cpu":
         return predict(graph, target, donated).peak
-    return simulated(graph, machine_of(target)).peak
+    return simulated(graph, machine_of(target), aliased_results(graph, donated)).peak
 
 
 def expected_timeline(graph: Graph, target: Target, *, is_differentiated: bool) -> MemoryTimeline:

@@ -13,11 +13,11 @@ from rematc.ir.errors import CompileError
 from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.donation import aliased_results, result_bytes
+from rematc.lowering.expectation import expected_peak
 from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
 from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
-from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.donated_updates import updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
@@ -158,7 +158,7 @@ class GraphPlanner:
     @property
     def is_modelled(self) -> bool:
         """Whether what is expected is by a model of what XLA does with a program; else it is what is simulated."""
-        return self.target.platform == "cpu" and self._shards.is_whole
+        return self._shards.is_whole
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -196,7 +196,7 @@ class GraphPlanner:
         return replace(passed, graph=updated_last(passed.graph, aliased_results(passed.graph, self.donated)))
 
     def expected(self, plan: Plan) -> int:
-        """Bytes that XLA is expected to take for a plan: on the CPU by a model of what it does with the program."""
+        """Bytes that XLA is expected to take for a plan, by a model of what it does with the program."""
         if plan.does not in self._known:
             self._known[plan.does] = self._expected(self.applied(plan), plan.peak)
         return self._known[plan.does]
@@ -204,7 +204,7 @@ class GraphPlanner:
     def _expected(self, graph: Graph, simulated: int) -> int:
         if not self.is_modelled:
             return simulated
-        return predict(self._passed(graph).graph, self.target, self.donated).peak
+        return expected_peak(self._passed(graph).graph, self.target, self.donated)
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.

@@ -35,15 +35,18 @@ class Fusion:
         repeats_work: what several kernels read, as a tanh, in each of them where that moves fewer bytes. On GPUs XLA
             weighs time, and bytes take longer there; its modules for TPUs have it so, too.
         fuses_gathers: what a gather picks: on GPUs, not on TPUs.
+        normalized: the elements of a row that is read, reduced, and read once more with what came out in one kernel, as
+            that of a softmax, at most. Such a kernel, of XLA's emitter for Triton, writes over nothing that it reads.
     """
 
     repeats_work: bool = False
     fuses_gathers: bool = False
+    normalized: int = 0
 
 
 #: On CPUs what is heavy is computed once.
 CPU = Fusion()
-GPU = Fusion(repeats_work=True, fuses_gathers=True)
+GPU = Fusion(repeats_work=True, fuses_gathers=True, normalized=16_384)
 TPU = Fusion(repeats_work=True)
 
 

@@ -24,6 +24,7 @@ from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
@@ -106,7 +107,8 @@ def _translate(
     results = {value for value in read_last if value in place}
     reads = [[place[value] for value in read if value in place] for _, read in fed]
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
-    in_place = _in_place(own, reads, place, shards)
+    fixed = _normalizing(own, reads, writer, place, held, inside.machine.device.fusion.normalized)
+    in_place = _in_place(own, reads, place, shards, fixed)
     free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(
         cost=[inside.time(each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
@@ -212,12 +214,46 @@ def _copied(
     return found
 
 
+def _normalizing(
+    own: Sequence[Equation],
+    reads: Sequence[Sequence[int]],
+    writer: Sequence[int],
+    place: dict[Value, int],
+    held: Set[Value],
+    most: int,
+) -> set[int]:
+    """The nodes that read a value and what rows of it, of so many elements at most, were reduced to: one kernel."""
+    values = list(place)
+
+    def reduced(node: int) -> set[int]:
+        """What a node reads that rows are reduced from, unless a barrier holds what comes out."""
+        eqn = own[node]
+        if not isinstance(eqn.op, Reduction) or not held.isdisjoint(eqn.results):
+            return set()
+        shape = eqn.operands[0].type.shape
+        is_last = eqn.op.dimensions == (len(shape) - 1,) and shape[-1] <= most
+        return set(reads[node]) if is_last else set()
+
+    found = set()
+    for node, eqn in enumerate(own) if most else ():
+        if eqn.op.is_fusible:
+            sources = [reduced(writer[value]) for value in reads[node]]
+            if any(value in row and values[value].type.shape for row in sources for value in reads[node]):
+                found.add(node)
+    return found
+
+
 def _in_place(
-    own: Sequence[Equation], reads: Sequence[Sequence[int]], place: dict[Value, int], shards: Shards
+    own: Sequence[Equation],
+    reads: Sequence[Sequence[int]],
+    place: dict[Value, int],
+    shards: Shards,
+    fixed: Set[int],
 ) -> list[int]:
     """For each value one that it may lie in the place of; the last one of those that are read there for the last time.
 
-    A fused kernel writes over any operand of its type that it reads; another one over what its op says.
+    A fused kernel writes over any operand of its type that it reads, unless it is one of the `fixed` nodes; another one
+    over what its op says.
     """
     last = {value: node for node, read in enumerate(reads) for value in read}
     sizes = [shards.bytes(value) for value in place]
@@ -228,7 +264,8 @@ def _in_place(
                 operand = eqn.op.overwrites(index)
                 found.append(-1 if operand is None else place.get(eqn.operands[operand], -1))
                 continue
-            fitting = [value for value in reads[node] if sizes[value] == sizes[place[result]]]
+            read = () if node in fixed else reads[node]
+            fitting = [value for value in read if sizes[value] == sizes[place[result]]]
             fitting.sort(key=lambda value: last[value] == node)
             found.append(fitting[-1] if fitting else -1)
     return found
