@@ -10,15 +10,12 @@ from rematc.ir.errors import CompileError
 from rematc.ir.ops.placement import has_placements
 from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
-from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, run_passes
+from rematc.lowering.expectation import expected_peak, machine_of
+from rematc.lowering.pipeline import default_pipeline, run_passes
 from rematc.lowering.planning import Budget, GraphPlanner, scaled
 from rematc.lowering.target import Target
-from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.manager import unwatched
-from rematc.passes.planning.device import device_of
-from rematc.passes.planning.problem import Run, simulate
-from rematc.passes.planning.shards import Machine
-from rematc.passes.planning.translation import translate
+from rematc.passes.planning.simulated_timeline import simulated
 from rematc.passes.slicing.slicing import Sliced, Slicer
 
 OFF = "off"
@@ -145,7 +142,7 @@ def _as_few_as_it_takes(derive: Derive, target: Target, donated: Sequence[int]) 
     `_VAIN` numbers in a row are worth less than one before.
     """
     best = Choice(derive(1))
-    memory, time = _expected(best.graph, target, donated), _simulated(best.graph, target).time
+    memory, time = _expected(best.graph, target, donated), _time(best.graph, target)
     least, count, vain = 1.0, 2, 0
     while vain < _VAIN:
         try:
@@ -154,7 +151,7 @@ def _as_few_as_it_takes(derive: Derive, target: Target, donated: Sequence[int]) 
             break
         assert choice.sliced is not None, "there is an error where nothing can be cut"
         largest = choice.sliced.largest
-        merit = expected / memory * (_simulated(choice.graph, target).time / time) ** _WORTH
+        merit = expected / memory * (_time(choice.graph, target) / time) ** _WORTH
         vain += 1
         if merit * (1 + _ALIKE) < least:
             best, least, vain = choice, merit, 0
@@ -236,14 +233,10 @@ def _in(way: Way, slicer: Slicer, count: int) -> Sliced | None:
 
 
 def _expected(graph: Graph, target: Target, donated: Sequence[int]) -> int:
-    """Bytes of temporary memory that a graph is predicted to take: on the CPU by a model of what XLA does with it."""
-    if target.platform == "cpu":
-        passed = run_passes(graph, default_pipeline(target.barrier_strategy)).graph
-        return predict(passed, target, donated).peak
-    return _simulated(graph, target).peak
+    """Bytes of temporary memory that a graph is predicted to take."""
+    return expected_peak(run_passes(graph, default_pipeline(target.barrier_strategy)).graph, target, donated)
 
 
-def _simulated(graph: Graph, target: Target) -> Run:
-    """Bytes and nanoseconds that a graph takes by the models of its device."""
-    flat = run_passes(graph, f"{BEFORE_PLAN},barriers{{strategy=none}},dce").graph
-    return simulate(translate(flat, Machine(device_of(target.platform, target.device_kind))).problem)
+def _time(graph: Graph, target: Target) -> int:
+    """Nanoseconds that a graph takes by the model of its device."""
+    return simulated(run_passes(graph, default_pipeline(target.barrier_strategy)).graph, machine_of(target)).time
