@@ -108,11 +108,12 @@ class UnreachableBudgetError(CompileError):
 
     Attributes:
         budget: bytes.
+        slices: a number of slices with which one is predicted to; None where there is none, or it was not looked for.
     """
 
-    def __init__(self, message: str, budget: int) -> None:
+    def __init__(self, message: str, budget: int, slices: int | None = None) -> None:
         super().__init__(message)
-        self.budget = budget
+        self.budget, self.slices = budget, slices
 
 
 class GraphPlanner:

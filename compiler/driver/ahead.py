@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from rematc.compiler.driver.budget import at_users_line
+from rematc.compiler.driver.budget import at_users_line, with_more_slices
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
 from rematc.compiler.driver.slices import planning_for, slice_graph, slices_argument
@@ -30,7 +30,7 @@ from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import make_program, run_passes
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
-from rematc.lowering.slicing import OFF, Slices
+from rematc.lowering.slicing import AUTO, OFF, Slices
 from rematc.lowering.targeting import current_target, target_of, targeting
 from rematc.passes.manager import Watch, watching
 
@@ -111,6 +111,14 @@ class HasBudget(Protocol):
 
     budget: Budget | None
     without_budget: Any
+
+
+@runtime_checkable
+class CanBeSliced(Protocol):
+    """What `value_and_grad` and `grad` return."""
+
+    def in_slices(self, slices: Slices) -> Any:
+        """The same in so many slices."""
 
 
 def options_of(fun: object) -> Options:
@@ -221,9 +229,19 @@ def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
     `rematc.jit(fun, ...).lower(*args, **kwargs).compile(target)` is the same without a plan, where every keyword of
     `lower` is an argument of `fun`.
     """
-    lowered, wanted = _lower(fun, args, kwargs)
-    with at_users_line():
+    own = getattr(fun, "slices", OFF)
+
+    def compiled(slices: Slices) -> Compiled:
+        if slices == AUTO:
+            lowered, wanted = _lower(fun, args, dict(kwargs))
+        elif own == AUTO and isinstance(fun, CanBeSliced):
+            lowered, wanted = _lower(fun.in_slices(slices), args, dict(kwargs))
+        else:
+            lowered, wanted = _lower(fun, args, {**kwargs, "slices": slices} if "slices" in kwargs else dict(kwargs))
         return wanted.compile(lowered)
+
+    with at_users_line():
+        return with_more_slices(AUTO if AUTO in (own, kwargs.get("slices")) else OFF, compiled)
 
 
 def pareto(

@@ -14,7 +14,7 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.planning import Amount, Budget, GraphPlanner, UnreachableBudgetError, budget_bytes, scaled
-from rematc.lowering.slicing import fitting_slices
+from rematc.lowering.slicing import AUTO, Slices, fitting_slices
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
 
@@ -23,6 +23,8 @@ T = TypeVar("T")
 COMPILATIONS = 3
 #: What part of the budget stays free where the first plan did not fit.
 _MARGIN = 50
+#: How often `auto` is given up for a number of slices, and how many times as many there are each time.
+_MORE, _STEP = 2, 4
 
 
 class Planner(GraphPlanner):
@@ -101,7 +103,29 @@ def suggesting_slices(planner: GraphPlanner) -> Iterator[None]:
         if count is None:
             raise
         message = f"{error.message}\nWith slices={count} a plan is predicted to fit: add that, or slices='auto'"
-        raise UnreachableBudgetError(message, error.budget) from None
+        raise UnreachableBudgetError(message, error.budget, count) from None
+
+
+def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
+    """What `make` gives for these slices, or for more of them where it is `auto` and no plan fits what XLA takes.
+
+    `auto` is chosen by what is predicted. Where that was too little, there are as many slices as the error names, and
+    then four times as many, `_MORE` times in all. Raises the first error where none of that helps.
+    """
+    try:
+        return make(slices)
+    except UnreachableBudgetError as error:
+        if slices != AUTO or error.slices is None:
+            raise
+        first, count = error, error.slices
+    for _ in range(_MORE):
+        try:
+            return make(count)
+        except UnreachableBudgetError:
+            count *= _STEP
+        except CompileError:  # so many slices are none, or save nothing
+            break
+    raise first
 
 
 def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.driver.budget import at_users_line, first_within, suggesting_slices
+from rematc.compiler.driver.budget import at_users_line, first_within, suggesting_slices, with_more_slices
 from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.frontends.jax.importing import Imported
@@ -136,20 +136,24 @@ def planned_program(
         imported = traced.imported(0)
     made = _Compiler(function, traced, key, imported, own, chosen.statics, options, args, kwargs)
     with at_users_line():
-        if slices != OFF:
-            wanted = made.in_bytes(wanted)
-        choice, sliced = slice_graph(lambda _: imported.graph, slices, own, donated, wanted.budget)
-        constraints = FREE if wanted.budget is None else wanted.budget.constraints
+        given = made.in_bytes(wanted) if slices != OFF else wanted
+
+    def planned_in(slices: Slices) -> tuple[_Made, BudgetReport, SlicesReport | None]:
+        choice, sliced = slice_graph(lambda _: imported.graph, slices, own, donated, given.budget)
+        constraints = FREE if given.budget is None else given.budget.constraints
         planner = _Planner(
             choice.graph,
             own,
-            seconds=wanted.seconds,
+            seconds=given.seconds,
             constraints=constraints,
             donated=donated,
             shardings=made.shardings(),
         )
         planner.leaves = jax.tree_util.tree_leaves((args, kwargs))
-        (jitted, executable, graph), planned = _planned(planner, wanted, made, traced.name)
+        return *_planned(planner, given, made, traced.name), sliced
+
+    with at_users_line():
+        (jitted, executable, graph), planned, sliced = with_more_slices(slices, planned_in)
     log_plan(planned)
     fallbacks = Fallbacks(traced.name, imported.fallbacks, imported.counts)
     return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks, sliced)

@@ -87,6 +87,15 @@ class ValueAndGrad:
 
         self._jitted = Jitted(record, options)
 
+    def in_slices(self, slices: Slices) -> ValueAndGrad:
+        """The same in so many slices."""
+        policy, budget = (None, self.budget) if self.budget is not None else (self.policy, None)
+        found = ValueAndGrad(
+            self.function, self._argnums, self.has_aux, self._holomorphic, policy, budget, self.options, slices
+        )
+        found._has_default = self._has_default
+        return found
+
     def lower(self, *args: object, **kwargs: object) -> Lowered:
         """Trace and differentiate it at these arguments; `.compile()` compiles it. As JAX's `jit(f).lower`."""
         return self._jitted.lower(*args, **kwargs)
@@ -293,6 +302,7 @@ def _gradient(both: ValueAndGrad) -> Callable[..., object]:
 
     found: Any = transformed(both.function, record, both.options)
     found.slices = both.slices
+    found.in_slices = lambda slices: _gradient(both.in_slices(slices))
     if both.without_budget is not None:
         found.budget, found.without_budget = both.budget, _gradient(both.without_budget)
     return cast(Callable[..., object], found)
