@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from click.shell_completion import get_completion_class
 import rematc
 from rematc.cli.defaults import defaults_for
 from rematc.cli.diff import diff, is_diff
-from rematc.cli.options import BARRIERS, EMITTED, FRONTENDS, Options
+from rematc.cli.options import BARRIERS, DOCUMENTS, EMITTED, FRONTENDS, Options
 from rematc.ir.spelling import suggestion
 
 HELP = """Differentiate a NumPy or JAX function, rematerialize under a policy, compile with XLA, and report.
@@ -47,6 +48,13 @@ def _parse_argnums(_: click.Context, __: click.Parameter, text: str) -> tuple[in
 def _list_policies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     if is_wanted and not context.resilient_parsing:
         importlib.import_module("rematc.cli.command").list_policies()
+        context.exit()
+
+
+def _print_schema(context: click.Context, _: click.Parameter, document: str | None) -> None:
+    if document is not None and not context.resilient_parsing:
+        schema = importlib.import_module("rematc.cli.json_schema").schema_of(document)
+        click.echo(json.dumps(schema, indent=2))
         context.exit()
 
 
@@ -259,6 +267,14 @@ class _Command(click.Command):
     expose_value=False,
     callback=_print_completion,
     help="Print a script that completes this command's options in a shell.",
+)
+@click.option(
+    "--json-schema",
+    type=_Choice(DOCUMENTS),
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of a document that this command prints.",
 )
 @click.option(
     "--version",

@@ -11,6 +11,8 @@ FRONTENDS = ("auto", "numpy", "jax")
 EMITTED = ("ir", "linear", "forward", "backward", "plan", "plan-json", "stablehlo", "hlo", "hlo-optimized", "buffers")
 #: Those that are not of a derivative, but of what is made of it under a budget or a plan.
 PLANNED = ("plan", "plan-json", "stablehlo", "hlo", "hlo-optimized", "buffers")
+#: The documents of JSON that the command prints, by what they are; each has a schema.
+DOCUMENTS = ("report", "comparison", "pareto", "diff", "plan")
 #: Those of a StableHLO module.
 OF_MODULES = ("ir", *PLANNED)
 #: How the name of a file with a StableHLO module ends.

@@ -104,7 +104,7 @@ def test_help_names_every_option(command: Command) -> None:
         *("--entry", "--arg", "--argnums", "--policy", "--compare", "--emit", "--output", "--run", "--target"),
         *("--barrier", "--passes", "--print-between-passes", "--time-passes", "--json", "--list-policies"),
         *("--traceback", "--has-aux", "--quiet", "--verbose", "--version"),
-        *("--html", "--completion"),
+        *("--html", "--completion", "--json-schema"),
     ):
         assert option in text
 
