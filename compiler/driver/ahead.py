@@ -232,16 +232,20 @@ def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
     own = getattr(fun, "slices", OFF)
 
     def compiled(slices: Slices) -> Compiled:
-        if slices == AUTO:
-            lowered, wanted = _lower(fun, args, dict(kwargs))
-        elif own == AUTO and isinstance(fun, CanBeSliced):
-            lowered, wanted = _lower(fun.in_slices(slices), args, dict(kwargs))
-        else:
-            lowered, wanted = _lower(fun, args, {**kwargs, "slices": slices} if "slices" in kwargs else dict(kwargs))
+        """As it was asked for, or in so many slices instead of `auto`."""
+        function, given = fun, dict(kwargs)
+        if slices != AUTO and own == AUTO and isinstance(fun, CanBeSliced):
+            function = fun.in_slices(slices)
+        elif slices != AUTO:
+            given["slices"] = slices
+        lowered, wanted = _lower(function, args, given)
         return wanted.compile(lowered)
 
     with at_users_line():
-        return with_more_slices(AUTO if AUTO in (own, kwargs.get("slices")) else OFF, compiled)
+        if AUTO in (own, kwargs.get("slices")):
+            return with_more_slices(AUTO, compiled)
+        lowered, wanted = _lower(fun, args, dict(kwargs))
+        return wanted.compile(lowered)
 
 
 def pareto(

@@ -37,6 +37,8 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     windows,
 )
 from rematc.passes.legalize.arranging import arranged, held_in_parts
+from rematc.passes.legalize.factors import has_barriers
+from rematc.passes.legalize.last_readers import last_readers
 from rematc.passes.legalize.matrix_shapes import MatrixShapes
 from rematc.passes.legalize.rules import MOST_IN_PLACE, RULES, expanded
 from rematc.passes.manager import Pass, register_pass
@@ -64,7 +66,9 @@ class Legalize(Pass):
         if self.platform != "cpu":
             legal = _Legalizer(self.platform).graph(graph)
             is_shaped = self.platform in _ON_GPUS and self.devices == 1 and not has_placements(graph)
-            return MatrixShapes().graph(legal) if is_shaped else legal
+            if not is_shaped or not has_barriers(graph):
+                return legal
+            return MatrixShapes().graph(last_readers(legal))
         held = held_in_parts(graph)
         return arranged(_Legalizer(self.platform).graph(held), self.devices)
 
