@@ -222,8 +222,12 @@ def _normalizing(
     held: Set[Value],
     most: int,
 ) -> set[int]:
-    """The nodes that read a value and what rows of it, of so many elements at most, were reduced to: one kernel."""
+    """The nodes that read a value and what rows of it, of so many elements at most, were reduced to: one kernel.
+
+    Nothing else reads that: what a logarithm of a sum reads, too, is written before.
+    """
     values = list(place)
+    readers = Counter(value for row in reads for value in row)
 
     def reduced(node: int) -> set[int]:
         """What a node reads that rows are reduced from, unless a barrier holds what comes out."""
@@ -237,7 +241,7 @@ def _normalizing(
     found = set()
     for node, eqn in enumerate(own) if most else ():
         if eqn.op.is_fusible:
-            sources = [reduced(writer[value]) for value in reads[node]]
+            sources = [reduced(writer[value]) for value in reads[node] if readers[value] == 1]
             if any(value in row and values[value].type.shape for row in sources for value in reads[node]):
                 found.add(node)
     return found
