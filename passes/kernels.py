@@ -34,19 +34,22 @@ class Fusion:
     Attributes:
         repeats_work: what several kernels read, as a tanh, in each of them where that moves fewer bytes. On GPUs XLA
             weighs time, and bytes take longer there; its modules for TPUs have it so, too.
+        slow: bytes that could be moved in the time that an element of a slow function (`SLOW`) takes. XLA for an H100
+            writes a tanh that two sums read, and not that of a gelu, whose kernels move as much: 8 tells them apart.
         fuses_gathers: what a gather picks: on GPUs, not on TPUs.
         normalized: the elements of a row that is read, reduced, and read once more with what came out in one kernel, as
             that of a softmax, at most. Such a kernel, of XLA's emitter for Triton, writes over nothing that it reads.
     """
 
     repeats_work: bool = False
+    slow: int = 0
     fuses_gathers: bool = False
     normalized: int = 0
 
 
 #: On CPUs what is heavy is computed once.
 CPU = Fusion()
-GPU = Fusion(repeats_work=True, fuses_gathers=True, normalized=16_384)
+GPU = Fusion(repeats_work=True, slow=8, fuses_gathers=True, normalized=16_384)
 TPU = Fusion(repeats_work=True)
 
 
@@ -66,6 +69,8 @@ class Kernels:
 
 
 _NOBODY = (-1, -1)
+#: Functions that GPUs take so long for that it counts beside the bytes, as measured by what XLA for an H100 writes.
+SLOW = frozenset(("tanh", "log", "sine", "cosine", "tan", "power", "atan2"))
 #: How many kernels that read a value, or values that one is computed from, are told apart.
 _MANY = 8
 
@@ -79,7 +84,7 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
 
     merged = _scattered_into(equations)
     fusing = (Reduction, Gather) if fusion.fuses_gathers else (Reduction,)
-    rule = _ByBytes(equations, fusing, taken) if fusion.repeats_work else _ByWork(equations)
+    rule = _ByBytes(equations, fusing, taken, fusion.slow) if fusion.repeats_work else _ByWork(equations)
 
     def read(value: Value, by: tuple[int, int]) -> None:
         first, last = readers.get(value, _NOBODY)
@@ -160,16 +165,21 @@ class _ByWork:
 
 
 class _ByBytes:
-    """What n kernels read is written where they would move more bytes without it.
+    """What several kernels read is written where they would take longer without it.
 
-    That is n times those of what it is computed from, to once these and the value n + 1 times. XLA for GPUs weighs time
-    in its pass `PriorityFusion`, and time there is that of bytes.
+    Each takes as long as the bytes that it moves, those that the value is computed from and those that it writes, or as
+    the slow functions in it; with the value in memory it reads that. XLA for GPUs weighs time like that in its pass
+    `PriorityFusion`.
     """
 
-    def __init__(self, equations: Sequence[Equation], fusing: tuple[type[Op], ...], results: Set[Value]) -> None:
+    def __init__(
+        self, equations: Sequence[Equation], fusing: tuple[type[Op], ...], results: Set[Value], slow: int
+    ) -> None:
         self._equations = equations
+        self._fusing = fusing
         self._kernels: dict[Value, frozenset[int]] = {}
         self._sources = _sources(equations, fusing, results)
+        self._work = _work(equations, self._sources, slow) if slow else {}
 
     def write(self, index: int) -> None:
         """It reads its operands itself."""
@@ -188,9 +198,30 @@ class _ByBytes:
     def is_in_memory(self, eqn: Equation) -> bool:
         """Whether that moves fewer bytes."""
         (result,) = eqn.results
-        count = len(self._kernels.get(result, ()))
+        own, work = result.type.bytes, self._work.get(result, 0)
         read = sum(value.type.bytes for value in self._sources[result])
-        return count * read >= read + (count + 1) * result.type.bytes or eqn.op.storage is Storage.FUSED_ONCE
+        others = [self._others(index, self._sources[result]) for index in self._kernels.get(result, ())]
+        again = sum(max(work, read + more) for more in others)
+        once = max(work, read + own) + sum(own + more for more in others)
+        return again >= once or eqn.op.storage is Storage.FUSED_ONCE
+
+    def _others(self, index: int, sources: Set[Value]) -> int:
+        """Bytes that a kernel moves besides: what it writes, unless that is few, and what else it reads."""
+        eqn = self._equations[index]
+        read = {source for value in eqn.operands for source in self._sources.get(value, (value,))} - sources
+        written = () if isinstance(eqn.op, self._fusing) else eqn.results
+        return sum(value.type.bytes for value in (*read, *written))
+
+
+def _work(equations: Sequence[Equation], sources: dict[Value, frozenset[Value]], slow: int) -> dict[Value, int]:
+    """For each value the bytes that could be moved in the time of the slow functions between its sources and it."""
+    found: dict[Value, int] = {}
+    for eqn in equations:
+        for value in eqn.results:
+            if sources[value] != frozenset((value,)):
+                own = slow * value.type.size if eqn.op.name in SLOW else 0
+                found[value] = own + max([found.get(operand, 0) for operand in eqn.operands], default=0)
+    return found
 
 
 def _sources(

@@ -71,3 +71,19 @@ def test_a_gather_computes_what_it_picks_where_the_device_fuses_it() -> None:
     )
     assert "%1" in stored(body, "f32[3,8], f32[8]", TPU)
     assert "%1" not in stored(body, "f32[3,8], f32[8]", GPU)
+
+
+def test_what_takes_long_is_written_for_sums_and_not_for_kernels_that_move_as_much() -> None:
+    """As XLA does it for an H100: a tanh that two sums read, not that of a gelu, and never an exponential."""
+    sums = (
+        "%1: f32[8] = reduce_sum %0 {dimensions=[1]}\n%2: f32[8] = reduce_max %0 {dimensions=[1]}\nreturn %1, %2",
+        "f32[8], f32[8]",
+    )
+    arrays = (
+        "%1: f32[8,8] = multiply %0, %x\n%2: f32[8,8] = multiply %0, %w\n"
+        f"%3: f32[8,8] = {DOT.format('%x, %w')}\nreturn %1, %2, %3",
+        "f32[8,8], f32[8,8], f32[8,8]",
+    )
+    assert "%0" in stored(f"%0: f32[8,8] = tanh %x\n{sums[0]}", sums[1], GPU)
+    assert "%0" not in stored(f"%0: f32[8,8] = exponential %x\n{sums[0]}", sums[1], GPU)
+    assert "%0" not in stored(f"%0: f32[8,8] = tanh %x\n{arrays[0]}", arrays[1], GPU)
