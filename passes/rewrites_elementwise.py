@@ -10,9 +10,7 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.logical import And, Compare, Not, Or, Select, Xor
 from rematc.ir.types import BF16, C64, C128, F16, F32, F64, DType, Kind
 from rematc.ir.values import Value
-from rematc.passes.rewriting import Application, Scope, is_real, rewrites
-
-Rewritten = Value | Application | None
+from rematc.passes.rewriting import Application, Rewritten, Scope, is_real, rewrites
 
 
 @rewrites(Add)

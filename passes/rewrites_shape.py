@@ -10,9 +10,7 @@ from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.reduction import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
 from rematc.ir.values import Value
-from rematc.passes.rewriting import Application, Scope, rewrites
-
-Rewritten = Value | Application | None
+from rematc.passes.rewriting import Application, Rewritten, Scope, rewrites
 
 
 @rewrites(Reshape, Transpose, Slice, Reverse)

@@ -1,9 +1,10 @@
 """What local rewrites are made of: a scope that knows how each value is defined, and the table of rules.
 
 A rule is a function of (scope, equation) for the ops named in its `@rewrites`. It returns the value that the
-equation's result is equal to, or the simpler application that it is equal to, or None where it does not apply. A
-rule must make the definition of the result smaller, so that following rules one after another comes to an end, and it
-must be exact: the same bits, all NaNs being alike. x + 0 is no x where x is -0.0, and 0 x is no 0 where x is infinite.
+equation's result is equal to (a tuple for an op of several), or the simpler application that it is equal to, or None
+where it does not apply. A rule must make the definition of the result smaller, so that following rules one after
+another comes to an end, and it must be exact: the same bits, all NaNs being alike. x + 0 is no x where x is -0.0, and
+0 x is no 0 where x is infinite.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class Scope:
         return np.frombuffer(op.data[:size], op.type.dtype.numpy).reshape(())
 
 
-Rule = Callable[[Scope, Equation], Value | Application | None]
+Rewritten = Value | tuple[Value, ...] | Application | None
+Rule = Callable[[Scope, Equation], Rewritten]
 RULES: dict[type[Op], list[Rule]] = {}
 _R = TypeVar("_R", bound=Rule)
 

@@ -19,13 +19,13 @@ import numpy as np
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.values import Array, Value
-from rematc.passes import rewrites_elementwise, rewrites_gather, rewrites_selection, rewrites_shape
+from rematc.passes import rewrites_elementwise, rewrites_gather, rewrites_linear, rewrites_selection, rewrites_shape
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
-from rematc.passes.rewriting import RULES, Application, Scope
+from rematc.passes.rewriting import RULES, Rewritten, Scope
 
 # Importing these modules enters their rules.
-RULE_MODULES = (rewrites_elementwise, rewrites_gather, rewrites_selection, rewrites_shape)
+RULE_MODULES = (rewrites_elementwise, rewrites_gather, rewrites_linear, rewrites_selection, rewrites_shape)
 
 
 @register_pass
@@ -62,7 +62,7 @@ class _Simplifier:
                 has_changed = has_changed or result is not eqn
                 scope.append(result)
             else:
-                env[eqn.results[0]] = result
+                env.update(zip(eqn.results, result, strict=True))
                 has_changed = True
         if not has_changed:
             return graph
@@ -79,8 +79,8 @@ class _Simplifier:
         return Equation(op, operands, eqn.results, eqn.loc)
 
 
-def _simplified(scope: Scope, eqn: Equation) -> Equation | Value:
-    """The simplest equation for these results, or the value that its one result is equal to."""
+def _simplified(scope: Scope, eqn: Equation) -> Equation | tuple[Value, ...]:
+    """The simplest equation for these results, or the values that they are equal to."""
     while True:
         outcome = _first_rewrite(scope, eqn)
         if outcome is None:
@@ -88,11 +88,13 @@ def _simplified(scope: Scope, eqn: Equation) -> Equation | Value:
         if outcome is None:
             return eqn
         if isinstance(outcome, Value):
+            return (outcome,)
+        if isinstance(outcome, tuple):
             return outcome
         eqn = Equation(outcome.op, outcome.operands, eqn.results, eqn.loc)
 
 
-def _first_rewrite(scope: Scope, eqn: Equation) -> Application | Value | None:
+def _first_rewrite(scope: Scope, eqn: Equation) -> Rewritten:
     for rule in RULES.get(type(eqn.op), ()):
         outcome = rule(scope, eqn)
         if outcome is not None:

@@ -273,8 +273,5 @@ def _is_present(primal: Any, tangent: Any) -> bool:
 
 
 def no_tangent(value: Any) -> Any:
-    """The zero tangent of a value: `float0` for integers and booleans."""
-    dtype = jax.typeof(value).dtype
-    if not jax.numpy.issubdtype(dtype, np.inexact):
-        return np.zeros(np.shape(value), jax.dtypes.float0)
-    return varied_as(jax.numpy.zeros_like(value), jax.typeof(value))
+    """The zero tangent of a value, which is known to be zero: what depends on it alone has none either."""
+    return jax.custom_derivatives.SymbolicZero(jax.typeof(value).to_tangent_aval())

@@ -70,6 +70,27 @@ def test_a_stopped_value_has_no_tangent_in_numpy(policy: str | None) -> None:
 
 
 @jax.custom_vjp
+def two_backwards(x: Any, y: Any) -> tuple[Any, Any]:
+    return x * y, jnp.sin(y)
+
+
+two_backwards.defvjp(
+    lambda x, y: ((x * y, jnp.sin(y)), (x, y)),
+    lambda kept, cts: (cts[0] * kept[1], cts[0] * kept[0] + cts[1] * jnp.cos(kept[1])),
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_rule_that_is_for_cotangents_alone_may_be_given_zeros_as_tangents(policy: str | None) -> None:
+    def function(x: Any) -> Any:
+        ones = rjax.grad(jnp.sum)(x)  # constant, and yet a derivative by x
+        return jnp.sum(x**3) + sum(jnp.sum(y) for y in two_backwards(ones, ones))
+
+    found = jax.hessian(rjax.checkpoint(function, policy=policy))(jnp.arange(3.0))
+    np.testing.assert_allclose(found, np.diag(6 * np.arange(3.0)), rtol=1e-6)
+
+
+@jax.custom_vjp
 def backwards(x: Any) -> Any:
     return jnp.sin(x)
 
