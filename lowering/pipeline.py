@@ -13,7 +13,8 @@ from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.program import PlatformChoice, Program
 from rematc.lowering.target import Target
-from rematc.lowering.targeting import current_target
+from rematc.lowering.targeting import current_target, targeting
+from rematc.lowering.xla_cpu.held_readers import HoldReaders
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
@@ -40,7 +41,7 @@ def jax_pipeline(strategy: str) -> str:
 
 def passed_for_jax(graph: Graph, target: Target) -> Graph:
     """A graph after the passes that goes on as a JAX function, for a target."""
-    passed = run_passes(graph, jax_pipeline(target.barrier_strategy)).graph
+    passed = run_passes(graph, jax_pipeline(target.barrier_strategy), target=target).graph
     return OffloadOrder().run(passed) if target.waits_for_offloads else passed
 
 
@@ -58,11 +59,21 @@ class PassedGraph:
 
 
 def run_passes(
-    graph: Graph, pipeline: str | None = None, after_each: Callable[[str, Graph], None] | None = None
+    graph: Graph,
+    pipeline: str | None = None,
+    after_each: Callable[[str, Graph], None] | None = None,
+    target: Target | None = None,
 ) -> PassedGraph:
-    """Run a pipeline (the default one if None), verifying after each pass; see `rematc.passes.manager`."""
+    """Run a pipeline (the default one if None), verifying after each pass; see `rematc.passes.manager`.
+
+    Where the program is made for a target, what is late on it is held as well (`HoldReaders`).
+    """
     passes = parse_pipeline(DEFAULT_PIPELINE if pipeline is None else pipeline)
-    result = PassManager(passes, after_each=after_each).run(graph)
+    if target is None:
+        result = PassManager(passes, after_each=after_each).run(graph)
+    else:
+        with targeting(target):
+            result = PassManager([*passes, HoldReaders()], after_each=after_each).run(graph)
     return PassedGraph(result.graph, result.records)
 
 
@@ -93,7 +104,7 @@ def make_program(
 def program_of(graph: Graph, constants: tuple[Array, ...], choice: PlatformChoice | None = None) -> Program:
     """The program of a graph for the current target, through the default passes, as it is to be compiled."""
     target = current_target()
-    passed = run_passes(graph).graph
+    passed = run_passes(graph, target=target).graph
     program = make_program(passed, constants, target, choice)
     return dataclasses.replace(program, is_depth_first=runs_depth_first(passed, target))
 

@@ -191,7 +191,7 @@ class GraphPlanner:
         return self._passed(self.applied(plan))
 
     def _passed(self, graph: Graph) -> PassedGraph:
-        passed = run_passes(graph, default_pipeline(self._strategy))
+        passed = run_passes(graph, default_pipeline(self._strategy), target=self.target)
         if not self.donated or not has_recomputation(passed.graph):
             return passed  # without barriers it may be compiled in another order, as runs_depth_first says
         return replace(passed, graph=updated_last(passed.graph, aliased_results(passed.graph, self.donated)))

@@ -232,11 +232,19 @@ def _in(way: Way, slicer: Slicer, count: int) -> Sliced | None:
         return None
 
 
+def _passed(graph: Graph, target: Target) -> Graph:
+    return run_passes(graph, default_pipeline(target.barrier_strategy), target=target).graph
+
+
 def _expected(graph: Graph, target: Target, donated: Sequence[int]) -> int:
     """Bytes of temporary memory that a graph is predicted to take."""
-    return expected_peak(run_passes(graph, default_pipeline(target.barrier_strategy)).graph, target, donated)
+    return expected_peak(
+        run_passes(graph, default_pipeline(target.barrier_strategy), target=target).graph, target, donated
+    )
 
 
 def _time(graph: Graph, target: Target) -> int:
     """Nanoseconds that a graph takes by the model of its device."""
-    return simulated(run_passes(graph, default_pipeline(target.barrier_strategy)).graph, machine_of(target)).time
+    return simulated(
+        run_passes(graph, default_pipeline(target.barrier_strategy), target=target).graph, machine_of(target)
+    ).time

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rematc.ir.core import Graph
 
@@ -41,15 +42,15 @@ class Allocation:
 
     def peak(self) -> int:
         """The largest number of bytes taken at once."""
+        return max(self.live(), default=0)
+
+    def live(self) -> list[int]:
+        """For each step the bytes that are taken while it runs."""
         change = [0] * (len(self.inside) + 2)
         for one in self.ranges:
             change[one.begin] += one.size
             change[one.end + 1] -= one.size
-        live = highest = 0
-        for now, taken in zip(change, self.inside, strict=False):
-            live += now
-            highest = max(highest, live + taken)
-        return highest
+        return [live + taken for live, taken in zip(accumulate(change), self.inside, strict=False)]
 
 
 #: What a backend makes of a graph after the passes.

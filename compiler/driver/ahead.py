@@ -77,7 +77,7 @@ def lower_call(
         choice, sliced = slice_graph(lambda _: traced.graph, slices, target)
     if sliced is not None:
         traced = dataclasses.replace(traced, graph=choice.graph, records=(*traced.records, sliced))
-    passed = run_passes(traced.graph, passes, after_each)
+    passed = run_passes(traced.graph, passes, after_each, target if passes is None else None)
     program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
     planned = next((record for record in traced.records if isinstance(record, BudgetReport)), None)

@@ -47,7 +47,7 @@ def _has_sources(graph: Graph) -> bool:
 def _program(graph: Graph, target: Target) -> Program:
     """The program of a graph. JAX compiles it, without options of ours: where barriers need one, functions hold."""
     strategy = "auto" if target.barriers_hold else "call"
-    return make_program(run_passes(graph, default_pipeline(strategy)).graph, (), target)
+    return make_program(run_passes(graph, default_pipeline(strategy), target=target).graph, (), target)
 
 
 def _jvp(graph: Graph, has_tangent: Sequence[bool]) -> tuple[Graph, Graph, tuple[bool, ...]]:

@@ -16,6 +16,7 @@ Most equations are one instruction. What differs:
 - a function is its body, unless XLA keeps it apart;
 - most of what computes with 16-bit floating-point numbers stands between conversions (`precision`);
 - a sum with what is scattered into zeros is scattered into the other summand;
+- the updates of a scatter have the dimensions of their windows last;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
 
@@ -31,7 +32,7 @@ from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.ops.indexing import Gather, ScatterAdd
+from rematc.ir.ops.indexing import Gather, ScatterAdd, Scattering
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
@@ -163,6 +164,8 @@ class Program:
         self._reciprocals: dict[Instruction, Instruction] = {}
         self._updates: dict[Value, list[Instruction]] = {}
         self._reorderings: dict[tuple[object, ...], Instruction] = {}
+        #: For a result in the order asked for, what XLA gathers, and the order of its dimensions.
+        self._moved: dict[Instruction, tuple[Instruction, tuple[int, ...]]] = {}
         self._folded = folded_transposes(graph)
         self._scattered = scattered_into_zeros(graph)
         kept = len(graph.params) if loop is None else loop.consts + loop.carry
@@ -213,6 +216,8 @@ class Program:
 
     def _build(self, eqn: Equation) -> None:
         operands = [self._of[value] for value in eqn.operands if value not in self._scattered]
+        if isinstance(eqn.op, Scattering):
+            operands[-1] = self._windows_last(eqn.op, operands[-1])
         match eqn.op:
             case OptimizationBarrier():
                 barrier = self._add(Kind.OPAQUE, "barrier", operands, _NOTHING, 0)
@@ -274,7 +279,7 @@ class Program:
         loop.is_elementwise = op.is_elementwise
         loop.is_expensive = not self.target.repeats_heavy_work and _is_expensive(eqn, operands)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
-        return loop
+        return self._windows_back(op, loop) if isinstance(op, Gather) else loop
 
     def _reciprocal(self, divisor: Instruction) -> Instruction:
         """One over a smaller array, repeated to the shape of a divisor: once for all that is divided by it."""
@@ -355,6 +360,25 @@ class Program:
         order = op.dimensions.output
         self._of[eqn.results[0]] = result if order == own.output else self._reordered(result, order, result.type.shape)
 
+    def _windows_back(self, op: Gather, gathered: Instruction) -> Instruction:
+        """The result of a gather, which XLA gathers with the dimensions of its windows last."""
+        type, windows = gathered.type, op.dimension_numbers.offset_dims
+        order = (*[d for d in range(type.rank) if d not in windows], *windows)
+        moved = [d for d in order if type.shape[d] != 1]
+        if moved == sorted(moved):
+            return gathered
+        gathered.type = type.with_shape(tuple(type.shape[d] for d in order))
+        back = self._add(Kind.LOOP, "transpose", [gathered], type)
+        self._moved[back] = gathered, order
+        return back
+
+    def _windows_last(self, op: Scattering, updates: Instruction) -> Instruction:
+        """The updates of a scatter as XLA takes them: dimensions that say which window come first."""
+        shape, windows = updates.type.shape, op.dimension_numbers.update_window_dims
+        order = (*[d for d in range(len(shape)) if d not in windows], *windows)
+        moved = [d for d in order if shape[d] != 1]
+        return updates if moved == sorted(moved) else self._reordered(updates, order, tuple(shape[d] for d in order))
+
     def _reshaped(self, operand: Instruction, type: TensorType) -> Instruction:
         """An operand in another shape: that of a reshape of what has this one is what it reshapes."""
         while operand.kind is Kind.BITCAST and operand.name == "bitcast":
@@ -363,6 +387,9 @@ class Program:
 
     def _reordered(self, operand: Instruction, order: tuple[int, ...], shape: tuple[int, ...]) -> Instruction:
         """An operand with its dimensions in another order, or in the same (), and another shape: once for all users."""
+        if order and operand in self._moved:
+            operand, moved = self._moved[operand]
+            order = tuple([moved.index(d) for d in order])
         key = (operand, order, shape)
         if key not in self._reorderings:
             type = operand.type.with_shape(shape)

@@ -18,15 +18,23 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
-from rematc.passes.kernels import GPU, Kernels, kernels
+from rematc.passes.kernels import GPU, Fusion, Kernels, kernels
 
 #: What is this part of the largest value, or more, is large.
 _PART = 8
 
 
+#: For some equations, by their places, an operand that is to be there once other values are.
+Waits = dict[int, tuple[Value, list[Value]]]
+
+
 def last_readers(graph: Graph) -> Graph:
     """The graph in which these wait; the graph itself where nothing does. Its regions are left as they are."""
-    waits = _waits(graph.equations, graph.results)
+    return with_waits(graph, waits_of(graph, GPU))
+
+
+def with_waits(graph: Graph, waits: Waits) -> Graph:
+    """The graph with a barrier before each of the equations; the graph itself where there are none."""
     if not waits:
         return graph
     equations: list[Equation] = []
@@ -41,9 +49,10 @@ def last_readers(graph: Graph) -> Graph:
     return replace(graph, equations=tuple(equations))
 
 
-def _waits(equations: Sequence[Equation], results: Sequence[Value]) -> dict[int, tuple[Value, list[Value]]]:
-    """For some equations an operand that is to be there once other values are, by their places."""
-    found = kernels(equations, results, GPU)
+def waits_of(graph: Graph, fusion: Fusion) -> Waits:
+    """What takes memory after a large value was read last, and what reads that, as a device fuses."""
+    equations = graph.equations
+    found = kernels(equations, graph.results, fusion)
     least = max([value.type.bytes for value in found.stored], default=0) // _PART
     large = [value for value in found.stored if value.type.bytes >= max(1, least)]
     if len(large) < 2:
@@ -52,7 +61,7 @@ def _waits(equations: Sequence[Equation], results: Sequence[Value]) -> dict[int,
     # What takes memory: a large value, or what runs in a loop's steps.
     taking = sorted({producer[value] for value in large} | {i for i, eqn in enumerate(equations) if eqn.op.regions()})
     readers = _Readers(equations, found)
-    waits: dict[int, tuple[Value, list[Value]]] = {}
+    waits: Waits = {}
     for value in large:
         then = next((index for index in taking if index > found.last_read[value] >= 0), None)
         operand = None if then is None else _held(equations[then], found, producer)

@@ -1,0 +1,100 @@
+"""What holds memory at the predicted peak only for a reader that XLA:CPU runs late reads it earlier.
+
+Before:  %1 = convolution %x, %dy   %2 = convolution %dy, %w   %3 = convolution %image, %2
+After:   %1 = convolution %x, %dy   %4, %5 = optimization_barrier %dy, %1   %2 = convolution %4, %w   ...
+
+A program with barriers runs breadth first: the gradient of a kernel, which nothing waits for, comes behind what the
+next one's gradient needs, and both hold the copies that they read. Behind the barrier the second waits for the first.
+A barrier also ends fusion, and what waits may be what everything else waits for; so each is kept only where the
+predicted peak is lower with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rematc.ir.core import Graph
+from rematc.ir.ops.placement import has_placements
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import current_target
+from rematc.lowering.xla_cpu.prediction import placement
+from rematc.passes.barriers import has_recomputation
+from rematc.passes.kernels import CPU
+from rematc.passes.legalize.last_readers import Waits, waits_of, with_waits
+from rematc.passes.manager import Pass
+
+#: How often what holds the peak is looked for, and with how many of what was found alone where all of it is no less.
+_ROUNDS, _ALONE = 6, 3
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReaders(Pass):
+    """The pass that does so for the current target. It is in no pipeline's text: only who knows the target adds it."""
+
+    name: ClassVar[str] = "hold_readers"
+
+    def run(self, graph: Graph) -> Graph:
+        return with_readers_held(graph, current_target())
+
+
+def with_readers_held(graph: Graph, target: Target) -> Graph:
+    """The graph, after the passes, with these barriers; the graph itself where none lowers the predicted peak."""
+    if target.platform != "cpu" or target.devices > 1 or not has_recomputation(graph) or has_placements(graph):
+        return graph
+    possible = waits_of(graph, CPU)
+    if not possible:
+        return graph
+    best, peak, late = _looked_at(graph, {}, possible, target)
+    taken: Waits = {}
+    for _ in range(_ROUNDS):
+        for found in _attempts(late, possible):
+            joined = _joined(taken, found)
+            held, needed, later = _looked_at(graph, joined, possible, target)
+            if needed < peak:
+                best, peak, late, taken = held, needed, later, joined
+                break
+        else:
+            break
+    return best
+
+
+def _looked_at(graph: Graph, waits: Waits, possible: Waits, target: Target) -> tuple[Graph, int, Waits]:
+    """The graph in which these wait, its predicted peak, and what of all that may wait would be read before it."""
+    held = with_waits(graph, waits)
+    placed, _ = placement(held, target)
+    live = placed.allocation.live()
+    peak = max(live, default=0)
+    at = live.index(peak) if live else 0
+    time = {
+        value: step
+        for step, kernel in enumerate(placed.order.order)
+        if kernel.eqn is not None
+        for value in kernel.eqn.results
+    }
+    late: Waits = {}
+    for then, (operand, readers) in possible.items():
+        begins = [time[value] for value in graph.equations[then].results if value in time]
+        found = [value for value in readers if time.get(value, -1) > at]
+        if found and begins and min(begins) <= at:
+            late[then] = (operand, found)
+    return held, peak, late
+
+
+def _attempts(late: Waits, possible: Waits) -> Iterator[Waits]:
+    """All of what is late at once, and then one after the other, what takes most memory first."""
+    if late:
+        yield late
+    if len(late) > 1:
+        sizes = {then: operand.type.bytes for then, (operand, _) in possible.items()}
+        for then in sorted(late, key=lambda then: -sizes[then])[:_ALONE]:
+            yield {then: late[then]}
+
+
+def _joined(waits: Waits, others: Waits) -> Waits:
+    joined = {then: (operand, list(readers)) for then, (operand, readers) in waits.items()}
+    for then, (operand, readers) in others.items():
+        known = joined.setdefault(then, (operand, []))[1]
+        known += [value for value in readers if value not in known]
+    return joined
