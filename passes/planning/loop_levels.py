@@ -9,8 +9,10 @@ all and where they stack least.
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
@@ -107,34 +109,41 @@ def _splits(graph: Graph, machine: Machine, constraints: Constraints) -> list[De
 
 def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:
     """Choices for these pairs, each with more dropped than the one before it."""
-    dropped: list[frozenset[int]] = [frozenset() for _ in pairs]
-    found: list[tuple[int, tuple[LoopChoice, ...]]] = []
-    while True:
-        possible = [
-            (each.price(dropped[index], stack), index, stack)
-            for index, each in enumerate(pairs)
-            for stack in each.pair.droppable
-            if stack not in dropped[index]
-        ]
-        if not possible:
-            break
-        _, index, stack = min(possible)
-        dropped[index] |= {stack}
-        freed = sum(each.freed(gone) for each, gone in zip(pairs, dropped, strict=True))
-        found.append((freed, _choices([each.pair for each in pairs], dropped)))
-    most = max([freed for freed, _ in found], default=0)
+    order: list[tuple[int, int]] = []
+    freed: list[int] = []
+    heap = [(each.price(stack), index, stack) for index, each in enumerate(pairs) for stack in each.pair.droppable]
+    heapq.heapify(heap)
+    while heap:
+        price, index, stack = heapq.heappop(heap)
+        each = pairs[index]
+        if stack in each.dropped or price != each.price(stack):
+            continue  # it stands there with another price, too
+        for changed in each.drop(stack):
+            heapq.heappush(heap, (each.price(changed), index, changed))
+        order.append((index, stack))
+        freed.append(sum(one.freed for one in pairs))
+    most = max(freed, default=0)
     if most <= 0:
         return []
     wanted = [most * (step + 1) // LEVELS for step in range(LEVELS)]
-    return list(dict.fromkeys(next(choices for freed, choices in found if freed >= least) for least in wanted))
+    counts = dict.fromkeys(next(count for count, now in enumerate(freed) if now >= least) + 1 for least in wanted)
+    return list(dict.fromkeys(_choices([each.pair for each in pairs], _dropped(order[:count])) for count in counts))
 
 
-def _choices(pairs: Sequence[LoopPair], dropped: Sequence[frozenset[int]]) -> tuple[LoopChoice, ...]:
+def _dropped(order: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+    """For each pair, by its number, the stacks that are dropped."""
+    found: dict[int, list[int]] = {}
+    for index, stack in order:
+        found.setdefault(index, []).append(stack)
+    return found
+
+
+def _choices(pairs: Sequence[LoopPair], dropped: Mapping[int, Collection[int]]) -> tuple[LoopChoice, ...]:
     """Choices to be followed one after the other: a loop that several others read stacks less after each of them."""
     gone: dict[tuple[tuple[int, ...], int], list[int]] = {}
     choices = []
-    for pair, stacks in zip(pairs, dropped, strict=True):
-        if stacks:
+    for index, pair in enumerate(pairs):
+        if stacks := dropped.get(index):
             before = gone.setdefault((pair.path, pair.forward), [])
             choices.append(pair.choice([stack - sum(one < stack for one in before) for stack in stacks]))
             before += stacks
@@ -142,44 +151,92 @@ def _choices(pairs: Sequence[LoopPair], dropped: Sequence[frozenset[int]]) -> tu
 
 
 class _Drops:
-    """What dropping stacks of a pair takes and frees."""
+    """What dropping stacks of a pair takes and frees, one after another.
+
+    What a stack takes are the equations that lead to it from what is still read, and that do not run again anyway. Each
+    of them is there once, for all that it leads to, so that what a stack takes is less and less; but for a value that
+    is stacked twice, which takes nothing as long as one of its stacks is there.
+
+    Attributes:
+        pair: the loops.
+        dropped: the stacks that are dropped.
+    """
 
     def __init__(self, pair: LoopPair, machine: Machine) -> None:
         self.pair = pair
+        self.dropped: set[int] = set()
+        self._bytes = 0
         body = pair.loop.body
         translation = translate(body, machine)
-        self._cost = {
+        costs = {
             translation.own(node).results[0]: int(cost)
             for node, cost in enumerate(translation.problem.cost)
             if translation.own(node).results
         }
+        self._equations = body.equations
+        self._cost = [costs.get(eqn.results[0], 0) if eqn.results else 0 for eqn in body.equations]
+        self._producer = {value: index for index, eqn in enumerate(body.equations) for value in eqn.results}
         self._shards = machine.shards
         self._values = body.results[pair.loop.carry :]
         self._carries = pair.loop.parts(body.params).carry
-        self._known: dict[frozenset[int], tuple[int, int]] = {}
+        self._known = Counter(self._values[stack] for stack in pair.read)
+        self._kept = Counter(self._values)
+        self._read: set[Value] = set()
+        self._made: set[int] = set()
+        self._leading = {value: self._leads_to(value) for value in {self._values[one] for one in pair.droppable}}
+        self._time = {value: sum(self._cost[index] for index in made) for value, made in self._leading.items()}
+        self._for: defaultdict[int, list[Value]] = defaultdict(list)
+        self._stacks: defaultdict[Value, list[int]] = defaultdict(list)
+        for value, made in self._leading.items():
+            for index in made:
+                self._for[index].append(value)
+        for stack in pair.droppable:
+            self._stacks[self._values[stack]].append(stack)
 
-    def price(self, dropped: frozenset[int], stack: int) -> float:
+    def price(self, stack: int) -> float:
         """Nanoseconds for each byte that is freed by dropping one stack more; carries are not counted."""
-        time, _ = self._taken(dropped | {stack})
-        return (time - self._taken(dropped)[0]) / max(1, self._bytes(stack))
+        value = self._values[stack]
+        time = 0 if self._is_read_elsewhere(stack) else self._time[value]
+        return time * self.pair.loop.length * self.pair.steps / max(1, self._stacked(value))
 
-    def freed(self, dropped: frozenset[int]) -> int:
+    def drop(self, stack: int) -> set[int]:
+        """Drop a stack; the others whose price has changed."""
+        value = self._values[stack]
+        changed = set(self._stacks[value])
+        if not self._is_read_elsewhere(stack):
+            for index in self._leading[value] - self._made:
+                self._made.add(index)
+                self._read.update(self._equations[index].operands)
+                for other in self._for[index]:
+                    self._time[other] -= self._cost[index]
+                    changed.update(self._stacks[other])
+        self._read.add(value)
+        self.dropped.add(stack)
+        self._bytes += self._stacked(value)
+        self._known[value] -= stack in self.pair.read
+        self._kept[value] -= 1
+        return changed - self.dropped
+
+    @property
+    def freed(self) -> int:
         """Bytes of the stacks that are dropped, less those of the carries that are stacked instead."""
-        return sum(map(self._bytes, dropped)) - self._taken(dropped)[1]
+        stacked = [value for value in self._carries if value in self._read and not self._kept[value]]
+        return self._bytes - sum(map(self._stacked, stacked))
 
-    def _bytes(self, stack: int) -> int:
-        return self._stacked(self._values[stack])
+    def _is_read_elsewhere(self, stack: int) -> bool:
+        """Whether another stack of the same value is read."""
+        return self._known[self._values[stack]] > (stack in self.pair.read)
+
+    def _leads_to(self, value: Value) -> set[int]:
+        """The equations that compute a value from parameters and stacks that are read, by their numbers."""
+        found: set[int] = set()
+        work = [value]
+        while work:
+            index = self._producer.get(work.pop())
+            if index is not None and index not in found:
+                found.add(index)
+                work += [operand for operand in self._equations[index].operands if not self._known[operand]]
+        return found
 
     def _stacked(self, value: Value) -> int:
         return stack_of(self._shards.type(value), self.pair.loop.length).bytes
-
-    def _taken(self, dropped: frozenset[int]) -> tuple[int, int]:
-        """Nanoseconds of all steps, and bytes of the carries that are stacked."""
-        if dropped not in self._known:
-            loop = self.pair.loop
-            kept = {value for stack, value in enumerate(self._values) if stack not in dropped}
-            equations, read = self.pair.recomputed(dropped)
-            time = sum(self._cost.get(value, 0) for eqn in equations for value in itertools.islice(eqn.results, 1))
-            stacked = sum(self._stacked(value) for value in self._carries if value in read and value not in kept)
-            self._known[dropped] = time * loop.length * self.pair.steps, stacked
-        return self._known[dropped]

@@ -15,7 +15,8 @@ reads what the other one stacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -213,17 +214,21 @@ def _droppable(
 ) -> tuple[int, ...]:
     """Those that follow from the parameters of a step by what may run again; a carry as it comes in does not."""
     carries, values = op.parts(op.body.params).carry, op.body.results[op.carry :]
-    possible = [
-        stack
-        for stack in stacks
-        if values[stack] not in carries and all(map(may_repeat, recomputed(op, [stack], read)[0]))
-    ]
-    while not all(map(may_repeat, recomputed(op, possible, read)[0])):
-        possible = [
-            stack
-            for stack in possible
-            if all(map(may_repeat, recomputed(op, [stack], set(read) - (set(possible) - {stack}))[0]))
-        ]
+    repeats = [may_repeat(eqn) for eqn in op.body.equations]
+
+    def following(stacks: Sequence[int], kept: Set[int]) -> list[int]:
+        """Those of some stacks that follow, each from the others of those that are kept."""
+        known = Counter(values[stack] for stack in kept)
+        fixed: set[Value] = set()
+        for eqn, is_repeated in zip(op.body.equations, repeats, strict=True):
+            if not is_repeated or any(value in fixed and not known[value] for value in eqn.operands):
+                fixed.update(eqn.results)
+        return [one for one in stacks if known[values[one]] > (one in kept) or values[one] not in fixed]
+
+    candidates = [stack for stack in stacks if values[stack] not in carries]
+    possible = following(candidates, set(read))
+    while len(remaining := following(possible, set(read) - set(possible))) < len(possible):
+        possible = remaining
     return tuple(possible)
 
 

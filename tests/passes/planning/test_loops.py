@@ -17,7 +17,7 @@ from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.planning.device import CPU
-from rematc.passes.planning.loop_levels import loop_levels
+from rematc.passes.planning.loop_levels import LEVELS, loop_levels
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, with_decisions
 from rematc.passes.planning.planner import Planner
@@ -129,6 +129,55 @@ def test_the_last_level_stacks_the_carries_alone(loss: Callable[..., Any]) -> No
     stacks = [value for eqn in last.equations if eqn.op.name == "scan" for value in eqn.results if value.type.rank == 3]
     carries = [value for value in stacks if value.type.shape == (STEPS, ROWS, WIDTH)]
     assert len(carries) == (2 if loss is twice else 1), "one for each forward loop; else gradients of the weights"
+
+
+def many(w: Any, x: Any) -> Any:
+    """Values that share what leads to them, and one that is stacked twice."""
+
+    def step(c: Any, w: Any) -> Any:
+        a, b = c
+        y = np.tanh(a @ w)
+        z = np.sin(y * b)
+        return (np.cos(z) * y, np.exp(-z * z) + np.tanh(b)), (z, z)
+
+    (a, b), (ys, zs) = scan(step, (x, x * x), w)
+    return np.sum(a * b) + np.sum(np.sin(ys) * np.cos(zs))
+
+
+def one_by_one(graph: Graph) -> list[tuple[int, ...]]:
+    """The stacks of the one pair that there is at each level: every price anew, of all that a step computes again."""
+    (pair,) = loop_pairs(graph)
+    loop = pair.loop
+    body = translate(loop.body, ON_CPU)
+    own = [body.own(node) for node in range(len(body.problem.cost))]
+    cost = {eqn.results[0]: int(time) for eqn, time in zip(own, body.problem.cost, strict=True) if eqn.results}
+    values, carries = loop.body.results[loop.carry :], loop.parts(loop.body.params).carry
+
+    def taken(dropped: set[int]) -> tuple[int, int]:
+        equations, read = pair.recomputed(dropped)
+        kept = {value for stack, value in enumerate(values) if stack not in dropped}
+        stacked = sum(value.type.bytes for value in carries if value in read and value not in kept) * loop.length
+        return loop.length * sum(cost.get(eqn.results[0], 0) for eqn in equations if eqn.results), stacked
+
+    dropped: set[int] = set()
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for _ in pair.droppable:
+        before = taken(dropped)[0]
+        left = [stack for stack in pair.droppable if stack not in dropped]
+        prices = {one: (taken(dropped | {one})[0] - before) / (loop.length * values[one].type.bytes) for one in left}
+        dropped.add(min(left, key=lambda one: (prices[one], one)))
+        freed = loop.length * sum(values[one].type.bytes for one in dropped) - taken(dropped)[1]
+        found.append((freed, tuple(sorted(dropped))))
+    most = max(freed for freed, _ in found)
+    least = [most * (step + 1) // LEVELS for step in range(LEVELS)]
+    return list(dict.fromkeys(next(stacks for freed, stacks in found if freed >= one) for one in least))
+
+
+@pytest.mark.parametrize("loss", [layers, of_constants, backwards, of_two_carries, stacked_for_others, many])
+def test_stacks_are_dropped_by_what_each_takes_beside_those_before_it(loss: Callable[..., Any]) -> None:
+    graph = flat(loss)
+    choices = [choice for (choice,) in dropping(graph)[1:]]
+    assert [choice.dropped for choice in choices if isinstance(choice, LoopChoice)] == one_by_one(graph)
 
 
 def test_inner_loops_come_after_those_around_them() -> None:
