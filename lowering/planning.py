@@ -142,10 +142,14 @@ class GraphPlanner:
         `donated` are the parameters in whose memory results may lie. `shardings` are JAX's of the first parameters: of
         what is spread over devices, plans count what one of them holds, and what they send each other.
         """
+        self._device = device_of(target.platform, target.device_kind)
         self.before = run_passes(graph, BEFORE_PLAN)
+        if donated:
+            ordered = self._updated_last(self.before.graph, donated, is_held=False)
+            self.before = replace(self.before, graph=ordered)
         self._shards = shards_of(self.before.graph, target, shardings)
         self.target, self._strategy, self.donated = target, strategy, tuple(donated)
-        machine = Machine(device_of(target.platform, target.device_kind), self._shards)
+        machine = Machine(self._device, self._shards)
         self._planner = Planner(self.before.graph, machine, seconds, constraints)
         self.peak = self._planner.peak
         self._plans: dict[int, Plan] = {}
@@ -194,7 +198,10 @@ class GraphPlanner:
         passed = run_passes(graph, default_pipeline(self._strategy), target=self.target)
         if not self.donated or not has_recomputation(passed.graph):
             return passed  # without barriers it may be compiled in another order, as runs_depth_first says
-        return replace(passed, graph=updated_last(passed.graph, aliased_results(passed.graph, self.donated)))
+        return replace(passed, graph=self._updated_last(passed.graph, self.donated))
+
+    def _updated_last(self, graph: Graph, donated: Sequence[int], *, is_held: bool = True) -> Graph:
+        return updated_last(graph, aliased_results(graph, donated), self._device.fusion, is_held=is_held)
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan, by a model of what it does with the program."""

@@ -8,53 +8,91 @@ After:   %g = dot_general %x, %ct          %dx = dot_general %ct, %w
 
 Nothing else orders the two: a compiler that writes %new first, where the gradient's memory is free the sooner, must
 copy %w for %dx, which takes as much memory as the gradient, and time.
+
+What reads the old value is a kernel: the equation that writes to memory what is computed from it, which may itself be
+the update of another parameter, as an optimizer's step of weights reads the moments that it began with. Of two updates
+that read each other's old values one waits.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.shape import Reshape, Transpose
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
+from rematc.passes.kernels import CPU, Fusion, kernels
 
 #: What a compiler may write as reads of the operand's own memory.
 _VIEWS = (Reshape, Transpose)
 
 
-def updated_last(graph: Graph, updates: Sequence[tuple[int, int]]) -> Graph:
+def updated_last(
+    graph: Graph, updates: Sequence[tuple[int, int]], fusion: Fusion = CPU, *, is_held: bool = True
+) -> Graph:
     """A flat graph whose updates in place come after the reads of what they are written over.
 
     Args:
         graph: after the passes that merge equations.
         updates: pairs of a donated parameter and the result that lies in its memory, by their numbers.
+        fusion: how the device fuses.
+        is_held: whether barriers hold the updates there; else it is an order, for who keeps to it.
 
     An update is left where it is if other equations read it, or if the old value is a result, too.
     """
-    order = _Order(graph)
-    writes: dict[int, Value] = {}
-    waits: dict[int, set[int]] = {}
+    order = _Order(graph, set(kernels(graph.equations, graph.results, fusion).stored) | set(graph.results))
+    found: dict[int, _Update] = {}
     for param, place in updates:
         old, index = graph.params[param], order.producer.get(graph.results[place])
-        if index is not None and old not in graph.results:
-            forms = order.forms(old)
-            if (read := order.updated(index, forms)) is not None:
-                writes[index], waits[index] = read, order.waited_for(forms)
-    waits = {index: reads - writes.keys() for index, reads in waits.items()}
-    before = order.before(waits)
-    late = {index: sorted(reads - before[index]) for index, reads in waits.items()}
-    late = {index: reads for index, reads in late.items() if reads}
-    return _moved(graph, {index: (writes[index], reads) for index, reads in late.items()}) if late else graph
+        if index is not None and old not in graph.results and order.is_alone(index):
+            forms, fused = order.forms(old), order.fused(index)
+            read = [value for value in forms if any(value in graph.equations[i].operands for i in fused)]
+            if read:
+                found[index] = _Update(fused, read, order.reading(forms, fused))
+    before = order.before({index: update.reads for index, update in found.items()})
+    late: dict[int, _Update] = {}
+    for index, update in found.items():
+        reads = {read for read in update.reads - before[index] if not _waits(late, read, index)}
+        if reads:
+            late[index] = _Update(update.fused, update.old, reads)
+    return _moved(graph, late, is_held) if late else graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """An update in place.
+
+    Attributes:
+        fused: the equations that are a part of its kernel and of no other one, by their numbers, and its own.
+        old: what of the old value they read.
+        reads: the equations that write what is computed from the old value elsewhere.
+    """
+
+    fused: Set[int]
+    old: Sequence[Value]
+    reads: Set[int]
+
+
+def _waits(late: Mapping[int, _Update], index: int, other: int) -> bool:
+    """Whether an update waits for another one, or for what waits for it."""
+    return index == other or (index in late and any(_waits(late, read, other) for read in late[index].reads))
 
 
 @dataclass(slots=True)
 class _Order:
-    """Who computes what in a graph, and who reads it: equations by their numbers."""
+    """Who computes what in a graph, and who reads it: equations by their numbers.
+
+    Attributes:
+        graph: the graph.
+        stored: its values that are in memory.
+    """
 
     graph: Graph
+    stored: Set[Value]
     producer: dict[Value, int] = field(default_factory=dict)
     readers: defaultdict[Value, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -76,20 +114,46 @@ class _Order:
                     found += eqn.results
         return found
 
-    def updated(self, index: int, forms: Sequence[Value]) -> Value | None:
-        """What of these an equation reads that does nothing but write a result over it; None if it does not."""
-        eqn = self.graph.equations[index]
-        is_alone = len(eqn.results) == 1 and not self.readers[eqn.results[0]]
-        return next((value for value in eqn.operands if value in forms), None) if is_alone else None
+    def is_alone(self, index: int) -> bool:
+        """Whether an equation does nothing but write one result that nothing reads."""
+        results = self.graph.equations[index].results
+        return len(results) == 1 and not self.readers[results[0]]
 
-    def waited_for(self, forms: Sequence[Value]) -> set[int]:
-        """The equations that read one of these, for whose results one can wait."""
-        readers = {index for value in forms for index in self.readers[value]}
-        passing = (OptimizationBarrier, *_VIEWS)
-        equations = self.graph.equations
-        return {index for index in readers if equations[index].results and not isinstance(equations[index].op, passing)}
+    def fused(self, index: int) -> set[int]:
+        """The equations that are a part of this one's kernel and of no other one, and itself."""
+        found: set[int] = set()
+        work = [-index]  # from the last one on: what reads an equation comes before it
+        while work:
+            last = -heapq.heappop(work)
+            if last in found:
+                continue
+            eqn = self.graph.equations[last]
+            is_inside = not eqn.op.effect and self.stored.isdisjoint(eqn.results)
+            if last == index or (is_inside and all(found.issuperset(self.readers[value]) for value in eqn.results)):
+                found.add(last)
+                for value in eqn.operands:
+                    if value in self.producer:
+                        heapq.heappush(work, -self.producer[value])
+        return found
 
-    def before(self, waits: Mapping[int, set[int]]) -> dict[int, set[int]]:
+    def reading(self, forms: Sequence[Value], own: Set[int]) -> set[int]:
+        """The equations beside these that write what is computed from one of the values, to memory."""
+        found: set[int] = set()
+        seen = set(own)
+        work = [index for value in forms for index in self.readers[value]]
+        while work:
+            index = work.pop()
+            eqn = self.graph.equations[index]
+            if index in seen or isinstance(eqn.op, (OptimizationBarrier, *_VIEWS)):
+                continue
+            seen.add(index)
+            if self.stored.isdisjoint(eqn.results):
+                work += [reader for value in eqn.results for reader in self.readers[value]]
+            else:
+                found.add(index)
+        return found
+
+    def before(self, waits: Mapping[int, Set[int]]) -> dict[int, set[int]]:
         """For each of some equations those it could wait for that it comes behind in any order."""
         bits = {index: 1 << place for place, index in enumerate(sorted(set().union(*waits.values())))}
         masks: list[int] = []
@@ -102,20 +166,37 @@ class _Order:
         return {index: {read for read in reads if masks[index] & bits[read]} for index, reads in waits.items()}
 
 
-def _moved(graph: Graph, late: dict[int, tuple[Value, list[int]]]) -> Graph:
-    """Each of these equations behind the last of those that it waits for, reading the old value through a barrier."""
+def _moved(graph: Graph, late: Mapping[int, _Update], is_held: bool) -> Graph:
+    """Each of these behind the last of those that it waits for, reading the old value through a barrier if held."""
+    placed: dict[int, tuple[int, int]] = {}
+
+    def place(index: int) -> tuple[int, int]:
+        """Behind which equation of the graph an update stands, and behind how many updates there."""
+        if index not in placed:
+            behind = [place(read) if read in late else (read, 0) for read in late[index].reads]
+            last, depth = max(behind)
+            placed[index] = (last, depth + 1) if last > index else (index, 1)
+        return placed[index]
+
     behind: defaultdict[int, list[int]] = defaultdict(list)
-    for index, (_, reads) in late.items():
-        behind[max(index, reads[-1])].append(index)
+    for index in sorted(late, key=place):
+        behind[place(index)[0]].append(index)
+    moved = {index for update in late.values() for index in update.fused}
     equations: list[Equation] = []
-    for place, eqn in enumerate(graph.equations):
-        if place not in late:
+    for number, eqn in enumerate(graph.equations):
+        if number not in moved:
             equations.append(eqn)
-        for index in behind[place]:
-            (old, reads), update = late[index], graph.equations[index]
-            held = (old, *[graph.equations[read].results[0] for read in reads])
-            results = tuple([Value(value.type, value.name) for value in held])
-            equations.append(Equation(OptimizationBarrier(), held, results, update.loc))
-            operands = tuple([results[0] if value == old else value for value in update.operands])
-            equations.append(Equation(update.op, operands, update.results, update.loc))
+        for index in behind[number]:
+            update = late[index]
+            new: dict[Value, Value] = {}
+            if is_held:
+                reads = [graph.equations[read].results[0] for read in sorted(update.reads)]
+                held = (*update.old, *reads)
+                results = tuple([Value(value.type, value.name) for value in held])
+                equations.append(Equation(OptimizationBarrier(), held, results, graph.equations[index].loc))
+                new = dict(zip(update.old, results, strict=False))
+            for own in sorted(update.fused):
+                part = graph.equations[own]
+                operands = tuple([new.get(value, value) for value in part.operands])
+                equations.append(Equation(part.op, operands, part.results, part.loc))
     return Graph(graph.name, graph.params, tuple(equations), graph.results)
