@@ -56,8 +56,8 @@ def staged_for(
 ) -> Graph:
     """`graph` under a policy as a whole, in segments, where forward and backward pass become one program for a target.
 
-    Ways are compared by what they are expected to take; where the program is going to be cut into slices, or is spread
-    over devices, the most promising one is taken.
+    Ways are compared by what they are expected to take, under `auto` that without segments as well; where the program
+    is going to be cut into slices, or is spread over devices, the most promising one is taken.
 
     Args:
         graph: what is to be differentiated.
@@ -69,7 +69,10 @@ def staged_for(
     """
     ways = ways_to_stage(graph, policy, wrt, of, slices, device_of(target.platform, target.device_kind).fusion)
     first = next(ways)
-    others = tuple(ways) if slices == 1 and not has_placements(graph) else ()
+    is_compared = slices == 1 and not has_placements(graph)
+    others = tuple(ways) if is_compared else ()
+    if is_compared and policy.saves_least:
+        others = (*others, graph)  # what is kept is open, and so all may be
     if not others:
         return first
     try:

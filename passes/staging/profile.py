@@ -98,7 +98,7 @@ def profile(
     count = len(equations)
     adjoint, direct, saved, recomputed, computed = (np.zeros(count) for _ in range(5))
     read = _Read({}, frozenset()) if derivative is None else _read_by_adjoints(derivative, adjoint, bytes_of, fusion)
-    on_device = _saved(equations, policy, aliases)
+    on_device = saved_by(equations, policy, aliases)
     needed = {} if derivative is None else _needed(read.last, on_device, derivative.forward)
     for root, place in needed.items():
         if root in repeated:
@@ -259,7 +259,7 @@ def _repeated(graph: Graph) -> frozenset[Value]:
     return frozenset(distance.keys() - set(graph.params))
 
 
-def _saved(equations: Sequence[Equation], policy: Policy, aliases: Aliases) -> dict[Value, bool]:
+def saved_by(equations: Sequence[Equation], policy: Policy, aliases: Aliases) -> dict[Value, bool]:
     """The values that a policy saves wherever the backward pass needs them, and whether they wait on the device."""
     found: dict[Value, bool] = {}
     for eqn in equations:

@@ -22,6 +22,7 @@ from rematc.ir.values import Value
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.kernels import CPU, Fusion
 from rematc.passes.linearize import under_policy
+from rematc.passes.staging.apart import Apart, held_apart
 from rematc.passes.staging.loops import staged_loops
 from rematc.passes.staging.outline import Body, Outliner
 from rematc.passes.staging.profile import Profile, profile
@@ -61,13 +62,14 @@ def staged(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]
 class _Given:
     """What is to be cut: a graph without calls, its loops, which are staged by themselves, and its profile.
 
-    `bodies` are those of all ways.
+    `bodies` are those of all ways. Where something is computed `apart`, the graph is what is left.
     """
 
     graph: Graph
     policy: Policy
     loops: dict[int, tuple[Equation, ...]]
     profile: Profile
+    apart: Apart | None = None
     bodies: dict[Body, Graph] = field(default_factory=dict)
 
     @staticmethod
@@ -83,11 +85,18 @@ class _Given:
         if policy.is_everything:
             return None
         graph = inline_for_differentiation(graph)
+        apart = held_apart(graph, policy, wrt)
+        if apart is not None:
+            graph, wrt = apart.rest, (*wrt, *(False,) * apart.held)
         loops = staged_loops(graph, policy)
-        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops, slices, fusion))
+        return _Given(graph, policy, loops, profile(graph, policy, wrt, of, loops, slices, fusion), apart)
 
     def cut(self, cuts: Cuts) -> Graph:
         """The graph with segments as regions, but for loops and what is kept."""
+        cut = self._cut(cuts)
+        return cut if self.apart is None else self.apart.joined(cut)
+
+    def _cut(self, cuts: Cuts) -> Graph:
         graph, loops, repeated = self.graph, self.loops, self.profile.repeated
         if not cuts.places and not loops:
             return under_policy(graph, self.policy)
