@@ -24,6 +24,7 @@ from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant, Iota
+from rematc.ir.types import BF16, F32, F64
 from rematc.ir.values import Value
 
 
@@ -37,6 +38,8 @@ class Fusion:
         slow: bytes that could be moved in the time that an element of a slow function (`SLOW`) takes. XLA for an H100
             writes a tanh that two sums read, and not that of a gelu, whose kernels move as much: 8 tells them apart.
         fuses_gathers: what a gather picks: on GPUs, not on TPUs.
+        reduces_alone: whether a kernel that reduces many elements computes with them only what nothing else reads. What
+            another one reads as well is written, light work and conversions among it: on CPUs a library reduces.
         normalized: the elements of a row that is read, reduced, and read once more with what came out in one kernel, as
             that of a softmax, at most. Such a kernel, of XLA's emitter for Triton, writes over nothing that it reads.
     """
@@ -44,11 +47,12 @@ class Fusion:
     repeats_work: bool = False
     slow: int = 0
     fuses_gathers: bool = False
+    reduces_alone: bool = False
     normalized: int = 0
 
 
 #: On CPUs what is heavy is computed once.
-CPU = Fusion()
+CPU = Fusion(reduces_alone=True)
 GPU = Fusion(repeats_work=True, slow=8, fuses_gathers=True, normalized=16_384)
 TPU = Fusion(repeats_work=True)
 
@@ -69,6 +73,9 @@ class Kernels:
 
 
 _NOBODY = (-1, -1)
+#: From how many elements on, of numbers of these kinds, a library reduces them on CPUs, as `lowering.xla_cpu` has it.
+_MANY_REDUCED = 4096
+_REDUCED_ALONE = (BF16, F32, F64)
 #: Functions that GPUs take so long for that it counts beside the bytes, as measured by what XLA for an H100 writes.
 SLOW = frozenset(("tanh", "log", "sine", "cosine", "tan", "power", "atan2"))
 #: How many kernels that read a value, or values that one is computed from, are told apart.
@@ -85,10 +92,14 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     merged = _scattered_into(equations)
     fusing = (Reduction, Gather) if fusion.fuses_gathers else (Reduction,)
     rule = _ByBytes(equations, fusing, taken, fusion.slow) if fusion.repeats_work else _ByWork(equations)
+    reducing = _reducing(equations) if fusion.reduces_alone else frozenset[int]()
+    reduced: set[Value] = set()
 
     def read(value: Value, by: tuple[int, int]) -> None:
         first, last = readers.get(value, _NOBODY)
         readers[value] = by if first < 0 else (min(first, by[0]), max(last, by[1]))
+        if by[0] in reducing and by[0] == by[1]:
+            reduced.add(value)
 
     for index in range(len(equations) - 1, -1, -1):
         eqn = equations[index]
@@ -112,7 +123,7 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
                 taken.add(eqn.operands[0])
             continue
         is_taken = result in taken or not merged.isdisjoint(eqn.operands)
-        if eqn.operands and (is_taken or (own[0] != own[1] and rule.is_in_memory(eqn))):
+        if eqn.operands and (is_taken or (own[0] != own[1] and (result in reduced or rule.is_in_memory(eqn)))):
             stored.append(result)
             own = (index, index)
             rule.write(index)
@@ -127,6 +138,17 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
         stored,
         {value: first for value, (first, _) in ends.items()},
         {value: last for value, (_, last) in ends.items()},
+    )
+
+
+def _reducing(equations: Sequence[Equation]) -> frozenset[int]:
+    """The places of those that reduce so many elements that a library does it on CPUs."""
+    return frozenset(
+        index
+        for index, eqn in enumerate(equations)
+        if isinstance(eqn.op, Reduction)
+        and eqn.operands[0].type.dtype in _REDUCED_ALONE
+        and eqn.operands[0].type.size >= _MANY_REDUCED
     )
 
 

@@ -19,7 +19,7 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.placement import has_placements
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
-from rematc.lowering.xla_cpu.prediction import placement
+from rematc.lowering.xla_cpu.prediction import placement, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.kernels import CPU
 from rematc.passes.legalize.last_readers import Waits, waits_of, with_waits
@@ -36,16 +36,38 @@ class HoldReaders(Pass):
     name: ClassVar[str] = "hold_readers"
 
     def run(self, graph: Graph) -> Graph:
-        return with_readers_held(graph, current_target())
+        return with_readers_held(graph, current_target()).graph
 
 
-def with_readers_held(graph: Graph, target: Target) -> Graph:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A graph with such barriers, or without, and what it is predicted to take where it was looked at.
+
+    Attributes:
+        graph: after the passes.
+        known: bytes; None where nothing could wait, and nobody has predicted it yet.
+    """
+
+    graph: Graph
+    known: int | None
+
+    def peak(self, target: Target) -> int:
+        """Bytes of temporary memory that it is predicted to take."""
+        return predict(self.graph, target).peak if self.known is None else self.known
+
+
+def _is_open(graph: Graph, target: Target) -> bool:
+    """Whether the order in which it runs is XLA:CPU's breadth-first one, and what holds memory then is known."""
+    if target.platform != "cpu" or target.devices > 1:
+        return False
+    return has_recomputation(graph) and not has_placements(graph)
+
+
+def with_readers_held(graph: Graph, target: Target) -> Held:
     """The graph, after the passes, with these barriers; the graph itself where none lowers the predicted peak."""
-    if target.platform != "cpu" or target.devices > 1 or not has_recomputation(graph) or has_placements(graph):
-        return graph
-    possible = waits_of(graph, CPU)
+    possible = waits_of(graph, CPU) if _is_open(graph, target) else {}
     if not possible:
-        return graph
+        return Held(graph, None)
     best, peak, late = _looked_at(graph, {}, possible, target)
     taken: Waits = {}
     for _ in range(_ROUNDS):
@@ -57,7 +79,7 @@ def with_readers_held(graph: Graph, target: Target) -> Graph:
                 break
         else:
             break
-    return best
+    return Held(best, peak)
 
 
 def _looked_at(graph: Graph, waits: Waits, possible: Waits, target: Target) -> tuple[Graph, int, Waits]:

@@ -33,10 +33,10 @@ from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather, ScatterAdd, Scattering
-from rematc.ir.ops.reduction import Reduction
+from rematc.ir.ops.reduction import ReduceSum, Reduction
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.shape import Concatenate, Transpose
+from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
@@ -261,7 +261,8 @@ class Program:
         """An equation with one result."""
         op, type = eqn.op, eqn.results[0].type
         if isinstance(op, Reduction):
-            return self._add(Kind.REDUCTION, op.name, operands, type)
+            multiplied = self._sum_of_repeated(op, operands[0], type)
+            return multiplied or self._add(Kind.REDUCTION, op.name, operands, type)
         if isinstance(op, Concatenate) and _is_copied_whole(op, eqn, self.target):
             return self._add(Kind.OPAQUE, op.name, operands, type)
         if not (op.is_fusible or isinstance(op, Gather)):
@@ -280,6 +281,21 @@ class Program:
         loop.is_expensive = not self.target.repeats_heavy_work and _is_expensive(eqn, operands)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return self._windows_back(op, loop) if isinstance(op, Gather) else loop
+
+    def _sum_of_repeated(self, op: Reduction, operand: Instruction, type: TensorType) -> Instruction | None:
+        """A sum over dimensions along which an array is only repeated: the array times a number; None for another."""
+        repeat = operand.eqn.op if operand.eqn is not None and operand.name == "broadcast_in_dim" else None
+        if not isinstance(op, ReduceSum) or not isinstance(repeat, BroadcastInDim):
+            return None
+        (smaller,) = operand.operands
+        sizes = zip(repeat.dimensions, smaller.type.shape, strict=True)
+        if not set(op.dimensions).isdisjoint(place for place, size in sizes if size == repeat.shape[place]):
+            return None
+        if smaller.type != type:
+            smaller = self._add(Kind.LOOP, "broadcast_in_dim", [smaller], type)
+        found = self._add(Kind.LOOP, "multiply", [smaller], type)
+        found.is_elementwise = True
+        return found
 
     def _reciprocal(self, divisor: Instruction) -> Instruction:
         """One over a smaller array, repeated to the shape of a divisor: once for all that is divided by it."""

@@ -70,58 +70,76 @@ class _Place(Location):
     """Where an equation of the graph stands, noted as the location of all that differentiation makes of it."""
 
 
-def profile(
-    graph: Graph,
-    policy: Policy,
-    wrt: Sequence[bool],
-    of: Sequence[bool],
-    instead: Mapping[int, Sequence[Equation]] = MappingProxyType({}),
-    slices: int = 1,
-    fusion: Fusion = CPU,
-) -> Profile:
-    """The profile of differentiating `graph` under a policy.
+def profile(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> Profile:
+    """The profile of differentiating `graph` under a policy, as CPUs fuse; `wrt` and `of` are as in `vjp`."""
+    return Profiler(graph, policy, wrt, of).profile(CPU)
 
-    Args:
-        graph: what is to be cut.
-        policy: what may be saved.
-        wrt: the parameters that it is differentiated by, as in `vjp`.
-        of: the results that get cotangents.
-        instead: for equations that are staged by themselves, by their indices, what takes their place.
-        slices: of the largest value: the derivative is going to be cut so that none has more bytes than one of them.
-        fusion: what kernels compute themselves.
-    """
-    bytes_of = _Bytes(graph, slices)
-    derivative = _derivative(graph, wrt, of, instead)
-    equations = graph.equations
-    aliases = find_aliases(equations)
-    repeated = _repeated(graph)
-    count = len(equations)
-    adjoint, direct, saved, recomputed, computed = (np.zeros(count) for _ in range(5))
-    read = _Read({}, frozenset()) if derivative is None else _read_by_adjoints(derivative, adjoint, bytes_of, fusion)
-    on_device = saved_by(equations, policy, aliases)
-    needed = {} if derivative is None else _needed(read.last, on_device, derivative.forward)
-    for root, place in needed.items():
-        if root in repeated:
-            continue
-        size, last = bytes_of(root), read.last.get(root, place)
-        if root in read.last:
-            direct[last] += size
-        if root in on_device:
-            saved[last] += size if on_device[root] else 0
-        elif root in read.last and place in instead:
-            saved[last] += size
-        elif root in read.stored and place not in instead:
-            recomputed[last] += size if root in read.last else 0
-            computed[place] += size
-    crossing: dict[Value, int] = {}
-    for eqn in equations:
-        for value in eqn.results:
-            if value not in repeated:
-                root = aliases.root(value)
-                is_free = root is not value or (root in on_device and root in needed)
-                crossing[value] = 0 if is_free else bytes_of(value)
-    last_use = {value: index for index, eqn in enumerate(equations) for value in eqn.operands}
-    return Profile(equations, repeated, last_use, crossing, adjoint, direct, saved, recomputed, computed)
+
+class Profiler:
+    """Differentiates a graph under a policy once, and gives its profile for each device."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        policy: Policy,
+        wrt: Sequence[bool],
+        of: Sequence[bool],
+        instead: Mapping[int, Sequence[Equation]] = MappingProxyType({}),
+        slices: int = 1,
+    ) -> None:
+        """What the profiles are of.
+
+        Args:
+            graph: what is to be cut.
+            policy: what may be saved.
+            wrt: the parameters that it is differentiated by, as in `vjp`.
+            of: the results that get cotangents.
+            instead: for equations that are staged by themselves, by their indices, what takes their place.
+            slices: of the largest value: the derivative is going to be cut so that none has more bytes than one.
+        """
+        self._graph, self._instead = graph, instead
+        self._bytes = _Bytes(graph, slices)
+        self._derivative = _derivative(graph, wrt, of, instead)
+        self._aliases = find_aliases(graph.equations)
+        self._repeated = _repeated(graph)
+        self._on_device = saved_by(graph.equations, policy, self._aliases)
+        self._last_use = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.operands}
+
+    def profile(self, fusion: Fusion) -> Profile:
+        """The profile where kernels compute themselves what these do."""
+        equations, derivative, on_device = self._graph.equations, self._derivative, self._on_device
+        adjoint, direct, saved, recomputed, computed = (np.zeros(len(equations)) for _ in range(5))
+        read, needed = _Read({}, frozenset()), dict[Value, int]()
+        if derivative is not None:
+            read = _read_by_adjoints(derivative, adjoint, self._bytes, fusion)
+            needed = _needed(read.last, on_device, derivative.forward)
+        for root, place in needed.items():
+            if root in self._repeated:
+                continue
+            size, last = self._bytes(root), read.last.get(root, place)
+            if root in read.last:
+                direct[last] += size
+            if root in on_device:
+                saved[last] += size if on_device[root] else 0
+            elif root in read.last and place in self._instead:
+                saved[last] += size
+            elif root in read.stored and place not in self._instead:
+                recomputed[last] += size if root in read.last else 0
+                computed[place] += size
+        crossing = self._crossing(needed)
+        return Profile(
+            equations, self._repeated, self._last_use, crossing, adjoint, direct, saved, recomputed, computed
+        )
+
+    def _crossing(self, needed: Collection[Value]) -> dict[Value, int]:
+        found: dict[Value, int] = {}
+        for eqn in self._graph.equations:
+            for value in eqn.results:
+                if value not in self._repeated:
+                    root = self._aliases.root(value)
+                    is_free = root is not value or (root in self._on_device and root in needed)
+                    found[value] = 0 if is_free else self._bytes(value)
+        return found
 
 
 def _derivative(
