@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rematc.ir.parser import parse_graph
 from rematc.passes.kernels import CPU, GPU, TPU, Fusion, kernels
 
@@ -37,6 +39,22 @@ def test_of_two_readers_heavy_work_is_done_once_and_light_work_twice() -> None:
     assert "%0" in stored(f"%0: f32[8,8] = tanh %x\n{after}", "f32[8,8], f32[8,8]")
     assert "%0" not in stored(f"%0: f32[8,8] = negate %x\n{after}", "f32[8,8], f32[8,8]")
     assert "%0" in stored(f"%0: f32[8,8] = add %x, %w\n{after}", "f32[8,8], f32[8,8]"), "it reads more than it gives"
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "is_stored"), [(64, "f32", True), (64, "bf16", True), (8, "f32", False), (64, "f16", False)]
+)
+def test_what_a_library_reduces_and_another_kernel_reads_is_in_memory(size: int, dtype: str, is_stored: bool) -> None:
+    """Of enough elements, of types that the library has, and on CPUs alone."""
+    matrix, row = f"{dtype}[{size},{size}]", f"{dtype}[{size}]"
+    body = (
+        f"%0: {matrix} = negate %x\n%1: {row} = reduce_sum %0 {{dimensions=[1]}}\n"
+        f"%2: {matrix} = add %0, %x\nreturn %1, %2"
+    )
+    graph = parse_graph(f"graph @f(%x: {matrix}) -> ({row}, {matrix}) {{\n{body}\n}}")
+    shared = graph.equations[0].results[0]
+    assert (shared in kernels(graph.equations, graph.results, CPU).stored) is is_stored
+    assert shared not in kernels(graph.equations, graph.results, GPU).stored
 
 
 def test_where_bytes_are_dear_each_kernel_works_for_itself_unless_it_reads_more() -> None:

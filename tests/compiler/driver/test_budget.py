@@ -195,3 +195,26 @@ def test_a_plan_that_takes_more_than_expected_is_followed_by_a_little_smaller_on
     assert report.compilations == 2
     assert report.measured is not None and report.measured <= wanted
     assert 0 < plan.extra_flops < planner.plan(0).extra_flops
+
+
+@pytest.mark.parametrize("policy", ["nothing", "dots"])
+def test_a_narrow_head_is_planned_for_what_policies_take(policy: str) -> None:
+    """Its logits are read by sums and by other kernels: XLA writes them in float32, and each of its exponentials."""
+
+    def head(weights: Any, x: Any, targets: Any) -> Any:
+        for weight in weights["layers"]:
+            x = x + jnp.tanh(x @ weight)
+        logits = (x @ weights["words"].T).astype(jnp.float32)
+        picked = jax.nn.log_softmax(logits)
+        entropy = -0.9 * jnp.take_along_axis(picked, targets[:, None], -1)[:, 0] - 0.1 * picked.mean(-1)
+        return jnp.mean(entropy + 1e-4 * jax.nn.logsumexp(logits, -1) ** 2)
+
+    def of(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+    args = {"layers": [of(64, 64)] * 3, "words": of(4001, 64)}, of(512, 64), jax.ShapeDtypeStruct((512,), np.int32)
+    function = rematc.from_jax(head)
+    taken = rematc.compile(rematc.value_and_grad(function, policy=policy), *args).memory().temp_bytes
+    planned = rematc.compile(rematc.value_and_grad(function), *args, budget=taken)
+    assert planned.memory().temp_bytes <= taken
+    assert planned.lowered.predicted_peak() == pytest.approx(planned.memory().temp_bytes, rel=0.1)

@@ -86,6 +86,19 @@ def test_a_reduction_takes_along_what_follows_it() -> None:
     assert written(*lines) == ["exponential"]
 
 
+@pytest.mark.parametrize(
+    ("reduction", "dimension", "is_reduced"), [("sum", 1, False), ("max", 1, True), ("sum", 0, True)]
+)
+def test_a_sum_over_what_is_repeated_is_a_product_by_a_number(reduction: str, dimension: int, is_reduced: bool) -> None:
+    """The addition is no part of a reduction, so that it computes what another kernel does as well."""
+    lines = (
+        "%0: f32[128,128,128] = broadcast_in_dim %w {shape=[128,128,128], dimensions=[0,2]}",
+        f"%1: {MATRIX} = reduce_{reduction} %0 {{dimensions=[{dimension}]}}",
+        *("negate %x", "add %1, %2", dot("%3", "%w"), "multiply %2, %4"),
+    )
+    assert ("negate" in written(*lines)) is is_reduced
+
+
 def test_no_library_takes_a_selection_or_integers() -> None:
     mask = '%0: bool[128,128] = compare %x, %w {direction="LT"}'
     assert written(mask, "select %0, %x, %w", f"%2: {ROWS} = reduce_sum %1 {{dimensions=[1]}}") == [
