@@ -95,7 +95,7 @@ def measure(name: str, points: int) -> list[dict[str, Any]]:
     without = lowered.compile()
     whole, products = without.memory().temp_bytes, _products(without)
     planner = Planner(lowered)
-    plan = planner.plan(0)
+    plan = planner.smallest
     smallest = planner.lower(plan, 0).compile().memory().temp_bytes
     print(f"| {name} | all kept | {planner.peak / MIB:.0f} | {whole / MIB:.0f} | {products} | | | | | |", flush=True)
     print(f"| {name} | smallest | {plan.peak / MIB:.0f} | {smallest / MIB:.0f} | | | | | | |", flush=True)

@@ -115,7 +115,7 @@ CHECK = _object(
         "saving": _or_null(SAVING),
     }
 )
-CONSTRAINTS = _object({"keep": TEXTS, "never_repeat": TEXTS, "sums": FLAG})
+CONSTRAINTS = _object({"keep": TEXTS, "never_repeat": TEXTS, "sums": FLAG, "fuses_shared": FLAG})
 KERNELS = _object({"kernels": COUNT, "flops": COUNT})
 HELD = _object(
     {

@@ -149,11 +149,26 @@ class GraphPlanner:
             self.before = replace(self.before, graph=ordered)
         self._shards = shards_of(self.before.graph, target, shardings)
         self.target, self._strategy, self.donated = target, strategy, tuple(donated)
-        machine = Machine(self._device, self._shards)
-        self._planner = Planner(self.before.graph, machine, seconds, constraints)
+        self._constraints = constraints
+        self._planner = Planner(self.before.graph, self._machine, seconds, constraints)
         self.peak = self._planner.peak
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[tuple[Planner, int], Plan] = {}
         self._known: dict[Hashable, int] = {}
+
+    @property
+    def _machine(self) -> Machine:
+        return Machine(self._device, self._shards)
+
+    @functools.cached_property
+    def _other_planner(self) -> Planner | None:
+        """Plans that compute in stages of their own what the device writes in one; None where it writes nothing so.
+
+        What is computed again for one kernel in each stage is fused there, and holds less than it is planned for.
+        """
+        if not self._device.fusion.reduces_alone or not self.is_modelled:
+            return None
+        constraints = replace(self._constraints, fuses_shared=True)
+        return Planner(self.before.graph, self._machine, self._planner.seconds_left, constraints)
 
     @functools.cached_property
     def whole(self) -> int:
@@ -167,9 +182,18 @@ class GraphPlanner:
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
-        if budget not in self._plans:
-            self._plans[budget] = self._planner.plan(budget)
-        return self._plans[budget]
+        return self._plan(self._planner, budget)
+
+    def _plan(self, planner: Planner, budget: int) -> Plan:
+        if (planner, budget) not in self._plans:
+            self._plans[planner, budget] = planner.plan(budget)
+        return self._plans[planner, budget]
+
+    @functools.cached_property
+    def smallest(self) -> Plan:
+        """The plan that is expected to take least."""
+        planners = [self._planner, *([self._other_planner] if self._other_planner else [])]
+        return min([self._plan(planner, 0) for planner in planners], key=self.expected)
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
@@ -222,29 +246,36 @@ class GraphPlanner:
         smallest one and those that do not, and if none does either, it is the one that is expected to take least.
         """
         limit = aim / ratio
+        found = self._within(self._planner, target, limit)
+        if self.expected(found) <= limit or self._other_planner is None:
+            return found
+        other = self._within(self._other_planner, target, limit)
+        return min(found, other, key=self.expected)
+
+    def _within(self, planner: Planner, target: int, limit: float) -> Plan:
         tried: list[Plan] = []
-        high = self.peak
+        high = planner.peak
 
         def fitting() -> list[Plan]:
             return [plan for plan in tried if self.expected(plan) <= limit]
 
         for _ in range(_GUESSES):
-            tried.append(self.plan(target))
+            tried.append(self._plan(planner, target))
             expected = self.expected(tried[-1])
             if expected <= limit or not tried[-1].is_feasible:
                 break
             high = min(target, tried[-1].peak)
             target = scaled(high, int(limit), expected)
         if not fitting():
-            tried.append(self.plan(0))
+            tried.append(self._plan(planner, 0))
         low = min(tried, key=lambda plan: plan.peak).peak
         if not fitting():
-            tried.append(self.plan(low))  # of as many bytes the fastest one has fewer stages for XLA to fill
+            tried.append(self._plan(planner, low))  # of as many bytes the fastest one has fewer stages for XLA to fill
         for _ in range(_GUESSES):
             if high <= low or any(plan.time <= self.least_time * (1 + _ALIKE) for plan in fitting()):
                 break
             middle = (low + high) // 2
-            tried.append(self.plan(middle))
+            tried.append(self._plan(planner, middle))
             if self.expected(tried[-1]) <= limit:
                 low = middle
             else:

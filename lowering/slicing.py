@@ -202,7 +202,7 @@ def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:
             found = _in(Slicer.everywhere, slicer, count)
             if found is not None:
                 sliced = GraphPlanner(found.graph, target, donated=planner.donated)
-                if sliced.expected(sliced.plan(0)) <= budget:
+                if sliced.expected(sliced.smallest) <= budget:
                     return found.largest.count
     return None
 

@@ -194,7 +194,7 @@ def first_within(
             ratio = _more_than_expected(planner, attempts)
             plan = planner.expected_within(target, aim, ratio)
         if _is_tried(plan, attempts):
-            plan = planner.plan(0)  # the smallest that there is
+            plan = planner.smallest
             if _is_tried(plan, attempts):
                 break
         made, measured = compiled(plan, wanted)

@@ -24,6 +24,9 @@ class Constraints:
         never_repeat: names of ops that do not run again.
         sums: whether sums of many values are in memory after each addend (`rematc.passes.planning.partial_sums`). It is
             the planner's choice, not the user's.
+        fuses_shared: whether what a library's reduction and another kernel read is counted on to be computed in both,
+            as it is where they run in stages of their own, though in one XLA writes it (`Fusion.reduces_alone`). It is
+            the planner's choice, too.
 
     Raises CompileError for ops that there are not, and for a text in place of several.
     """
@@ -31,6 +34,7 @@ class Constraints:
     keep: tuple[str, ...] = ()
     never_repeat: tuple[str, ...] = ()
     sums: bool = False
+    fuses_shared: bool = False
 
     def __post_init__(self) -> None:
         for what, names in (("keep", self.keep), ("never_repeat", self.never_repeat)):
@@ -48,7 +52,7 @@ class Constraints:
         return "; ".join([*said, *(["adds one after another"] if self.sums else [])])
 
     def __bool__(self) -> bool:
-        return bool(self.keep or self.never_repeat or self.sums)
+        return bool(self.keep or self.never_repeat or self.sums or self.fuses_shared)
 
     def kept(self, equations: Sequence[Equation]) -> set[Value]:
         """The values that have to be in memory."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.op import Scan
+from rematc.passes.kernels import Fusion
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget
@@ -39,13 +40,15 @@ class LoopBody:
         path: the loops in whose bodies the loop stands, from the outside, each by the place of its equation.
         forward: the place of the loop.
         stages: where in the body what runs again.
-        constraints: what the plan must not do, which says what of the body is in memory.
+        constraints: what the plan must not do.
+        fusion: that of the device that it is for, which says with the constraints what of the body is in memory.
     """
 
     path: tuple[int, ...]
     forward: int
     stages: Stages
     constraints: Constraints = FREE
+    fusion: Fusion = CPU.fusion
 
     @property
     def backward(self) -> int:
@@ -84,7 +87,7 @@ class LoopBody:
         op = graph.equations[self.forward].op if self.forward < len(graph.equations) else None
         if not isinstance(op, Scan):
             raise of_another_program()
-        return translate(op.body, Machine(CPU), self.constraints)  # the kernels are those of any device
+        return translate(op.body, Machine(replace(CPU, fusion=self.fusion)), self.constraints)
 
 
 class BodyPlans:
@@ -161,7 +164,7 @@ class BodyPlans:
             if found is None:
                 return None
             if found.stages.begins:
-                decisions.append(LoopBody(path, place, found.stages, self._constraints))
+                decisions.append(LoopBody(path, place, found.stages, self._constraints, self._machine.device.fusion))
                 planned = with_decisions(planned, decisions[-1:])
                 self._machine.shards.follow(planned)
         return tuple(decisions)

@@ -13,6 +13,7 @@ from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import counted, format_bytes, format_seconds
 from rematc.passes.planning import plan_json, summary
 from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.planning.device import device_named
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
 from rematc.passes.planning.loops import LoopDecision
@@ -202,13 +203,14 @@ class Plan:
         program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
         program.check_stages(stages)
         given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
-        sums = given.get("sums", bool, False)
-        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str), sums)
-        loops, whole = plan_json.loops_of(fields, constraints), None
+        chosen = given.get("sums", bool, False), given.get("fuses_shared", bool, False)
+        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str), *chosen)
+        device = fields.get("device", str)
+        loops, whole = plan_json.loops_of(fields, constraints, device_named(device).fusion), None
         if loops:
             predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
             whole = AsItStands(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
-        budget, device, bound = fields.get("budget", int), fields.get("device", str), fields.get("bound_ns", int)
+        budget, bound = fields.get("budget", int), fields.get("bound_ns", int)
         return cls(budget, device, bound, stages, program, loops, whole, constraints)
 
     @classmethod

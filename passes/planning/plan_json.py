@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rematc.ir.errors import CompileError
+from rematc.passes.kernels import Fusion
 from rematc.passes.planning.constraints import Constraints
 from rematc.passes.planning.loop_bodies import LoopBody
 from rematc.passes.planning.loop_splits import LoopSplit
@@ -126,12 +127,12 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
     }
 
 
-def loops_of(fields: Fields, constraints: Constraints) -> tuple[PlannedLoop, ...]:
-    """The loops of a document that compute something again; `constraints` are its plan's."""
-    return tuple([_loop(Fields(row, "a loop"), constraints) for row in fields.get_all("loops", dict)])
+def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[PlannedLoop, ...]:
+    """The loops of a document that compute something again; constraints and device are its plan's."""
+    return tuple([_loop(Fields(row, "a loop"), constraints, fusion) for row in fields.get_all("loops", dict)])
 
 
-def _loop(fields: Fields, constraints: Constraints) -> PlannedLoop:
+def _loop(fields: Fields, constraints: Constraints, fusion: Fusion) -> PlannedLoop:
     path, dropped = fields.get_all("path", int), fields.get_all("dropped", int)
     forward, backward, chunks = fields.get("forward", int), fields.get("backward", int), fields.get("chunks", int, 0)
     stages = _stages(fields.get("stages", list, []))
@@ -140,7 +141,7 @@ def _loop(fields: Fields, constraints: Constraints) -> PlannedLoop:
         raise _no_plan("a loop of it either drops stacks, or has chunks, or stages, at places from 0 on")
     decision: LoopDecision = LoopChoice(path, forward, backward, dropped)
     if stages.begins:
-        decision = LoopBody(path, forward, stages, constraints)
+        decision = LoopBody(path, forward, stages, constraints, fusion)
     if chunks:
         decision = LoopSplit(path, forward, backward, chunks)
     stacks = [

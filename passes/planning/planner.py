@@ -130,6 +130,11 @@ class Planner:
         return best
 
     @property
+    def seconds_left(self) -> float | None:
+        """Seconds of planning that no plan has taken yet; None where there is no end."""
+        return self._seconds
+
+    @property
     def _left(self) -> float | None:
         """Seconds that are left; None where there is no end."""
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
@@ -84,7 +84,10 @@ def _translate(
     shards = inside.machine.shards
     shards.follow(graph)
     # What is kept is in memory, though it could be fused.
-    found = kernels(graph.equations, graph.results, inside.machine.device.fusion)
+    fusion = inside.machine.device.fusion
+    if constraints.fuses_shared:
+        fusion = replace(fusion, reduces_alone=False)
+    found = kernels(graph.equations, graph.results, fusion)
     stored = {*found.stored, *constraints.kept(graph.equations), *held}
     sums = partial_sums(graph.equations, stored) if constraints.sums else frozenset[Value]()
     stored |= sums
@@ -107,7 +110,7 @@ def _translate(
     results = {value for value in read_last if value in place}
     reads = [[place[value] for value in read if value in place] for _, read in fed]
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
-    fixed = _normalizing(own, reads, writer, place, held, inside.machine.device.fusion.normalized)
+    fixed = _normalizing(own, reads, writer, place, held, fusion.normalized)
     in_place = _in_place(own, reads, place, shards, fixed)
     free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(

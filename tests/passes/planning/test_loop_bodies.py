@@ -13,16 +13,18 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.traversal import all_equations
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import Barriers
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.device import CPU
+from rematc.passes.planning.device import CPU, H100, V5E, Device
 from rematc.passes.planning.loop_bodies import BodyPlans, LoopBody
 from rematc.passes.planning.loop_levels import loop_levels, staged_levels
 from rematc.passes.planning.loops import with_decisions
+from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages, simulate
 from rematc.passes.planning.shards import Machine
@@ -155,3 +157,30 @@ def test_a_document_with_a_loop_that_nothing_is_said_of_is_refused() -> None:
     begin = text.index('"stages": [', text.index('"loops": ['))
     with pytest.raises(CompileError, match="a loop of it either drops"):
         rematc.Plan.from_json(text[:begin] + text[begin:].replace('"stages": [', '"other": [', 1))
+
+
+def normalized(w: Any, x: Any) -> Any:
+    """Layers whose kernels on GPUs compute again what those on CPUs read."""
+    for index in range(DEPTH):
+        y = np.tanh(x @ w[index])
+        z = y - y.mean(-1, keepdims=True)
+        z = z / np.sqrt((z * z).mean(-1, keepdims=True) + 1e-5)
+        x = x + z * np.exp(-z * z)
+    return np.sum(x**2)
+
+
+@pytest.mark.parametrize("device", [CPU, H100, V5E], ids=lambda device: device.name)
+def test_steps_are_planned_for_the_kernels_of_the_device(device: Device) -> None:
+    def descent(w: Any, x: Any) -> Any:
+        gradient: Callable[..., Any] = rematc.grad(normalized)
+        return rematc.scan(lambda w, part: (w - 0.1 * gradient(w, part), None), w, x)[0]
+
+    x = np.zeros((PARTS, 64 * ROWS, WIDTH), np.float32)
+    graph = run_passes(rematc.lower(descent, W, x).traced.graph, BEFORE_PLAN).graph
+    planner = Planner(graph, Machine(device))
+    plan = planner.plan(planner.peak * 2 // 3)
+    assert plan.is_feasible
+    assert [type(loop.decision) for loop in plan.loops] == [LoopBody]
+    assert Plan.from_json(plan.to_json()).does_as(plan)
+    step = next(eqn.op.body for eqn in planner.applied(plan).equations if isinstance(eqn.op, Scan))
+    assert any(isinstance(eqn.op, Checkpoint) for eqn in all_equations(step))
