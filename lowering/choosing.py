@@ -12,7 +12,7 @@ from rematc.ir.policy import Policy
 from rematc.lowering.expectation import machine_of
 from rematc.lowering.pipeline import DEFAULT_PIPELINE
 from rematc.lowering.target import Target
-from rematc.lowering.xla_cpu.held_readers import with_readers_held
+from rematc.lowering.xla_cpu.held_readers import least_peak
 from rematc.passes.accounting import flat_equations, total_work
 from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import value_and_cotangents, vjp
@@ -93,6 +93,6 @@ def _needed(way: Graph, wrt: Sequence[bool], of: Sequence[bool], target: Target)
         joint = _LOOKED_AT.run(value_and_cotangents(vjp(way, wrt, of))).graph
         if target.platform == "cpu":
             products = total_work(eqn for eqn in flat_equations(joint) if eqn.op.is_product)
-            return with_readers_held(joint, target).peak(target), products.flops
+            return least_peak(joint, target), products.flops
         run = simulated(joint, machine_of(target))
         return run.peak, run.time

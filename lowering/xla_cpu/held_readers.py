@@ -6,7 +6,8 @@ After:   %1 = convolution %x, %dy   %4, %5 = optimization_barrier %dy, %1   %2 =
 A program with barriers runs breadth first: the gradient of a kernel, which nothing waits for, comes behind what the
 next one's gradient needs, and both hold the copies that they read. Behind the barrier the second waits for the first.
 A barrier also ends fusion, and what waits may be what everything else waits for; so each is kept only where the
-predicted peak is lower with it.
+predicted peak is lower with it. First, what only repeats a number or a row is no array that several kernels share
+(`own_broadcasts`), on the same condition.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.placement import has_placements
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
+from rematc.lowering.xla_cpu.buffers import Placement
+from rematc.lowering.xla_cpu.own_broadcasts import with_own_broadcasts
 from rematc.lowering.xla_cpu.prediction import placement, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.kernels import CPU
@@ -36,24 +39,15 @@ class HoldReaders(Pass):
     name: ClassVar[str] = "hold_readers"
 
     def run(self, graph: Graph) -> Graph:
-        return with_readers_held(graph, current_target()).graph
+        return with_readers_held(graph, current_target())
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A graph with such barriers, or without, and what it is predicted to take where it was looked at.
-
-    Attributes:
-        graph: after the passes.
-        known: bytes; None where nothing could wait, and nobody has predicted it yet.
-    """
+class _Held:
+    """A graph with such barriers, or without, and the bytes that it is predicted to take."""
 
     graph: Graph
-    known: int | None
-
-    def peak(self, target: Target) -> int:
-        """Bytes of temporary memory that it is predicted to take."""
-        return predict(self.graph, target).peak if self.known is None else self.known
+    peak: int
 
 
 def _is_open(graph: Graph, target: Target) -> bool:
@@ -63,32 +57,44 @@ def _is_open(graph: Graph, target: Target) -> bool:
     return has_recomputation(graph) and not has_placements(graph)
 
 
-def with_readers_held(graph: Graph, target: Target) -> Held:
+def least_peak(graph: Graph, target: Target) -> int:
+    """Bytes that a graph, after the passes, is predicted to take with these barriers."""
+    return _held(graph, target).peak if _is_open(graph, target) else predict(graph, target).peak
+
+
+def with_readers_held(graph: Graph, target: Target) -> Graph:
     """The graph, after the passes, with these barriers; the graph itself where none lowers the predicted peak."""
-    possible = waits_of(graph, CPU) if _is_open(graph, target) else {}
-    if not possible:
-        return Held(graph, None)
-    best, peak, late = _looked_at(graph, {}, possible, target)
+    return _held(graph, target).graph if _is_open(graph, target) else graph
+
+
+def _held(graph: Graph, target: Target) -> _Held:
+    placed, _ = placement(graph, target)
+    peak = placed.allocation.peak()
+    own = with_own_broadcasts(graph, placed)
+    if own is not graph:
+        other, _ = placement(own, target)
+        if other.allocation.peak() < peak:
+            graph, placed, peak = own, other, other.allocation.peak()
+    possible = waits_of(graph, CPU)
+    best, late = graph, _late(graph, placed, possible)
     taken: Waits = {}
     for _ in range(_ROUNDS):
         for found in _attempts(late, possible):
             joined = _joined(taken, found)
-            held, needed, later = _looked_at(graph, joined, possible, target)
-            if needed < peak:
-                best, peak, late, taken = held, needed, later, joined
+            held = with_waits(graph, joined)
+            placed, _ = placement(held, target)
+            if placed.allocation.peak() < peak:
+                best, peak, taken, late = held, placed.allocation.peak(), joined, _late(graph, placed, possible)
                 break
         else:
             break
-    return Held(best, peak)
+    return _Held(best, peak)
 
 
-def _looked_at(graph: Graph, waits: Waits, possible: Waits, target: Target) -> tuple[Graph, int, Waits]:
-    """The graph in which these wait, its predicted peak, and what of all that may wait would be read before it."""
-    held = with_waits(graph, waits)
-    placed, _ = placement(held, target)
+def _late(graph: Graph, placed: Placement, possible: Waits) -> Waits:
+    """What of all that may wait would be read before the peak, where the graph's kernels are placed like this."""
     live = placed.allocation.live()
-    peak = max(live, default=0)
-    at = live.index(peak) if live else 0
+    at = max(range(len(live)), key=live.__getitem__, default=0)
     time = {
         value: step
         for step, kernel in enumerate(placed.order.order)
@@ -101,7 +107,7 @@ def _looked_at(graph: Graph, waits: Waits, possible: Waits, target: Target) -> t
         found = [value for value in readers if time.get(value, -1) > at]
         if found and begins and min(begins) <= at:
             late[then] = (operand, found)
-    return held, peak, late
+    return late
 
 
 def _attempts(late: Waits, possible: Waits) -> Iterator[Waits]:

@@ -1,0 +1,122 @@
+"""Arrays that only repeat a smaller one, which XLA:CPU would write for several kernels, are repeated in each of them.
+
+Before:  %1 = broadcast_in_dim %s        After:  %7, %8 = optimization_barrier %s, %s
+         %3 = multiply %2, %1                    %3 = multiply %2, broadcast_in_dim %7   %4 = reduce_max %3
+         %4 = reduce_max %3                      %6 = multiply %5, broadcast_in_dim %8
+         %6 = multiply %5, %1
+
+A library that reduces computes with it only what nothing else reads: of a number that all layers of a network multiply
+their scores by, XLA writes an array as large as the scores, before the first layer, and holds it to the last one. XLA
+merges equal arrays, but not what two results of a barrier are repeated to. Zeros that something is scattered into have
+to be written, but not from the beginning: behind a barrier with what is scattered they wait for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.indexing import Scattering
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.values import Value
+from rematc.lowering.xla_cpu.buffers import Placement
+from rematc.lowering.xla_cpu.instructions import Instruction, Kind
+
+#: What is less than this part of the peak is left as it is.
+_PART = 128
+
+
+def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
+    """The graph, after the passes, in which they are; the graph itself where none is written.
+
+    Args:
+        graph: a program.
+        placed: its buffers.
+    """
+    least = placed.allocation.peak() // _PART
+    producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
+    place = {eqn.results[0]: index for index, eqn in enumerate(graph.equations) if eqn.results}
+    owns = _Owns(graph, producer)
+    for buffer, _ in placed.temporary:
+        if buffer.owner.name == "broadcast_in_dim" and buffer.size >= max(1, least):
+            for user in buffer.owner.users:
+                at = place.get(user.eqn.results[0]) if user.eqn is not None and user.eqn.results else None
+                if at is not None:
+                    owns.give(at, user, buffer.owner)
+    return owns.graph()
+
+
+class _Owns:
+    """The equations that are to have arrays of their own."""
+
+    def __init__(self, graph: Graph, producer: dict[Value, int]) -> None:
+        self._graph = graph
+        self._producer = producer
+        #: For what is repeated, by whom: the group that a library evaluates together, and the equations in it.
+        self._groups: dict[Value, dict[Instruction, list[int]]] = {}
+        self._scattering: set[int] = set()
+
+    def give(self, at: int, user: Instruction, owner: Instruction) -> None:
+        """Give an equation an array of its own in the place of one that is written, if it has a part in that."""
+        eqn = self._graph.equations[at]
+        if user.group is not None:
+            for operand in eqn.operands:
+                repeat = self._repeat(operand)
+                if repeat is not None and operand.type.size == owner.elements:
+                    (source,) = repeat.operands
+                    self._groups.setdefault(source, {}).setdefault(user.group.root or user, []).append(at)
+        elif user.kind is Kind.OPAQUE and isinstance(eqn.op, Scattering) and self._repeat(eqn.operands[0]) is not None:
+            self._scattering.add(at)
+
+    def _repeat(self, value: Value) -> Equation | None:
+        eqn = self._graph.equations[self._producer[value]] if value in self._producer else None
+        return eqn if eqn is not None and isinstance(eqn.op, BroadcastInDim) else None
+
+    def graph(self) -> Graph:
+        """The graph in which they have; the graph itself where there are none."""
+        if not self._groups and not self._scattering:
+            return self._graph
+        equations: list[Equation] = []
+        # For each equation in a group, by what is repeated for it, its own name of that.
+        own: dict[tuple[int, Value], Value] = {}
+        for source in [param for param in self._graph.params if param in self._groups]:
+            self._name(source, equations, own)
+        for index, given in enumerate(self._graph.equations):
+            eqn = self._late(given, equations) if index in self._scattering else given
+            operands = [self._repeated(index, operand, own, equations) for operand in eqn.operands]
+            equations.append(replace(eqn, operands=tuple(operands)))
+            for result in eqn.results:
+                if result in self._groups:
+                    self._name(result, equations, own)
+        return replace(self._graph, equations=tuple(equations))
+
+    def _name(self, source: Value, equations: list[Equation], own: dict[tuple[int, Value], Value]) -> None:
+        groups: Sequence[Sequence[int]] = list(self._groups[source].values())
+        names = tuple([Value(source.type) for _ in groups])
+        loc = self._graph.equations[groups[0][0]].loc
+        equations.append(Equation(OptimizationBarrier(), (source,) * len(groups), names, loc))
+        own.update({(index, source): name for name, row in zip(names, groups, strict=True) for index in row})
+
+    def _repeated(
+        self, index: int, operand: Value, own: dict[tuple[int, Value], Value], equations: list[Equation]
+    ) -> Value:
+        repeat = self._repeat(operand)
+        name = None if repeat is None else own.get((index, repeat.operands[0]))
+        if repeat is None or name is None:
+            return operand
+        result = Value(operand.type)
+        equations.append(Equation(repeat.op, (name,), (result,), repeat.loc))
+        return result
+
+    def _late(self, eqn: Equation, equations: list[Equation]) -> Equation:
+        """A scattering whose array is written when there is something to scatter."""
+        into, updates = eqn.operands[0], eqn.operands[-1]
+        repeat = self._repeat(into)
+        assert repeat is not None, "it has been looked at"
+        (source,) = repeat.operands
+        waited, late, result = Value(source.type), Value(updates.type), Value(into.type)
+        equations.append(Equation(OptimizationBarrier(), (source, updates), (waited, late), eqn.loc))
+        equations.append(Equation(repeat.op, (waited,), (result,), repeat.loc))
+        return replace(eqn, operands=(result, *eqn.operands[1:-1], late))

@@ -1,0 +1,113 @@
+"""What XLA would write a repeated number for, once for several kernels, has its own, and takes less memory with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rematc
+from rematc.ir.core import Graph
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.verifier import verify
+from rematc.lowering.pipeline import make_program, run_passes
+from rematc.lowering.runtime import compile_program
+from rematc.lowering.target import Target
+from rematc.lowering.xla_cpu.own_broadcasts import with_own_broadcasts
+from rematc.lowering.xla_cpu.prediction import placement, predict
+
+Shape: Any = jax.ShapeDtypeStruct
+CPU = Target.of("cpu")
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="it is what XLA:CPU writes")
+
+
+def attention(weights: Any, x: Any) -> Any:
+    """Layers that all divide their scores by one number."""
+    for q, k, v in weights:
+        a, b, c = (jnp.reshape(x @ w, (*x.shape[:2], 4, -1)) for w in (q, k, v))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", a, b) / np.sqrt(a.shape[-1])
+        x = x + jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), c).reshape(x.shape)
+    return jnp.sum(x**2)
+
+
+def normalized(weights: Any, x: Any) -> Any:
+    """Rows divided by their own length, which their squares are summed for, and they are read by two kernels."""
+    for w in weights:
+        x = x + jnp.tanh(x / jnp.sqrt(jnp.sum(x * x, -1, keepdims=True)) @ w[0])
+    return jnp.sum(x**2)
+
+
+def upsampled(weights: Any, x: Any) -> Any:
+    """Picks rows, twice as many each time: the gradients are scattered into zeros."""
+    for w in weights:
+        x = jnp.tanh(jnp.take(x, jnp.arange(2 * x.shape[1]) // 2, axis=1) @ w[0])
+    return jnp.sum(x**2)
+
+
+def shapes(batch: int, rows: int, width: int, layers: int = 4) -> tuple[Any, Any]:
+    return [[Shape((width, width), np.float32)] * 3] * layers, Shape((batch, rows, width), np.float32)
+
+
+LOSSES = {
+    "attention": (attention, shapes(4, 256, 64), 0.9),
+    "upsampled": (upsampled, shapes(4, 256, 64), 0.9),
+    "normalized": (normalized, shapes(16, 256, 64), 1.0),
+}
+
+
+def without(loss: Any, args: Any) -> Graph:
+    return run_passes(
+        rematc.lower(rematc.value_and_grad(rematc.from_jax(loss), policy="nothing"), *args).traced.graph
+    ).graph
+
+
+def taken(graph: Graph) -> int:
+    return int(compile_program(make_program(graph, ())).memory().temp_bytes)
+
+
+@pytest.mark.parametrize(("loss", "args", "part"), LOSSES.values(), ids=LOSSES)
+def test_less_is_taken_and_predicted(loss: Any, args: Any, part: float) -> None:
+    graph = without(loss, args)
+    own = with_own_broadcasts(graph, placement(graph, CPU)[0])
+    assert predict(own).peak <= part * predict(graph).peak
+    assert taken(own) <= part * taken(graph)
+
+
+@pytest.mark.parametrize(("loss", "args", "part"), LOSSES.values(), ids=LOSSES)
+def test_the_same_is_computed(loss: Any, args: Any, part: float) -> None:
+    weights, x = shapes(2, 16, 8, 2)
+    graph = without(loss, (weights, x))
+    own = with_own_broadcasts(graph, placement(graph, CPU)[0])
+    verify(own)
+    assert own is not graph
+    random = np.random.default_rng(0)
+    values = [random.normal(size=type.shape).astype(type.dtype.numpy) for type in graph.param_types]
+    for found, expected in zip(evaluate(own, values), evaluate(graph, values), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_source_has_one_barrier_and_each_kernel_its_own_array() -> None:
+    graph = without(attention, LOSSES["attention"][1])
+    own = with_own_broadcasts(graph, placement(graph, CPU)[0])
+    added = [eqn for eqn in own.equations if isinstance(eqn.op, OptimizationBarrier) and eqn not in graph.equations]
+    numbers = [eqn for eqn in added if not eqn.operands[0].type.rank]
+    assert numbers and all(len(set(eqn.operands)) == 1 for eqn in numbers)
+    names = {name for eqn in numbers for name in eqn.results}
+    repeats = [eqn.operands[0] for eqn in own.equations if isinstance(eqn.op, BroadcastInDim)]
+    assert len(names) >= 4
+    assert all(repeats.count(name) == 1 for name in names)
+
+
+def test_what_is_only_read_by_kernels_that_compute_it_stays() -> None:
+    def scaled(w: Any, x: Any) -> Any:
+        for _ in range(3):
+            x = jnp.tanh(x @ w) * 0.5
+        return x
+
+    graph = rematc.lower(rematc.from_jax(scaled), np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)).graph
+    assert with_own_broadcasts(graph, placement(graph, CPU)[0]) is graph
