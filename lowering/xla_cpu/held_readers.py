@@ -73,7 +73,7 @@ def _held(graph: Graph, target: Target) -> _Held:
     own = with_own_broadcasts(graph, placed)
     if own is not graph:
         other, _ = placement(own, target)
-        if other.allocation.peak() < peak:
+        if other.allocation.peak() <= peak:
             graph, placed, peak = own, other, other.allocation.peak()
     possible = waits_of(graph, CPU)
     best, late = graph, _late(graph, placed, possible)

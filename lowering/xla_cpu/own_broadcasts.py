@@ -13,12 +13,14 @@ to be written, but not from the beginning: behind a barrier with what is scatter
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Scattering
-from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.lowering.xla_cpu.buffers import Placement
@@ -39,12 +41,13 @@ def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
     place = {eqn.results[0]: index for index, eqn in enumerate(graph.equations) if eqn.results}
     owns = _Owns(graph, producer)
-    for buffer, _ in placed.temporary:
-        if buffer.owner.name == "broadcast_in_dim" and buffer.size >= max(1, least):
-            for user in buffer.owner.users:
+    for owner in placed.program.instructions:
+        if owner.name == "broadcast_in_dim" and owner.is_written and owner.size >= max(1, least):
+            for user in owner.users:
                 at = place.get(user.eqn.results[0]) if user.eqn is not None and user.eqn.results else None
                 if at is not None:
-                    owns.give(at, user, buffer.owner)
+                    owns.give(at, user, owner)
+    owns.give_to_scaled_products(least)
     return owns.graph()
 
 
@@ -55,7 +58,7 @@ class _Owns:
         self._graph = graph
         self._producer = producer
         #: For what is repeated, by whom: the group that a library evaluates together, and the equations in it.
-        self._groups: dict[Value, dict[Instruction, list[int]]] = {}
+        self._groups: dict[Value, dict[Instruction | int, list[int]]] = {}
         self._scattering: set[int] = set()
 
     def give(self, at: int, user: Instruction, owner: Instruction) -> None:
@@ -65,10 +68,34 @@ class _Owns:
             for operand in eqn.operands:
                 repeat = self._repeat(operand)
                 if repeat is not None and operand.type.size == owner.elements:
-                    (source,) = repeat.operands
-                    self._groups.setdefault(source, {}).setdefault(user.group.root or user, []).append(at)
+                    self._groups.setdefault(repeat.operands[0], {}).setdefault(user.group.root or user, []).append(at)
         elif user.kind is Kind.OPAQUE and isinstance(eqn.op, Scattering) and self._repeat(eqn.operands[0]) is not None:
             self._scattering.add(at)
+
+    def give_to_scaled_products(self, least: int) -> None:
+        """Give each equation that scales a product by a number, repeated to so many bytes or more, an array of its own.
+
+        A library may evaluate it with the reductions of a softmax behind it. That is not always predicted, and an array
+        of its own costs nothing.
+        """
+        equations = self._graph.equations
+        readers = Counter(value for eqn in equations for value in eqn.operands)
+        known = {at for groups in self._groups.values() for row in groups.values() for at in row}
+        for at, eqn in enumerate(equations):
+            if at in known or not any(self._is_product(operand) for operand in eqn.operands):
+                continue
+            for operand in eqn.operands:
+                repeat = self._repeat(operand) if operand.type.bytes >= max(1, least) else None
+                if repeat is not None and repeat.operands[0].type.size == 1 and readers[operand] > 1:
+                    self._groups.setdefault(repeat.operands[0], {})[at] = [at]
+
+    def _is_product(self, value: Value) -> bool:
+        while value in self._producer:
+            eqn = self._graph.equations[self._producer[value]]
+            if not isinstance(eqn.op, Reshape):
+                return isinstance(eqn.op, DotGeneral)
+            (value,) = eqn.operands
+        return False
 
     def _repeat(self, value: Value) -> Equation | None:
         eqn = self._graph.equations[self._producer[value]] if value in self._producer else None

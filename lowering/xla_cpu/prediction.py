@@ -28,6 +28,7 @@ from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
 from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
 from rematc.passes.barriers import has_recomputation
+from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.liveness import Allocation
 
@@ -66,7 +67,8 @@ def placement(graph: Graph, target: Target | None = None, donated: Sequence[int]
     """The buffers of a graph after the passes, in their schedule; whether that is the one depth first."""
     target = target or current_target()
     aliased = aliased_results(graph, donated)
-    graph = Legalize("cpu", target.devices).run(graph)
+    # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative.
+    graph = CommonSubexpressions().run(Legalize("cpu", target.devices).run(graph))
     if has_recomputation(graph):
         return _placements(graph, None, [breadth_first], target, aliased)[0], False
     usual, other = _placements(graph, None, [breadth_first, depth_first], target, aliased)
