@@ -13,13 +13,13 @@ to be written, but not from the beginning: behind a barrier with what is scatter
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Scattering
+from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
@@ -28,6 +28,8 @@ from rematc.lowering.xla_cpu.instructions import Instruction, Kind
 
 #: What is less than this part of the peak is left as it is.
 _PART = 128
+#: So many steps element by element may be between a product and the reduction behind it: a scale, a mask.
+_STEPS = 3
 
 
 def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
@@ -79,14 +81,19 @@ class _Owns:
         of its own costs nothing.
         """
         equations = self._graph.equations
-        readers = Counter(value for eqn in equations for value in eqn.operands)
+        readers: dict[Value, list[Equation]] = {}
+        for eqn in equations:
+            for value in eqn.operands:
+                readers.setdefault(value, []).append(eqn)
         known = {at for groups in self._groups.values() for row in groups.values() for at in row}
         for at, eqn in enumerate(equations):
             if at in known or not any(self._is_product(operand) for operand in eqn.operands):
                 continue
+            if not _is_reduced(eqn, readers):
+                continue
             for operand in eqn.operands:
                 repeat = self._repeat(operand) if operand.type.bytes >= max(1, least) else None
-                if repeat is not None and repeat.operands[0].type.size == 1 and readers[operand] > 1:
+                if repeat is not None and repeat.operands[0].type.size == 1 and len(readers[operand]) > 1:
                     self._groups.setdefault(repeat.operands[0], {})[at] = [at]
 
     def _is_product(self, value: Value) -> bool:
@@ -147,3 +154,14 @@ class _Owns:
         equations.append(Equation(OptimizationBarrier(), (source, updates), (waited, late), eqn.loc))
         equations.append(Equation(repeat.op, (waited,), (result,), repeat.loc))
         return replace(eqn, operands=(result, *eqn.operands[1:-1], late))
+
+
+def _is_reduced(eqn: Equation, readers: Mapping[Value, Sequence[Equation]]) -> bool:
+    """Whether what an equation gives is reduced a few steps later."""
+    reached = [eqn]
+    for _ in range(_STEPS):
+        reached = [reader for one in reached for value in one.results for reader in readers.get(value, ())]
+        if any(isinstance(one.op, Reduction) for one in reached):
+            return True
+        reached = [one for one in dict.fromkeys(reached) if one.op.is_fusible]
+    return False
