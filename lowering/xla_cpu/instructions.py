@@ -17,6 +17,7 @@ Most equations are one instruction. What differs:
 - most of what computes with 16-bit floating-point numbers stands between conversions (`precision`);
 - a sum with what is scattered into zeros is scattered into the other summand;
 - the updates of a scatter have the dimensions of their windows last;
+- what the largest elements are looked for in is written with the NaNs changed;
 - in a loop's body, a row is sliced from each stack, and each result is written to a carry or into a stack.
 """
 
@@ -37,6 +38,7 @@ from rematc.ir.ops.reduction import ReduceSum, Reduction
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Transpose
+from rematc.ir.ops.sorting import TopK
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
@@ -319,6 +321,9 @@ class Program:
 
     def _several(self, eqn: Equation, operands: list[Instruction]) -> None:
         """An equation with several results, or none."""
+        if isinstance(eqn.op, TopK) and eqn.operands[0].type.dtype.is_float:
+            # As it is printed: NaNs have their sign taken from them first (`lowering.ops.sorting`).
+            operands = [self._add(Kind.LOOP, "select", operands, eqn.operands[0].type)]
         whole = self._add(Kind.OPAQUE, eqn.op.name, operands, _NOTHING, 0)
         whole.inside = self._inside(eqn)
         for index, value in enumerate(eqn.results):

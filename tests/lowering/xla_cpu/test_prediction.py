@@ -320,3 +320,13 @@ def test_a_chain_for_a_gpu_takes_what_is_predicted() -> None:
     )
     lowered = rematc.lower(rematc.value_and_grad(MODELS["chain"].build(REMATC, unwrapped, unwrapped)), *arguments)
     assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.15)
+
+
+def test_what_the_largest_elements_are_looked_for_in_is_written_before() -> None:
+    def best(w: Any, x: Any) -> Any:
+        found, _ = jax.lax.top_k(x @ w, 4)
+        return jnp.sum(found)
+
+    args = np.zeros((64, 4096), np.float32), np.zeros((512, 64), np.float32)
+    graph = rematc.lower(rematc.from_jax(best), *args).graph
+    assert allocation(graph).peak() == pytest.approx(measured(graph), rel=0.05)
