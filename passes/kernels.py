@@ -73,9 +73,9 @@ class Kernels:
 
 
 _NOBODY = (-1, -1)
-#: From how many elements on, of numbers of these kinds, a library reduces them on CPUs, as `lowering.xla_cpu` has it.
-_MANY_REDUCED = 4096
-_REDUCED_ALONE = (BF16, F32, F64)
+#: XLA's library for CPUs takes an op that has this many elements, or an operand of it, of numbers of these types.
+LIBRARY_ELEMENTS = 4096
+LIBRARY_DTYPES = (BF16, F32, F64)
 #: Functions that GPUs take so long for that it counts beside the bytes, as measured by what XLA for an H100 writes.
 SLOW = frozenset(("tanh", "log", "sine", "cosine", "tan", "power", "atan2"))
 #: How many kernels that read a value, or values that one is computed from, are told apart.
@@ -147,8 +147,8 @@ def _reducing(equations: Sequence[Equation]) -> frozenset[int]:
         index
         for index, eqn in enumerate(equations)
         if isinstance(eqn.op, Reduction)
-        and eqn.operands[0].type.dtype in _REDUCED_ALONE
-        and eqn.operands[0].type.size >= _MANY_REDUCED
+        and eqn.operands[0].type.dtype in LIBRARY_DTYPES
+        and eqn.operands[0].type.size >= LIBRARY_ELEMENTS
     )
 
 

@@ -20,11 +20,9 @@ import heapq
 from collections import Counter
 from itertools import count
 
-from rematc.ir.types import BF16, F32, F64
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
+from rematc.passes.kernels import LIBRARY_DTYPES, LIBRARY_ELEMENTS
 
-#: The library takes an instruction that has this many elements, or an operand of it.
-_LIBRARY_ELEMENTS = 4096
 _LIBRARY_OPS = frozenset(
     (
         *("abs", "add", "ceil", "convert", "cosine", "divide", "erf", "exponential", "exponential_minus_one", "floor"),
@@ -32,7 +30,6 @@ _LIBRARY_OPS = frozenset(
         *("round_nearest_even", "rsqrt", "sign", "sine", "sqrt", "subtract", "tan", "tanh"),
     )
 )
-_LIBRARY_DTYPES = (BF16, F32, F64)
 _LIBRARY_MOVES = frozenset(("broadcast_in_dim", "iota", "pad", "transpose"))
 #: How often XLA has the code of one instruction in a kernel at most.
 _MOST_CODE = 15
@@ -62,7 +59,7 @@ def _fuse_reductions(program: Program) -> None:
     for start in reversed(program.instructions):
         if start.kind is Kind.REDUCTION and start.group is None:
             start.group = start
-            start.root = _grown(start) if start.type.dtype in _LIBRARY_DTYPES and _is_large(start) else start
+            start.root = _grown(start) if start.type.dtype in LIBRARY_DTYPES and _is_large(start) else start
 
 
 def _grown(start: Instruction) -> Instruction:
@@ -89,13 +86,13 @@ def _is_supported(instruction: Instruction) -> bool:
         return True
     if instruction.kind is not Kind.LOOP:
         return False
-    if any(one.type.dtype not in _LIBRARY_DTYPES for one in (instruction, *instruction.operands)):
+    if any(one.type.dtype not in LIBRARY_DTYPES for one in (instruction, *instruction.operands)):
         return False
     return instruction.name in _LIBRARY_MOVES or (instruction.name in _LIBRARY_OPS and _is_large(instruction))
 
 
 def _is_large(instruction: Instruction) -> bool:
-    return max(instruction.elements, *(operand.elements for operand in instruction.operands)) >= _LIBRARY_ELEMENTS
+    return max(instruction.elements, *(operand.elements for operand in instruction.operands)) >= LIBRARY_ELEMENTS
 
 
 # -- loops -------------------------------------------------------------------------------------------------------------

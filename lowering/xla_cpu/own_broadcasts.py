@@ -41,12 +41,11 @@ def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
     """
     least = placed.allocation.peak() // _PART
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
-    place = {eqn.results[0]: index for index, eqn in enumerate(graph.equations) if eqn.results}
     owns = _Owns(graph, producer)
     for owner in placed.program.instructions:
         if owner.name == "broadcast_in_dim" and owner.is_written and owner.size >= max(1, least):
             for user in owner.users:
-                at = place.get(user.eqn.results[0]) if user.eqn is not None and user.eqn.results else None
+                at = producer.get(user.eqn.results[0]) if user.eqn is not None and user.eqn.results else None
                 if at is not None:
                     owns.give(at, user, owner)
     owns.give_to_scaled_products(least)

@@ -12,7 +12,7 @@ segments are found in the program (`segments`); loops are staged step by step (`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rematc.ir.collecting import collection_paused
@@ -49,17 +49,19 @@ def ways_to_stage(
 
 
 def _ways_to_cut(given: _Given) -> Iterator[Cuts]:
-    """By the first profile, and of those by another one, that differ, the first and the last: they are least alike."""
-    seen: set[Cuts] = set()
-    for index, found in enumerate(given.profiles):
-        ways: Iterable[Cuts] = ways_to_cut(found, given.loops)
-        if index:
-            first, *others = ways
-            ways = (first, *others[-1:])
-        for cuts in ways:
-            if cuts not in seen:
-                seen.add(cuts)
-                yield cuts
+    """By the profile; then of those by another one, that differ, the first and the last: they are least alike.
+
+    There is another one where a device's reductions compute with them only what nothing else reads: a stage that
+    computes something again may be done with what is written for them before it holds much.
+    """
+    ways = list[Cuts]()
+    for cuts in ways_to_cut(given.profile, given.loops):
+        ways.append(cuts)
+        yield cuts
+    if given.fusion.reduces_alone:
+        other = given.profiler.profile(replace(given.fusion, reduces_alone=False))
+        first, *others = ways_to_cut(other, given.loops)
+        yield from (cuts for cuts in (first, *others[-1:]) if cuts not in ways)
 
 
 @collection_paused()
@@ -69,22 +71,23 @@ def staged(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]
     A graph that is not worth cutting becomes one region; under a policy that saves everything there is none.
     """
     given = _Given.of(graph, policy, wrt, of)
-    return graph if given is None else given.cut(choose_cuts(given.profiles[0], given.loops))
+    return graph if given is None else given.cut(choose_cuts(given.profile, given.loops))
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What is to be cut: a graph without calls, its loops, which are staged by themselves, and its profiles.
+    """What is to be cut: a graph without calls, its loops, which are staged by themselves, and its profile.
 
-    Where a device's reductions compute with them only what nothing else reads, there are two: a stage that computes
-    something again may be done with what is written for them before it holds much, and then is as small as without.
-    `bodies` are those of all ways. Where something is computed `apart`, the graph is what is left.
+    `profiler` gives others, as devices fuse differently from its own `fusion`. `bodies` are those of all ways. Where
+    something is computed `apart`, the graph is what is left.
     """
 
     graph: Graph
     policy: Policy
     loops: dict[int, tuple[Equation, ...]]
-    profiles: Sequence[Profile]
+    profile: Profile
+    profiler: Profiler
+    fusion: Fusion
     apart: Apart | None = None
     bodies: dict[Body, Graph] = field(default_factory=dict)
 
@@ -106,8 +109,7 @@ class _Given:
             graph, wrt = apart.rest, (*wrt, *(False,) * apart.held)
         loops = staged_loops(graph, policy)
         profiler = Profiler(graph, policy, wrt, of, loops, slices)
-        fusions = (fusion, replace(fusion, reduces_alone=False)) if fusion.reduces_alone else (fusion,)
-        return _Given(graph, policy, loops, [profiler.profile(each) for each in fusions], apart)
+        return _Given(graph, policy, loops, profiler.profile(fusion), profiler, fusion, apart)
 
     def cut(self, cuts: Cuts) -> Graph:
         """The graph with segments as regions, but for loops and what is kept."""
@@ -115,11 +117,10 @@ class _Given:
         return cut if self.apart is None else self.apart.joined(cut)
 
     def _cut(self, cuts: Cuts) -> Graph:
-        graph, loops, first = self.graph, self.loops, self.profiles[0]
-        repeated = first.repeated
+        graph, loops, repeated = self.graph, self.loops, self.profile.repeated
         if not cuts.places and not loops:
             return under_policy(graph, self.policy)
-        outliner = Outliner(graph, self.policy, repeated, first.last_use, self.bodies)
+        outliner = Outliner(graph, self.policy, repeated, self.profile.last_use, self.bodies)
         equations: list[Equation] = []
         outside: list[Value] = [value for value in graph.results if value in repeated]
         for begin, end in itertools.pairwise((0, *cuts.places, len(graph.equations))):
