@@ -5,7 +5,8 @@ After:   the same, with %r computed before the segments, which take it as they t
 
 No tangent comes to %r: a segment that reads it computes it again from the logits, which are saved for nothing else.
 Where the value itself is smaller than all that is saved for it, it is what is saved. (Frozen parts of a model; the
-reference in a loss that compares two models.)
+reference in a loss that compares two models.) What follows from something that is saved for its own tangent stays where
+it is: whether the largest logit is finite is no reason to run the model twice.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def held_apart(graph: Graph, policy: Policy, wrt: Sequence[bool]) -> Apart | Non
         return None
     producer = {value: eqn for eqn in equations for value in eqn.results}
     read = {value for eqn in equations if not moving.isdisjoint(eqn.results) for value in eqn.operands}
-    fixed = [value for value in producer if value in read and value not in moving and value not in saved]
+    behind = _behind(graph, moving & saved)
+    fixed = [value for value in producer if value in read and value not in behind and value not in saved]
     held = [value for value in fixed if _is_worth_it(value, producer, saved)]
     if not held:
         return None
@@ -84,6 +86,15 @@ def _moving(graph: Graph, wrt: Sequence[bool]) -> set[Value]:
     for eqn in graph.equations:
         if not isinstance(eqn.op, StopGradient) and not found.isdisjoint(eqn.operands):
             found.update(value for value in eqn.results if value.type.dtype.is_inexact)
+    return found
+
+
+def _behind(graph: Graph, own: Set[Value]) -> set[Value]:
+    """What a policy saves for its own sake, and all that follows from it: a copy would do the forward pass again."""
+    found = set(own)
+    for eqn in graph.equations:
+        if not found.isdisjoint((*eqn.operands, *eqn.results)):
+            found.update(eqn.results)
     return found
 
 

@@ -65,6 +65,22 @@ def test_where_nothing_would_be_saved_for_it_nothing_is_held(policy: str) -> Non
     assert held_apart(graph_of(compared), parse_policy(policy), WRT) is None
 
 
+@pytest.mark.parametrize("policy", ["dots", "auto"])
+def test_what_follows_from_the_model_itself_does_not_run_it_twice(policy: str) -> None:
+    def finite(w: Any, frozen: Any, head: Any, x: Any) -> Any:
+        x = x @ frozen[0]
+        scores = x @ w[0] @ x.T + x @ w[1] @ x.T
+        logits = np.exp(scores - scores.max(-1, keepdims=True)) @ x @ head
+        most = logits.max(-1)
+        return np.mean(np.log(np.sum(np.exp(logits - np.where(np.isfinite(most), most, 0)[:, None]), -1)))
+
+    graph = graph_of(finite)
+    assert held_apart(graph, parse_policy(policy), WRT) is None
+    lowered = [rematc.lower(rematc.value_and_grad(finite, policy=one), W, FROZEN, HEAD, X) for one in (None, policy)]
+    without, under = [one.stablehlo().count("stablehlo.dot_general") for one in lowered]
+    assert under == without
+
+
 def test_what_is_larger_than_what_is_saved_for_it_is_not_held() -> None:
     def outer(w: Any, frozen: Any, head: Any, x: Any) -> Any:
         mask = np.cos((x @ frozen[0])[:, None, :] - x[None])
