@@ -76,13 +76,18 @@ class Varying:
         self._b = b
         self._constants = constants
         self._found: set[Value] = set()
+        self._fixed: frozenset[Value] = frozenset()
         self._params = 0
         self._equations = 0
+
+    def fix(self, params: Iterable[Value]) -> None:
+        """Say of parameters, before anything is asked, that no tangent comes to them."""
+        self._fixed = frozenset(params)
 
     def __contains__(self, value: Value) -> bool:
         params, equations = self._b.params, self._b.equations
         if self._params < len(params):
-            fixed = set(self._constants.values())
+            fixed = self._fixed.union(self._constants.values())
             new = params[self._params :]
             self._found.update([one for one in new if one.type.dtype.is_inexact and one not in fixed])
             self._params = len(params)

@@ -6,7 +6,7 @@ modules of this folder by family; `rematc.compiler.frontends.jax.importing` gath
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -17,7 +17,7 @@ from jax.extend.core import Literal
 from rematc.compiler.frontends.jax.activity import Varying, useful_variables
 from rematc.compiler.frontends.jax.parameters import recorded, unread
 from rematc.compiler.frontends.jax.policies import AskedPolicy, marked
-from rematc.compiler.frontends.jax.values import as_numpy, is_count, scoped, type_of
+from rematc.compiler.frontends.jax.values import as_numpy, is_count, scoped, type_of, without_keys
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
@@ -238,7 +238,7 @@ class Block:
         found = self._constants.get(key)
         if found is None:
             found = self._constants[key] = self.b.parameter(type_of(array))
-            self.shared.constants[key] = array
+            self.shared.constants[key] = without_keys(array)
         return found
 
     def large_constants(self) -> dict[int, Value]:
@@ -283,17 +283,28 @@ class Block:
         inner._constants, inner.varying, inner.tangents = self._constants, self.varying, self.tangents
         return inner.run(jaxpr, operands)
 
-    def region(self, jaxpr: Any, name: str, tangents: int = 0) -> Region:
-        """A closed jaxpr as a graph of its own. The last inputs are tangents, in which it is linear: so many."""
-        graph, constants = self._graph(jaxpr, name, tangents)
+    def region(self, jaxpr: Any, name: str, tangents: int = 0, fixed: Iterable[int] = ()) -> Region:
+        """A closed jaxpr as a graph of its own.
+
+        Args:
+            jaxpr: JAX's `ClosedJaxpr`.
+            name: of the graph.
+            tangents: so many of the last inputs are tangents, in which it is linear.
+            fixed: the inputs, by their places, that no tangent comes to, however often it is differentiated.
+        """
+        graph, constants = self._graph(jaxpr, name, tangents, fixed)
         return Region(graph, tuple([self.constant(array) for array in constants]))
 
     def regions(
-        self, jaxprs: Sequence[Any], names: Sequence[str], tangents: Sequence[int] | None = None
+        self,
+        jaxprs: Sequence[Any],
+        names: Sequence[str],
+        tangents: Sequence[int] | None = None,
+        fixed: Collection[int] = (),
     ) -> tuple[list[Graph], tuple[Value, ...]]:
-        """Several closed jaxprs as graphs of the same captured values: (graphs, captured)."""
+        """Several closed jaxprs as graphs of the same captured values: (graphs, captured). Arguments as in `region`."""
         rows = zip(jaxprs, names, tangents or [0] * len(jaxprs), strict=True)
-        made = [self._graph(jaxpr, name, count) for jaxpr, name, count in rows]
+        made = [self._graph(jaxpr, name, count, fixed) for jaxpr, name, count in rows]
         shared: dict[int, Any] = {}
         for _, constants in made:
             shared.update((id(array), array) for array in constants)
@@ -304,11 +315,12 @@ class Block:
             graphs.append(Graph(graph.name, (*front, *graph.params[len(own) :]), graph.equations, graph.results))
         return graphs, tuple([self.constant(array) for array in shared.values()])
 
-    def _graph(self, jaxpr: Any, name: str, tangents: int = 0) -> tuple[Graph, list[Any]]:
+    def _graph(self, jaxpr: Any, name: str, tangents: int = 0, fixed: Iterable[int] = ()) -> tuple[Graph, list[Any]]:
         """A closed jaxpr as a graph, and the large arrays that are its first parameters."""
         inner = Block(Builder(name), self.shared, self, self.loc, self._current)
         operands = [inner.b.parameter(type_of(variable.aval)) for variable in jaxpr.jaxpr.invars]
         inner.tangents = frozenset(operands[len(operands) - tangents :])
+        inner.varying.fix([operands[place] for place in fixed])
         results = inner.run(jaxpr, operands)
         large = inner.large_constants()
         params = (*large.values(), *operands)

@@ -6,7 +6,7 @@ as derivatives are taken of it, and stand as graphs beside the function's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,7 @@ def with_own_jvp(block: Block, eqn: Any, apply: Callable[[Block, list[Value]], S
     rule, reason = traced_jvp(block, eqn, wrt, name)
     if rule is not None:
         with of_order(derivative_order() - 1), block.shared.unlisted():
-            parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
+            parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt), places_without(wrt))
     graphs, captured = with_common_captures(parts)
     flags, source = (*(False,) * len(captured), *wrt), source_of(eqn, len(captured))
     found = CustomJvp(graphs["body"], graphs.get("rule"), flags, inexact_outputs(eqn), reason=reason, source=source)
@@ -194,7 +194,7 @@ class _WithRule:
             return None
         name = function_name(jaxpr.jaxpr)
         rule, reason = traced_jvp(block, eqn, wrt, name)
-        graphs, captured = with_rule(block, jaxpr, rule, name)
+        graphs, captured = with_rule(block, jaxpr, rule, name, places_without(wrt))
         order = _consts_last(len(captured), consts, len(eqn.invars))
         operands = (*captured, *block.operands(eqn))
         flags = [*(False,) * len(captured), *wrt]
@@ -284,17 +284,24 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0]
 
 
-def with_rule(block: Block, jaxpr: Any, rule: Any | None, name: str) -> tuple[list[Graph], tuple[Value, ...]]:
+def places_without(flags: Iterable[bool]) -> list[int]:
+    """The places of what is False: of the inputs that no tangent comes to, nor to what a rule makes of them."""
+    return [place for place, is_set in enumerate(flags) if not is_set]
+
+
+def with_rule(
+    block: Block, jaxpr: Any, rule: Any | None, name: str, fixed: Collection[int]
+) -> tuple[list[Graph], tuple[Value, ...]]:
     """The graphs of a function and, where there is one, of its rule, and the large constants that are their first
-    operands.
+    operands. No tangent comes to the `fixed` inputs of both.
     """
     if rule is None:
         with of_order(0):
-            return block.regions([jaxpr], [name])
+            return block.regions([jaxpr], [name], fixed=fixed)
     # The function itself is not differentiated where the rule is; what the rule calls is, one time less.
     tangents = len(rule.jaxpr.invars) - len(jaxpr.jaxpr.invars)
     with of_order(derivative_order() - 1):
-        return block.regions([jaxpr, rule], [name, f"{name}_jvp"], [0, tangents])
+        return block.regions([jaxpr, rule], [name, f"{name}_jvp"], [0, tangents], fixed)
 
 
 def with_common_captures(regions: dict[str, Region]) -> tuple[dict[str, Graph], tuple[Value, ...]]:

@@ -17,6 +17,7 @@ from rematc.compiler.frontends.jax.block import ANY, REFERENCES, Block, Region, 
 from rematc.compiler.frontends.jax.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
+    places_without,
     source_of,
     traced_jvp,
     with_common_captures,
@@ -104,14 +105,15 @@ def transposable(
     with of_order(max(derivative_order() - 1, 0)), block.shared.unlisted():
         if rule is not None:
             try:
-                parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt))
+                parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt), places_without(wrt))
             except CompileError as error:
                 # The value may be all that is wanted.
                 reason = f"the derivative rule of '{name}' cannot be imported: {error.message}; {_WAY_OUT}"
     if adjoint is not None:
         # Differentiated as often as the primitive, the rule once less.
         with block.shared.unlisted():
-            parts["adjoint"] = block.region(adjoint, f"{name}_transpose")
+            held = [is_set for is_set, is_linear in zip(wrt, linear, strict=True) if not is_linear]
+            parts["adjoint"] = block.region(adjoint, f"{name}_transpose", fixed=places_without(held))
     graphs, captured = with_common_captures(parts)
     if "rule" in graphs:
         graphs["rule"] = _with_values_of(graphs["body"], graphs["rule"], sum(wrt))

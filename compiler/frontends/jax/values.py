@@ -48,10 +48,16 @@ def type_of(aval: Any) -> TensorType:
 
 def as_numpy(array: Any) -> Array:
     """A captured array's elements: of typed keys, their words."""
-    if is_key(array.dtype):
-        array = key_words(array)
-    array = np.asarray(array)
+    array = np.asarray(without_keys(array))
     return np.zeros(array.shape, np.bool_) if is_float0(array.dtype) else array
+
+
+def without_keys(array: Any) -> Any:
+    """A captured array, of typed keys their words; an array, too, inside a function that JAX traces."""
+    if not is_key(array.dtype):
+        return array
+    with jax.ensure_compile_time_eval():
+        return key_words(array)
 
 
 def is_count(array: Any) -> bool:

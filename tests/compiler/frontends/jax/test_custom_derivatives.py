@@ -228,3 +228,28 @@ OPEN = [read_through_a_reference, stepped, through_a_loop, through_a_reference_o
 def test_a_rule_is_used_where_one_way_to_the_results_is_open(function: Function) -> None:
     gradient: Any = rematc.grad(from_jax(function))(X)
     np.testing.assert_allclose(gradient, jax.grad(function)(X), rtol=1e-5)
+
+
+def divided() -> Function:
+    """b / a by way of a reciprocal that the rule takes for constant: a tangent of it is refused."""
+    divide = jax.custom_jvp(lambda a, inverse, b: inverse * b)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        (a, inverse, b), (da, d_inverse, db) = primals, tangents
+        assert type(d_inverse) is SymbolicZero
+        out = divide(a, inverse, b)
+        moved = [0.0 if type(one) is SymbolicZero else one for one in (db, da)]
+        return out, divide(a, inverse, moved[0] - moved[1] * out)
+
+    divide.defjvp(rule, symbolic_zeros=True)
+    return lambda x: jnp.sum(divide(x * x, lax.stop_gradient(1 / (x * x)), jnp.sin(x)) ** 2)
+
+
+@pytest.mark.parametrize("again", [jax.grad, jax.jacfwd, rematc.jax.grad])
+def test_what_no_tangent_comes_to_has_none_in_derivatives_of_the_rule(again: Any) -> None:
+    function, x = divided(), jnp.float32(0.7)
+    expected = jax.grad(jax.grad(function))(x)
+    np.testing.assert_allclose(again(rematc.jax.grad(function))(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(again(jax.grad(rematc.jax.checkpoint(function)))(x), expected, rtol=1e-5)
+    ours: Any = rematc.grad(rematc.grad(from_jax(function)))
+    np.testing.assert_allclose(ours(x), expected, rtol=1e-5)

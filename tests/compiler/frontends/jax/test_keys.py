@@ -96,3 +96,18 @@ def test_a_traced_key_is_one_for_our_own_random_numbers() -> None:
     np.testing.assert_allclose(found, random.normal(random.key(5), (3,)), rtol=1e-6)
     with pytest.raises(CompileError, match="generator threefry2x32, got a key of 'rbg'"):
         rematc.trace(lambda k: rematc.random.normal(k, (3,)), random.key(5, impl="rbg"))
+
+
+@pytest.mark.parametrize("count", [1, 3000])
+@pytest.mark.parametrize("policy", [None, "nothing"])
+def test_keys_from_outside_are_constants(count: int, policy: str | None) -> None:
+    keys = random.split(random.key(7), count)
+
+    def noisy(x: Any) -> Any:
+        inner = lax.scan(lambda c, k: (jnp.sin(c + random.normal(k, (3,))), None), x, keys)[0]
+        return jnp.sum(inner * jax.vmap(lambda k: random.uniform(k, (3,)))(keys).mean(0))
+
+    expected = jax.value_and_grad(noisy)(X)
+    step: Any = rematc.value_and_grad(from_jax(noisy), policy=policy)
+    for found in (step(X), rematc.compile(step, X)(X)):
+        jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), found, expected)
