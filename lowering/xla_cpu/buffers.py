@@ -4,17 +4,19 @@ Before:  %0 [0..3] 4 MiB   %1 [2..5] 4 MiB   %2 [6..end] 8 MiB, a result
 After:   4 MiB: %0 lies in the result's buffer, which is written only at 6; %1 lives at the same time as %0
 
 The buffers of results are there from the beginning. A temporary buffer, the largest first, goes into the smallest
-result's in which it fits and that is free as long as it lives; all others share one block, as large as the largest sum
-of what lives at once. An elementwise kernel writes its result over an operand of its shape that nothing reads after it.
+result's in which it fits and that is free as long as it lives; all others share one block (`packing`). An elementwise
+kernel writes its result over an operand of its shape that nothing reads after it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
+from rematc.lowering.xla_cpu.packing import packed
 from rematc.lowering.xla_cpu.schedule import Schedule, owner_of
 from rematc.passes.liveness import Allocation, LiveRange
 
@@ -48,12 +50,14 @@ class Placement:
         order: its schedule.
         temporary: what lies in no result's buffer, each with the steps in which it counts.
         inside: for each step the bytes that it takes only while it runs.
+        peak: the bytes of the block that they share.
     """
 
     program: Program
     order: Schedule
     temporary: Sequence[tuple[Buffer, LiveRange]]
     inside: Sequence[int]
+    peak: int
 
     @property
     def allocation(self) -> Allocation:
@@ -71,15 +75,32 @@ def place(program: Program, order: Schedule, scheduler: int) -> Placement:
     read = {owner_of(result): _donated(parameter, order) for result, parameter in program.aliased.items()}
     temporary = _beside_results(outer, [buffer for buffer in buffers if buffer.owner not in results], over, order, read)
     ranges: list[tuple[Buffer, LiveRange]] = []
+    before: dict[Buffer, Buffer] = {}
     taken: set[Buffer] = set()
     for buffer in temporary:
         last = next((last for last in over[buffer] if last in temporary and last not in taken), None)
         if last is not None:
             taken.add(last)
+            before[buffer] = last
         ranges.append((buffer, LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end)))
-    return Placement(
-        program, order, ranges, [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
-    )
+    inside = [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
+    # XLA counts what it runs: no barriers, and nothing that is there before.
+    time = list(accumulate(kernel.is_written and kernel.name != "barrier" for kernel in order.order))
+    steps = [LiveRange(size, time[step], time[step]) for step, size in enumerate(inside) if size]
+    places = [LiveRange(one.size, time[one.begin], time[one.end]) for one in _places(temporary, before)]
+    return Placement(program, order, ranges, inside, packed([*places, *steps]))
+
+
+def _places(buffers: Iterable[Buffer], before: Mapping[Buffer, Buffer]) -> Iterator[LiveRange]:
+    """What is in one place after the other, as one range; `before` are the buffers whose place others take."""
+    followers = {last: buffer for buffer, last in before.items()}
+    for first in buffers:
+        if first not in before:
+            last, size = first, first.size
+            while last in followers:
+                last = followers[last]
+                size = max(size, last.size)
+            yield LiveRange(size, first.begin, last.end)
 
 
 def _donated(parameter: Instruction, order: Schedule) -> list[tuple[int, int, Buffer]]:

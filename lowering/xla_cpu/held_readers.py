@@ -69,12 +69,12 @@ def with_readers_held(graph: Graph, target: Target) -> Graph:
 
 def _held(graph: Graph, target: Target) -> _Held:
     placed, _ = placement(graph, target)
-    peak = placed.allocation.peak()
+    peak = placed.peak
     own = with_own_broadcasts(graph, placed)
     if own is not graph:
         other, _ = placement(own, target)
-        if other.allocation.peak() <= peak:
-            graph, placed, peak = own, other, other.allocation.peak()
+        if other.peak <= peak:
+            graph, placed, peak = own, other, other.peak
     possible = waits_of(graph, CPU)
     best, late = graph, _late(graph, placed, possible)
     taken: Waits = {}
@@ -83,8 +83,8 @@ def _held(graph: Graph, target: Target) -> _Held:
             joined = _joined(taken, found)
             held = with_waits(graph, joined)
             placed, _ = placement(held, target)
-            if placed.allocation.peak() < peak:
-                best, peak, taken, late = held, placed.allocation.peak(), joined, _late(graph, placed, possible)
+            if placed.peak < peak:
+                best, peak, taken, late = held, placed.peak, joined, _late(graph, placed, possible)
                 break
         else:
             break

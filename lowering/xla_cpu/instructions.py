@@ -272,6 +272,8 @@ class Program:
             opaque.inside = self._inside(eqn)
             self._replace(eqn, 0, opaque, operands)
             return opaque
+        if op.name == "maximum" and any(map(_is_least, operands)):
+            return operands[0] if _is_least(operands[1]) else operands[1]
         if op.name == "divide" and _is_repeated(operands[1]):
             operands = [operands[0], self._reciprocal(operands[1])]
             loop = self._add(Kind.LOOP, "multiply", operands, type)
@@ -433,6 +435,19 @@ def _is_expensive(eqn: Equation, operands: list[Instruction]) -> bool:
     if eqn.op.name == "convert":
         return eqn.results[0].type.dtype is BF16 and eqn.operands[0].type.dtype is F32
     return eqn.op.weight is Weight.HEAVY and not (eqn.op.name == "divide" and _is_cheap_divisor(operands[1]))
+
+
+def _is_least(instruction: Instruction) -> bool:
+    """Whether it is minus infinity, or that repeated: of its maximum with anything XLA makes the other one."""
+    while instruction.name == "broadcast_in_dim":
+        (instruction,) = instruction.operands
+    op = instruction.eqn.op if instruction.eqn is not None else None
+    return (
+        isinstance(op, Constant)
+        and op.type.size == 1
+        and op.type.dtype.is_float
+        and float(op.array.item()) == -math.inf
+    )
 
 
 def _is_converted_boolean(instruction: Instruction) -> bool:

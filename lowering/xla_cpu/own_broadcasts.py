@@ -39,7 +39,7 @@ def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
         graph: a program.
         placed: its buffers.
     """
-    least = placed.allocation.peak() // _PART
+    least = placed.peak // _PART
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
     owns = _Owns(graph, producer)
     for owner in placed.program.instructions:

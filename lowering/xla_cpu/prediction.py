@@ -4,8 +4,8 @@ Before:  %0 = dot_general %x, %w   %1 = tanh %0   %2 = dot_general %1, %w   retu
 After:   bytes at the peak: %0 and %1, of which the second takes the place of the first
 
 Three questions, each answered as XLA on the CPU does: what is written to memory (`fusion`), when kernels run
-(`schedule`), and which buffers lie in one place (`buffers`). What this leaves out: the gaps between buffers of
-different sizes, what kernels take for themselves, and much of how XLA rewrites a program before it fuses it.
+(`schedule`), and which buffers lie in one place (`buffers`, `packing`). What this leaves out: what kernels take for
+themselves, and much of how XLA rewrites a program before it fuses it.
 
 XLA has two schedulers, and a program is compiled with the one that is predicted to hold less, depth first where that is
 open. One that recomputes, in which barriers or functions say when that may begin, always runs breadth first: depth
@@ -60,7 +60,7 @@ def predict(graph: Graph, target: Target | None = None, donated: Sequence[int] =
     `donated` are the parameters in whose memory results may lie.
     """
     found, is_depth_first = placement(graph, target, donated)
-    return Prediction(found.allocation.peak(), is_depth_first)
+    return Prediction(found.peak, is_depth_first)
 
 
 def placement(graph: Graph, target: Target | None = None, donated: Sequence[int] = ()) -> tuple[Placement, bool]:
@@ -72,8 +72,8 @@ def placement(graph: Graph, target: Target | None = None, donated: Sequence[int]
     if has_recomputation(graph):
         return _placements(graph, None, [breadth_first], target, aliased)[0], False
     usual, other = _placements(graph, None, [breadth_first, depth_first], target, aliased)
-    needed = usual.allocation.peak()
-    is_depth_first = needed >= _LEAST and other.allocation.peak() <= needed
+    needed = usual.peak
+    is_depth_first = needed >= _LEAST and other.peak <= needed
     return (other if is_depth_first else usual), is_depth_first
 
 
@@ -90,7 +90,7 @@ def _placements(
         """What the regions of an equation take while it runs: one of them at a time."""
         inner = eqn.op if isinstance(eqn.op, Scan) else None
         found = [_placements(region, inner, schedulers, target) for region in eqn.op.regions()]
-        return [max(one.allocation.peak() for one in taken) for taken in zip(*found, strict=True)]
+        return [max(one.peak for one in taken) for taken in zip(*found, strict=True)]
 
     program = Program(graph, loop, inside, target, aliased)
     fuse(program)

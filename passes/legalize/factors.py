@@ -5,7 +5,8 @@ After:   %2 = optimization_barrier %ct   %1 = dot_general %x, %2 {contract=[[0,1
 
 XLA:CPU multiplies plain matrices, and wants what is summed over last in the first one and first in the second one: %ct
 would be copied, with its dimensions in another order, and of the logits of a head that is as much as there is. The
-smaller factor is copied instead. Without the barrier XLA would write the larger one reshaped, and over no operand. A
+smaller factor is copied instead. Without the barrier XLA would write the larger one reshaped, and over no operand; all
+products read what it gives, or XLA would write what is cheap to compute, as the padding of a head's gradient, twice. A
 product that is not transposed anyway is written and then transposed, behind a barrier again, where that is still less:
 XLA would make of it, transposed, the one in the first order.
 
@@ -15,7 +16,7 @@ Only programs that recompute get barriers: with barriers XLA:CPU is known to run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import Equation, Graph
@@ -71,9 +72,14 @@ class SmallerFirst:
     def graph(self, graph: Graph) -> Graph:
         """The graph with the smaller factor first where that is for nothing else; the graph itself where it is not."""
         users = _users(graph)
-        rewriting = _Rewriting()
+        larger = {
+            eqn.operands[0]
+            for eqn in graph.equations
+            if copies_larger(eqn) and _is_in_memory(eqn.operands[0], users[eqn.operands[0]])
+        }
+        rewriting = _Rewriting(larger)
         for eqn in graph.equations:
-            if copies_larger(eqn) and _is_in_memory(eqn.operands[0], users[eqn.operands[0]]):
+            if eqn.operands and eqn.operands[0] in larger and copies_larger(eqn):
                 rewriting.swap(eqn, users.get(eqn.results[0], []))
             else:
                 op = self._regions.op(eqn.op)
@@ -112,11 +118,13 @@ class _Rewriting:
     """The equations of one graph, as far as they are rewritten.
 
     Attributes:
+        larger: the factors that a barrier is put behind.
         equations: the new ones.
         held: for larger factors what their barriers give.
         names: for transposes of products the products of the factors in the other order.
     """
 
+    larger: Set[Value]
     equations: list[Equation] = field(default_factory=list)
     held: dict[Value, Value] = field(default_factory=dict)
     names: dict[Value, Value] = field(default_factory=dict)
@@ -126,6 +134,9 @@ class _Rewriting:
         if not self.names.keys().isdisjoint(eqn.operands):
             operands = tuple([self.names.get(value, value) for value in eqn.operands])
             eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+        if isinstance(eqn.op, DotGeneral) and not self.larger.isdisjoint(eqn.operands):
+            operands = tuple([self._held(value, eqn.loc) if value in self.larger else value for value in eqn.operands])
+            eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
         if self.names.keys().isdisjoint(eqn.results):
             self.equations.append(eqn)
 
@@ -133,17 +144,22 @@ class _Rewriting:
         """Add a product with its factors in the other order, which is what stands for its transposes."""
         large, small = [self.names.get(value, value) for value in eqn.operands]
         assert isinstance(eqn.op, DotGeneral), "others have no factors"
-        if large not in self.held:
-            self.held[large] = self._barrier(large, Value(large.type, large.name), eqn.loc)
+        held = self._held(large, eqn.loc)
         op, (result,) = swapped(eqn.op), eqn.results
         product = Value(op.infer((small.type, large.type))[0], result.name)
-        self.equations.append(Equation(op, (small, self.held[large]), (product,), eqn.loc))
+        self.equations.append(Equation(op, (small, held), (product,), eqn.loc))
         back = swapping(eqn.op, large, result)
         transposed = [user.results[0] for user in users if user is not None and user.op == back]
         self.names.update(dict.fromkeys(transposed, product))
         if len(transposed) < len(users):
             written = self._barrier(product, Value(product.type, product.name), eqn.loc)
             self.equations.append(Equation(swapping(op, small, product), (written,), (result,), eqn.loc))
+
+    def _held(self, value: Value, loc: Location | None) -> Value:
+        """What products read for a larger factor."""
+        if value not in self.held:
+            self.held[value] = self._barrier(value, Value(value.type, value.name), loc)
+        return self.held[value]
 
     def _barrier(self, value: Value, result: Value, loc: Location | None) -> Value:
         self.equations.append(Equation(OptimizationBarrier(), (value,), (result,), loc))

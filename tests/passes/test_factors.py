@@ -58,6 +58,16 @@ def test_the_smaller_factor_is_the_first_and_nothing_is_transposed() -> None:
     assert agrees(before, after)
 
 
+def test_all_products_read_a_larger_factor_behind_one_barrier() -> None:
+    after = ON_CPU.run(head("%1", "%3", "%4"))
+    producer = {value: eqn for eqn in after.equations for value in eqn.results}
+    products = [eqn for eqn in after.equations if eqn.op.name == "dot_general"]
+    read = [eqn.operands[side] for eqn, side in zip(products, (1, 0), strict=True)]
+    made = [producer[value] for value in read]
+    made = [producer[eqn.operands[0]] if eqn.op.name == "reshape" else eqn for eqn in made]
+    assert made[0] is made[1] is after.equations[0]
+
+
 def test_what_is_not_transposed_anyway_is_written_first() -> None:
     before = head("%0", "%1", "%3", "%4")
     after = ON_CPU.run(before)
