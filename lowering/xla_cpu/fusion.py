@@ -9,7 +9,7 @@ instruction to the first, as XLA's `CpuInstructionFusion` does it: an instructio
 reads it and can hold it, and is written if there are others, unless it
 
 - takes long and several kernels would evaluate it, or one kernel once for each place an element is repeated to;
-- is a concatenation or a padded array, and is read more than once, be it by copies of one user in several kernels;
+- is a concatenation or a padded array, and a kernel reads it by two ways, or copies of one user in several kernels do;
 - reads more than it writes, and not all its readers can hold it: to evaluate it twice would read more;
 - would stand in a kernel too often.
 """
@@ -132,7 +132,7 @@ def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_ne
         kernels = {user.kernel for user in holders}
         if is_needed_elsewhere or instruction.is_reread or len(kernels) > 1 or None in kernels:
             return False
-    if instruction.is_read_once and not _is_read_once(instruction):
+    if instruction.is_read_once and not _are_read_once(holders):
         return False
     if _reads_more(instruction) and not _is_held_on_all_ways(instruction):
         instruction.is_kept_whole = True
@@ -144,10 +144,10 @@ def _is_worth_fusing(instruction: Instruction, holders: list[Instruction], is_ne
     return instruction.emitted <= _MOST_CODE or instruction.name == "broadcast_in_dim"
 
 
-def _is_read_once(instruction: Instruction) -> bool:
-    """Whether one kernel reads an instruction, by one way."""
-    user, *others = instruction.users
-    return not others and user.kernel is not None and user.emitted == 1
+def _are_read_once(holders: list[Instruction]) -> bool:
+    """Whether each is in a kernel of its own, by one way to what that kernel gives."""
+    kernels = [user.kernel for user in holders]
+    return None not in kernels and len({*kernels}) == len(kernels) and all(user.emitted == 1 for user in holders)
 
 
 def _reads_more(instruction: Instruction) -> bool:
