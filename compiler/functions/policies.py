@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from rematc.compiler.frontends.jax.policies import adopted
 from rematc.compiler.tracing.user_location import user_location, warn_user
@@ -70,26 +71,38 @@ def check_names(policy: Policy | None, graph: Graph, function: str) -> None:
         warn_user(f"the policy {policy.spec} of a checkpoint of '{function}': {unknown}")
 
 
-#: The policy of derivatives that have none of their own.
-_default: ContextVar[Policy | None] = ContextVar("policy_of_derivatives_without_one", default=None)
+@dataclass(slots=True)
+class Default:
+    """The policy of derivatives that have none of their own, and whether there was one."""
+
+    policy: Policy | None
+    is_taken: bool = False
+
+
+_default: ContextVar[Default] = ContextVar("policy_of_derivatives_without_one")
 
 
 @contextmanager
-def by_default(policy: Policy | None) -> Iterator[None]:
+def by_default(policy: Policy | None) -> Iterator[Default]:
     """Trace what `jit(..., policy=...)` compiles: derivatives in it that have no policy have this one."""
+    found = Default(policy)
     if policy is None:
-        yield
+        yield found
         return
-    token = _default.set(policy)
+    token = _default.set(found)
     try:
-        yield
+        yield found
     finally:
         _default.reset(token)
 
 
 def default_policy() -> Policy | None:
     """The policy of a derivative that has none of its own."""
-    return _default.get()
+    default = _default.get(None)
+    if default is None:
+        return None
+    default.is_taken = True
+    return default.policy
 
 
 def whole_policy(policy: object) -> Policy | None:

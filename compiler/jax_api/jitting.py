@@ -15,7 +15,7 @@ from rematc.compiler.functions.policies import by_default, whole_policy
 from rematc.compiler.jax_api.planned_jit import PlannedFunction
 from rematc.compiler.reports.report import Report
 from rematc.compiler.tracing.options import with_static
-from rematc.compiler.tracing.user_location import user_location
+from rematc.compiler.tracing.user_location import user_location, warn_user
 from rematc.ir.errors import CompileError
 from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.planning import Budget
@@ -23,6 +23,12 @@ from rematc.lowering.signature import function_name
 from rematc.lowering.slicing import OFF, Slices, slices_of
 from rematc.lowering.targeting import current_target, target_of
 from rematc.passes.planning.plan import Plan
+
+_NOT_TAKEN = (
+    "the policy {policy} of rematc.jax.jit changes nothing: '{name}' takes no derivative by rematc.jax that has no "
+    "policy of its own; take it by rematc.jax.value_and_grad, or say how much memory the whole of '{name}' may take "
+    "(budget=...)"
+)
 
 
 def jit(
@@ -57,7 +63,8 @@ def jit(
 
     Args:
         fun: a JAX function.
-        policy: of the derivatives of `rematc.jax` in `fun` that have no policy of their own. Those of `jax` have none.
+        policy: of the derivatives of `rematc.jax` in `fun` that have no policy of their own. Those of `jax` have none;
+            where there is nothing else, a warning says so.
         budget: the temporary memory that `fun` may take: bytes, "2GiB", "50%" of what XLA takes without a plan,
             "device", what the device has free, or a `rematc.Budget`.
         plan: a `rematc.Plan` that was made for `fun`, or the name of its file, instead of a budget.
@@ -79,8 +86,11 @@ def jit(
 
     @functools.wraps(fun, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with by_default(decided):
-            return fun(*args, **kwargs)
+        with by_default(decided) as default:
+            results = fun(*args, **kwargs)
+        if decided is not None and not default.is_taken:
+            warn_user(_NOT_TAKEN.format(policy=decided.spec, name=function_name(fun)))
+        return results
 
     function = fun if decided is None else traced
     plain = PlannedFunction(function, wanted, slices, options) if wanted.is_planned else _Compiled(function, options)

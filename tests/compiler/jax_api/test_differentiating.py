@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -233,3 +234,16 @@ def test_called_by_itself_without_recomputation_it_runs_depth_first(
     monkeypatch.setattr(jax, "jit", recorded)
     assert_like(rjax.grad(summed, policy=policy)(w, x), expected, 1e-3)
     assert any("xla_cpu_scheduler_type" in options for options in given) == (policy is None)
+
+
+def test_a_policy_of_jit_that_no_derivative_takes_is_a_warning() -> None:
+    def by(grad: Any) -> Any:
+        return rjax.jit(lambda w: w - grad(lambda w: jnp.sum(jnp.tanh(w @ w)))(w), policy="nothing")
+
+    w = jnp.ones((4, 4), jnp.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        by(rjax.grad)(w)
+    with pytest.warns(UserWarning, match="changes nothing: '<lambda>' takes no derivative by rematc.jax") as found:
+        by(jax.grad)(w)
+    assert found[0].filename == __file__
