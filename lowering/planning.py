@@ -305,9 +305,13 @@ class GraphPlanner:
     def unreachable(self, budget: int, plan: Plan, measured: int | None) -> UnreachableBudgetError:
         """The error for a budget that no plan meets, of which this one came nearest."""
         predicted = format_bytes(self.expected(plan))
-        smallest = f"predicted {predicted}" if measured is None else f"{format_bytes(measured)}, predicted {predicted}"
+        reached = self.expected(plan) if measured is None else measured
+        least, wanted = format_bytes(reached), format_bytes(budget)
+        if least == wanted:
+            least, wanted = f"{reached} bytes", f"{budget} bytes"
+        smallest = f"predicted {least}" if measured is None else f"{least}, predicted {predicted}"
         return UnreachableBudgetError(
-            f"no plan was found for {format_bytes(budget)} of temporary memory; the smallest that was reached is "
+            f"no plan was found for {wanted} of temporary memory; the smallest that was reached is "
             f"{smallest}. At its peak it holds\n{plan.describe_held()}",
             budget,
         )

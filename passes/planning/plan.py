@@ -253,7 +253,15 @@ class Plan:
         return plain_text(self.tables()).rstrip()
 
     def describe_held(self, most: int = 8) -> str:
-        """The values that are live at the peak, largest first, one a line: name or op, type, bytes, where it is."""
+        """The values that are live at the peak, largest first, one a line: name or op, type, bytes, where it is.
+
+        Where there is none, what runs then: a loop, the steps of which hold all.
+        """
+        if not self.held and self.program.kernels:
+            running = int(self.run.steps[self.run.at])
+            kernel = self.program.kernels[running]
+            line = f"  what '{kernel.op}' takes while it runs"
+            return f"{line}, at {kernel.where}" if kernel.where else line
         lines = []
         for value in self.held[:most]:
             kernel, stored = self.program.kernels[self.program.producers[value]], self.program.values[value]

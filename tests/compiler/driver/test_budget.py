@@ -12,7 +12,8 @@ import pytest
 import rematc
 from rematc.compiler.driver.budget import Planner, first_within
 from rematc.ir.errors import CompileError
-from rematc.lowering.planning import Budget, budget_bytes
+from rematc.lowering.planning import Budget, GraphPlanner, budget_bytes
+from rematc.lowering.target import Target
 from rematc.passes.planning.plan import Plan
 
 LAYERS, WIDTH, BATCH = 8, 64, 512
@@ -88,6 +89,27 @@ def test_a_budget_that_cannot_be_met() -> None:
     pattern = r"(?s)no plan was found for 4\.0 KiB.*reached is \d.* KiB, predicted .*holds\n.*test_budget\.py"
     with pytest.raises(CompileError, match=pattern):
         rematc.compile(STEP, *SHAPES, budget=4096)
+
+
+def test_what_a_loop_takes_is_named_where_nothing_lives_around_it() -> None:
+    def steps(weights: Any, rows: Any) -> Any:
+        def step(weights: Any, x: Any) -> Any:
+            found, gradients = jax.value_and_grad(loss)(weights, x)
+            return [one - 0.1 * other for one, other in zip(weights, gradients, strict=True)], found
+
+        return jax.lax.scan(step, weights, rows)
+
+    rows = np.ones((4, BATCH, WIDTH), np.float32)
+    with pytest.raises(CompileError, match=r"what 'scan' takes while it runs, at .*test_budget\.py:\d+"):
+        rematc.compile(rematc.from_jax(steps), SHAPES[0], rows, budget=4096)
+
+
+def test_a_budget_that_is_hardly_missed_is_said_in_bytes() -> None:
+    planner = GraphPlanner(rematc.trace(STEP, *SHAPES), Target.of("cpu"))
+    plan = planner.plan(planner.peak)
+    error = planner.unreachable(1_100_000, plan, 1_100_001)
+    assert "for 1100000 bytes of temporary memory; the smallest that was reached is 1100001 bytes, " in str(error)
+    assert "is 1.0 MiB, " in str(planner.unreachable(900_000, plan, 1_100_001))
 
 
 def test_a_budget_has_passes_of_its_own() -> None:
