@@ -50,7 +50,7 @@ class Placement:
         order: its schedule.
         temporary: what lies in no result's buffer, each with the steps in which it counts.
         inside: for each step the bytes that it takes only while it runs.
-        peak: the bytes of the block that they share.
+        peak: the bytes of the block that they share, what is taken inside of steps among them.
     """
 
     program: Program
@@ -86,9 +86,10 @@ def place(program: Program, order: Schedule, scheduler: int) -> Placement:
     inside = [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
     # XLA counts what it runs: no barriers, and nothing that is there before.
     time = list(accumulate(kernel.is_written and kernel.name != "barrier" for kernel in order.order))
-    steps = [LiveRange(size, time[step], time[step]) for step, size in enumerate(inside) if size]
-    places = [LiveRange(one.size, time[one.begin], time[one.end]) for one in _places(temporary, before)]
-    return Placement(program, order, ranges, inside, packed([*places, *steps]))
+    block = packed([LiveRange(one.size, time[one.begin], time[one.end]) for one in _places(temporary, before)])
+    # What a loop takes inside is many buffers, which lie in gaps.
+    peak = max(block, Allocation([live for _, live in ranges], inside).peak())
+    return Placement(program, order, ranges, inside, peak)
 
 
 def _places(buffers: Iterable[Buffer], before: Mapping[Buffer, Buffer]) -> Iterator[LiveRange]:
