@@ -120,7 +120,7 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
     """
     target = target or Target.of("cpu")
     legal = Legalize().run(OffloadOrder().run(graph) if target.waits_for_offloads else graph)
-    graph = Legalize(target.platform, target.devices).run(legal)
+    graph = Legalize(target.platform, target.devices, target.shares_behind_barriers).run(legal)
     writer = Writer(target, phases_of(graph))
     writer.is_tuned = graph is not legal
     _function(writer, graph, "public @main")

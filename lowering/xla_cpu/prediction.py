@@ -68,7 +68,8 @@ def placement(graph: Graph, target: Target | None = None, donated: Sequence[int]
     target = target or current_target()
     aliased = aliased_results(graph, donated)
     # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative.
-    graph = CommonSubexpressions().run(Legalize("cpu", target.devices).run(graph))
+    legalize = Legalize("cpu", target.devices, target.shares_behind_barriers)
+    graph = CommonSubexpressions().run(legalize.run(graph))
     if has_recomputation(graph):
         return _placements(graph, None, [breadth_first], target, aliased)[0], False
     usual, other = _placements(graph, None, [breadth_first, depth_first], target, aliased)

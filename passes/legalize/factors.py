@@ -5,10 +5,10 @@ After:   %2 = optimization_barrier %ct   %1 = dot_general %x, %2 {contract=[[0,1
 
 XLA:CPU multiplies plain matrices, and wants what is summed over last in the first one and first in the second one: %ct
 would be copied, with its dimensions in another order, and of the logits of a head that is as much as there is. The
-smaller factor is copied instead. Without the barrier XLA would write the larger one reshaped, and over no operand; all
-products read what it gives, or XLA would write what is cheap to compute, as the padding of a head's gradient, twice. A
-product that is not transposed anyway is written and then transposed, behind a barrier again, where that is still less:
-XLA would make of it, transposed, the one in the first order.
+smaller factor is copied instead. Without the barrier XLA would write the larger one reshaped, and over no operand. All
+products read it behind the barrier, or XLA would evaluate what is cheap, as the padding of a head without its last row,
+in the kernel of each other one as well. A product that is not transposed anyway is written and then transposed, behind
+a barrier again, where that is still less: XLA would make of it, transposed, the one in the first order.
 
 What one product alone reads is written as its copy and in no other place, and what another one copies is copied anyway.
 Only programs that recompute get barriers: with barriers XLA:CPU is known to run as these are planned.
@@ -20,6 +20,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Storage
 from rematc.ir.locations import Location
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
@@ -64,20 +65,28 @@ def swapping(op: DotGeneral, first: Value, result: Value) -> Transpose:
 
 
 class SmallerFirst:
-    """Rewrites graphs, and their regions."""
+    """Rewrites graphs, and their regions.
 
-    def __init__(self) -> None:
+    Args:
+        shares_behind_barriers: whether XLA:CPU writes results over what barriers give on, and so whether all products
+            read a larger factor behind its barrier, or only what is padded or joined.
+    """
+
+    def __init__(self, shares_behind_barriers: bool = True) -> None:
+        self._shares_behind_barriers = shares_behind_barriers
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
         """The graph with the smaller factor first where that is for nothing else; the graph itself where it is not."""
         users = _users(graph)
-        larger = {
-            eqn.operands[0]
+        first = [
+            eqn
             for eqn in graph.equations
             if copies_larger(eqn) and _is_in_memory(eqn.operands[0], users[eqn.operands[0]])
-        }
-        rewriting = _Rewriting(larger)
+        ]
+        larger = {eqn.operands[0] for eqn in first}
+        moves = (eqn.results[0] for eqn in graph.equations if eqn.op.storage is Storage.FUSED_ONCE)
+        rewriting = _Rewriting(larger if self._shares_behind_barriers else larger.intersection(moves))
         for eqn in graph.equations:
             if eqn.operands and eqn.operands[0] in larger and copies_larger(eqn):
                 rewriting.swap(eqn, users.get(eqn.results[0], []))
@@ -118,13 +127,13 @@ class _Rewriting:
     """The equations of one graph, as far as they are rewritten.
 
     Attributes:
-        larger: the factors that a barrier is put behind.
+        shared: the larger factors that all products read behind their barrier.
         equations: the new ones.
         held: for larger factors what their barriers give.
         names: for transposes of products the products of the factors in the other order.
     """
 
-    larger: Set[Value]
+    shared: Set[Value]
     equations: list[Equation] = field(default_factory=list)
     held: dict[Value, Value] = field(default_factory=dict)
     names: dict[Value, Value] = field(default_factory=dict)
@@ -134,8 +143,8 @@ class _Rewriting:
         if not self.names.keys().isdisjoint(eqn.operands):
             operands = tuple([self.names.get(value, value) for value in eqn.operands])
             eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
-        if isinstance(eqn.op, DotGeneral) and not self.larger.isdisjoint(eqn.operands):
-            operands = tuple([self._held(value, eqn.loc) if value in self.larger else value for value in eqn.operands])
+        if isinstance(eqn.op, DotGeneral) and not self.shared.isdisjoint(eqn.operands):
+            operands = tuple([self._held(value, eqn.loc) if value in self.shared else value for value in eqn.operands])
             eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
         if self.names.keys().isdisjoint(eqn.results):
             self.equations.append(eqn)

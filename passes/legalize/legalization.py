@@ -56,11 +56,13 @@ class Legalize(Pass):
     Attributes:
         platform: expand what this one does not have as well; None leaves that to whoever knows where the graph runs.
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
+        shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
     """
 
     name: ClassVar[str] = "legalize"
     platform: str | None = None
     devices: int = 1
+    shares_behind_barriers: bool = True
 
     def run(self, graph: Graph) -> Graph:
         if self.platform != "cpu":
@@ -70,7 +72,7 @@ class Legalize(Pass):
                 return legal
             return MatrixShapes().graph(last_readers(legal))
         held = held_in_parts(graph)
-        return arranged(_Legalizer(self.platform).graph(held), self.devices)
+        return arranged(_Legalizer(self.platform).graph(held), self.devices, self.shares_behind_barriers)
 
 
 @functools.lru_cache(maxsize=1024)
