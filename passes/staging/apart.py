@@ -68,8 +68,8 @@ def held_apart(graph: Graph, policy: Policy, wrt: Sequence[bool]) -> Apart | Non
         return None
     producer = {value: eqn for eqn in equations for value in eqn.results}
     read = {value for eqn in equations if not moving.isdisjoint(eqn.results) for value in eqn.operands}
-    behind = _behind(graph, moving & saved)
-    fixed = [value for value in producer if value in read and value not in behind and value not in saved]
+    others = moving | _behind(graph, moving & saved)
+    fixed = [value for value in producer if value in read and value not in others and value not in saved]
     held = [value for value in fixed if _is_worth_it(value, producer, saved)]
     if not held:
         return None

@@ -81,6 +81,13 @@ def test_what_follows_from_the_model_itself_does_not_run_it_twice(policy: str) -
     assert under == without
 
 
+def test_what_a_tangent_comes_to_is_not_held() -> None:
+    def weighted(w: Any, frozen: Any, head: Any, x: Any) -> Any:
+        return np.mean(np.exp(np.sin(np.sum(w[0, 0, 0] * (x @ head), axis=-1))))
+
+    assert held_apart(graph_of(weighted), parse_policy("dots"), WRT) is None
+
+
 def test_what_is_larger_than_what_is_saved_for_it_is_not_held() -> None:
     def outer(w: Any, frozen: Any, head: Any, x: Any) -> Any:
         mask = np.cos((x @ frozen[0])[:, None, :] - x[None])
