@@ -79,16 +79,15 @@ class SmallerFirst:
     def graph(self, graph: Graph) -> Graph:
         """The graph with the smaller factor first where that is for nothing else; the graph itself where it is not."""
         users = _users(graph)
-        first = [
-            eqn
+        larger = {
+            eqn.operands[0]
             for eqn in graph.equations
             if copies_larger(eqn) and _is_in_memory(eqn.operands[0], users[eqn.operands[0]])
-        ]
-        larger = {eqn.operands[0] for eqn in first}
+        }
         moves = (eqn.results[0] for eqn in graph.equations if eqn.op.storage is Storage.FUSED_ONCE)
         rewriting = _Rewriting(larger if self._shares_behind_barriers else larger.intersection(moves))
         for eqn in graph.equations:
-            if eqn.operands and eqn.operands[0] in larger and copies_larger(eqn):
+            if copies_larger(eqn) and eqn.operands[0] in larger:
                 rewriting.swap(eqn, users.get(eqn.results[0], []))
             else:
                 op = self._regions.op(eqn.op)
