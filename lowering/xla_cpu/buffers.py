@@ -13,8 +13,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
+from rematc.ir.ops.shape import Transpose
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
 from rematc.lowering.xla_cpu.packing import packed
 from rematc.lowering.xla_cpu.schedule import Schedule, owner_of
@@ -84,24 +84,21 @@ def place(program: Program, order: Schedule, scheduler: int) -> Placement:
             before[buffer] = last
         ranges.append((buffer, LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end)))
     inside = [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
-    # XLA counts what it runs: no barriers, and nothing that is there before.
-    time = list(accumulate(kernel.is_written and kernel.name != "barrier" for kernel in order.order))
-    block = packed([LiveRange(one.size, time[one.begin], time[one.end]) for one in _places(temporary, before)])
+    block = packed([[LiveRange(one.size, one.begin, one.end) for one in place] for place in _places(temporary, before)])
     # What a loop takes inside is many buffers, which lie in gaps.
     peak = max(block, Allocation([live for _, live in ranges], inside).peak())
     return Placement(program, order, ranges, inside, peak)
 
 
-def _places(buffers: Iterable[Buffer], before: Mapping[Buffer, Buffer]) -> Iterator[LiveRange]:
-    """What is in one place after the other, as one range; `before` are the buffers whose place others take."""
+def _places(buffers: Iterable[Buffer], before: Mapping[Buffer, Buffer]) -> Iterator[list[Buffer]]:
+    """What is in one place, one after the other; `before` are the buffers whose place others take."""
     followers = {last: buffer for buffer, last in before.items()}
     for first in buffers:
         if first not in before:
-            last, size = first, first.size
-            while last in followers:
-                last = followers[last]
-                size = max(size, last.size)
-            yield LiveRange(size, first.begin, last.end)
+            place = [first]
+            while place[-1] in followers:
+                place.append(followers[place[-1]])
+            yield place
 
 
 def _donated(parameter: Instruction, order: Schedule) -> list[tuple[int, int, Buffer]]:
@@ -173,7 +170,15 @@ def _is_alike(first: Instruction, second: Instruction) -> bool:
 
 
 def _shape(instruction: Instruction) -> tuple[int, ...]:
-    """The shape in which a result lies: the library converts products as it computes them, before they are reshaped."""
+    """The shape in which a result lies.
+
+    A product that is only transposed is that of its factors in the other order. The library converts products as it
+    computes them, before they are reshaped.
+    """
+    if instruction.kind is Kind.PRODUCT and len(instruction.users) == 1:
+        (user,) = instruction.users
+        if user.kind is Kind.BITCAST and user.eqn is not None and isinstance(user.eqn.op, Transpose):
+            return user.type.shape
     if instruction.name == "convert" and instruction.operands[0].name == "bitcast":
         (source,) = instruction.operands[0].operands
         if source.kind is Kind.PRODUCT and source.is_joined:

@@ -5,7 +5,7 @@ After:   breadth first a, b, c, d: each in turn makes those ready whose last ope
          depth first b, c, a, d: the operands of d in turn, each after all that it needs
 
 Breadth first is the usual one (`BFScheduler`): XLA does not wait with what is ready, so that kernels run at the same
-time. Depth first (`DFSMemoryScheduler`) computes things when they are needed, those first that lead back to the most.
+time. Barriers are gone by then: what read their results comes after all that they read, without a turn between. Depth first (`DFSMemoryScheduler`) computes things when they are needed, those first that lead back to the most.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ def breadth_first(given: Kernels) -> list[Instruction]:
     while ready:
         kernel = ready.popleft()
         order.append(kernel)
+        let_through: list[Instruction] = []
         for reader in given.readers[kernel]:
             waiting[reader] -= 1
             if not waiting[reader]:
-                ready.append(reader)
+                (let_through if reader.name in ("barrier", "after") else ready).append(reader)
+        ready.extendleft(reversed(let_through))
     return order
 
 
