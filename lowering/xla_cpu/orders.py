@@ -5,7 +5,8 @@ After:   breadth first a, b, c, d: each in turn makes those ready whose last ope
          depth first b, c, a, d: the operands of d in turn, each after all that it needs
 
 Breadth first is the usual one (`BFScheduler`): XLA does not wait with what is ready, so that kernels run at the same
-time. Barriers are gone by then: what read their results comes after all that they read, without a turn between. Depth first (`DFSMemoryScheduler`) computes things when they are needed, those first that lead back to the most.
+time. Barriers are gone by then: what read their results comes after all that they read, without a turn between. Depth
+first (`DFSMemoryScheduler`) computes things when they are needed, those first that lead back to the most.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ After:   13 bytes: a and d at 0, b at 5, and c, which meets both b and d, at 9; 
 
 XLA places one buffer after the other and moves none again: where several would fit, in the smallest gap between what is
 placed already and lives at the same time. It does so twice, the largest first and the longest-lived first, and takes
-what is smaller (`GlobalDecreasingSizeBestFitHeap` and `ChooseBestHeapAlgorithm` in XLA's heap simulator). Its time is no
-step but the next buffer that is written, handed on, or given back: in a step first all that are written, then all that
+what is smaller (`GlobalDecreasingSizeBestFitHeap` and `ChooseBestHeapAlgorithm` in XLA's heap simulator). Its time
+advances with each buffer that is written, handed on, or given back: in a step first all that are written, then all that
 end. Of equally large places it takes that one first whose first buffer lives longest, whatever follows it there.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -18,6 +17,7 @@ from rematc.ir.types import F32, TensorType
 from rematc.ir.values import Value
 from rematc.ir.verifier import DEFINED_RESULTS, LAWS, UNIQUE_PARAMS, verify
 from tests.support.random_graphs import graphs
+from tests.support.work import calls
 
 PAIR = TensorType(F32, (2,))
 TRIPLE = TensorType(F32, (3,))
@@ -99,9 +99,7 @@ def test_a_body_shared_by_many_calls_is_checked_once() -> None:
         x, first, second = Value(PAIR), Value(PAIR), Value(PAIR)
         twice = (Equation(Call(body), (x,), (first,)), Equation(Call(body), (first,), (second,)))
         body = Graph("f", (x,), twice, (second,))
-    start = time.process_time()
-    verify(body)
-    assert time.process_time() - start < 1
+    assert calls(lambda: verify(body)) < 40 * 1_000
 
 
 def test_an_excerpt_shows_few_lines() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +29,7 @@ from rematc.passes.policies import parse_policy
 from rematc.passes.transpose import transpose
 from rematc.passes.vmap import vmap
 from tests.support.smooth_graphs import arrays_for, count_ops, gradients, is_float, policies, run, smooth_graphs
+from tests.support.work import calls
 
 VECTOR, SCALAR = TensorType(F64, (3,)), TensorType(F64, ())
 SIZE = 3
@@ -162,22 +162,16 @@ def test_a_function_called_often_is_batched_once() -> None:
     assert len(bodies) == 1
 
 
-def test_depth_is_no_limit_and_time_is_near_linear() -> None:
-    def seconds(depth: int) -> float:
+def test_depth_is_no_limit_and_work_is_linear() -> None:
+    def work(depth: int) -> int:
         b = Builder()
         x = b.parameter(VECTOR)
         for _ in range(depth):
             x = b.sine(x)
         graph = b.build(x)
-        best = 1e9
-        for _ in range(3):
-            start = time.perf_counter()
-            vmap(graph, (True,), SIZE)
-            best = min(best, time.perf_counter() - start)
-        return best
+        return calls(lambda: vmap(graph, (True,), SIZE))
 
-    # Ten times the equations; a quadratic pass would take a hundred times as long.
-    assert seconds(20_000) < 40 * seconds(2_000)
+    assert work(20_000) < 12 * work(2_000)
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
