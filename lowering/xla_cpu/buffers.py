@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rematc.ir.ops.shape import Transpose
+from rematc.ir.values import Value
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
 from rematc.lowering.xla_cpu.packing import packed
 from rematc.lowering.xla_cpu.schedule import Schedule, owner_of
@@ -51,6 +52,7 @@ class Placement:
         temporary: what lies in no result's buffer, each with the steps in which it counts.
         inside: for each step the bytes that it takes only while it runs.
         peak: the bytes of the block that they share, what is taken inside of steps among them.
+        origins: for what is computed in another shape than the graph has it in, the graph's value, where it recomputes.
     """
 
     program: Program
@@ -58,6 +60,12 @@ class Placement:
     temporary: Sequence[tuple[Buffer, LiveRange]]
     inside: Sequence[int]
     peak: int
+    origins: Mapping[Value, Value] = field(default_factory=dict)
+
+    def values(self, instruction: Instruction) -> Sequence[Value]:
+        """What an instruction computes, as the graph has it; empty for what comes from no equation."""
+        results = () if instruction.eqn is None else instruction.eqn.results
+        return [self.origins.get(value, value) for value in results]
 
     @property
     def allocation(self) -> Allocation:

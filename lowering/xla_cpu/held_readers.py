@@ -95,12 +95,7 @@ def _late(graph: Graph, placed: Placement, possible: Waits) -> Waits:
     """What of all that may wait would be read before the peak, where the graph's kernels are placed like this."""
     live = placed.allocation.live()
     at = max(range(len(live)), key=live.__getitem__, default=0)
-    time = {
-        value: step
-        for step, kernel in enumerate(placed.order.order)
-        if kernel.eqn is not None
-        for value in kernel.eqn.results
-    }
+    time = {value: step for step, kernel in enumerate(placed.order.order) for value in placed.values(kernel)}
     late: Waits = {}
     for then, (operand, readers) in possible.items():
         begins = [time[value] for value in graph.equations[then].results if value in time]

@@ -45,9 +45,9 @@ def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
     for owner in placed.program.instructions:
         if owner.name == "broadcast_in_dim" and owner.is_written and owner.size >= max(1, least):
             for user in owner.users:
-                at = producer.get(user.eqn.results[0]) if user.eqn is not None and user.eqn.results else None
-                if at is not None:
-                    owns.give(at, user, owner)
+                for value in placed.values(user):
+                    if value in producer:
+                        owns.give(producer[value], user, owner)
     owns.give_to_scaled_products(least)
     return owns.graph()
 

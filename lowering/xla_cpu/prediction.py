@@ -15,7 +15,7 @@ first, what they let through would be held for longer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.op import Scan
@@ -69,9 +69,10 @@ def placement(graph: Graph, target: Target | None = None, donated: Sequence[int]
     aliased = aliased_results(graph, donated)
     # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative.
     legalize = Legalize("cpu", target.devices, target.shares_behind_barriers)
-    graph = CommonSubexpressions().run(legalize.run(graph))
+    legal, origins = legalize.traced_on_cpus(graph)
+    graph = CommonSubexpressions().run(legal)
     if has_recomputation(graph):
-        return _placements(graph, None, [breadth_first], target, aliased)[0], False
+        return replace(_placements(graph, None, [breadth_first], target, aliased)[0], origins=origins), False
     usual, other = _placements(graph, None, [breadth_first, depth_first], target, aliased)
     needed = usual.peak
     is_depth_first = needed >= _LEAST and other.peak <= needed

@@ -23,19 +23,25 @@ from rematc.passes.regions import RegionRewriter
 _IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
 
 
-def arranged(graph: Graph, devices: int = 1, shares_behind_barriers: bool = True) -> Graph:
+def arranged(
+    graph: Graph, devices: int = 1, shares_behind_barriers: bool = True, origins: dict[Value, Value] | None = None
+) -> Graph:
     """The graph in the shapes and the order in which XLA:CPU holds least; the graph itself where it is so.
 
     Args:
         graph: after the other passes.
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
+        origins: gets what is computed in another shape, and the value of the graph that it is.
     """
     is_held = has_barriers(graph)
     if is_held:
         graph = SmallerFirst(shares_behind_barriers).graph(graph)
     if devices == 1 and not has_placements(graph):
-        graph = Flattening().graph(graph)
+        flattening = Flattening()
+        graph = flattening.graph(graph)
+        if origins is not None:
+            origins.update(flattening.origins)
     return ReadersFirst().graph(graph) if is_held else graph
 
 

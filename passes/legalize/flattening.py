@@ -33,17 +33,22 @@ _Groups = tuple[int, ...]
 
 
 class Flattening:
-    """Rewrites graphs, and their regions."""
+    """Rewrites graphs, and their regions.
+
+    Attributes:
+        origins: what is computed flat, and the value of the graph before that it is.
+    """
 
     def __init__(self) -> None:
         self._regions = RegionRewriter(self._rewritten)
+        self.origins: dict[Value, Value] = {}
 
     def graph(self, graph: Graph) -> Graph:
         """The graph with its elementwise work on products flat; the graph itself where there is none."""
         return self._rewritten(graph) if any(map(_is_joined, all_equations(graph))) else graph
 
     def _rewritten(self, graph: Graph) -> Graph:
-        rewriting = _Rewriting(self._regions)
+        rewriting = _Rewriting(self._regions, self.origins)
         for eqn in graph.equations:
             rewriting.equation(eqn)
         results = tuple([rewriting.whole(value, None) for value in graph.results])
@@ -61,10 +66,11 @@ class _Rewriting:
         has_changed: whether they are others than before.
     """
 
-    def __init__(self, regions: RegionRewriter) -> None:
+    def __init__(self, regions: RegionRewriter, origins: dict[Value, Value]) -> None:
         self.equations: list[Equation] = []
         self.has_changed = False
         self._regions = regions
+        self._origins = origins
         self._definitions: dict[Value, Equation] = {}
         self._groups: dict[Value, _Groups] = {}
         self._flat: dict[tuple[Value, _Groups], Value] = {}
@@ -134,6 +140,7 @@ class _Rewriting:
         else:
             self._groups[result] = left
             self._flat[result, left] = self._emit(op, operands, eqn.loc, result.name)
+            self._origins[self._flat[result, left]] = result
         return True
 
     def _barrier(self, eqn: Equation) -> None:
@@ -147,6 +154,7 @@ class _Rewriting:
             operands.append(self._flattened(value, groups, eqn.loc))
             results.append(Value(operands[-1].type, result.name))
             self._groups[result], self._flat[result, groups] = groups, results[-1]
+            self._origins[results[-1]] = result
             self.has_changed = True
         self.equations.append(Equation(eqn.op, tuple(operands), tuple(results), eqn.loc))
 

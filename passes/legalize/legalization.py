@@ -71,8 +71,13 @@ class Legalize(Pass):
             if not is_shaped or not has_barriers(graph):
                 return legal
             return MatrixShapes().graph(last_readers(legal))
-        held = held_in_parts(graph)
-        return arranged(_Legalizer(self.platform).graph(held), self.devices, self.shares_behind_barriers)
+        return self.traced_on_cpus(graph)[0]
+
+    def traced_on_cpus(self, graph: Graph) -> tuple[Graph, dict[Value, Value]]:
+        """The graph for XLA:CPU; for what it computes in another shape, the value that this is of the one given."""
+        origins: dict[Value, Value] = {}
+        legal = _Legalizer("cpu").graph(held_in_parts(graph))
+        return arranged(legal, self.devices, self.shares_behind_barriers, origins), origins
 
 
 @functools.lru_cache(maxsize=1024)

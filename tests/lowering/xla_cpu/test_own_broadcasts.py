@@ -143,3 +143,18 @@ def test_what_is_only_read_by_kernels_that_compute_it_stays() -> None:
 
     graph = rematc.lower(rematc.from_jax(scaled), np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)).graph
     assert with_own_broadcasts(graph, placement(graph, CPU)[0]) is graph
+
+
+def test_what_is_computed_as_a_matrix_is_the_graphs_own_value() -> None:
+    """A head's logits are: what scales them is found in the graph by the value that the kernel has in another shape."""
+
+    def head(weights: Any, x: Any) -> Any:
+        return jnp.sum(jnp.tanh(jnp.tanh(x @ weights[0]) @ weights[1] / 2.0))
+
+    graph = without(head, ([Shape((64, 64), np.float32)] * 2, Shape((4, 32, 64), np.float32)))
+    placed, _ = placement(graph, CPU)
+    own = {value for eqn in graph.equations for value in eqn.results}
+    kernels = [kernel for kernel in placed.program.instructions if kernel.name == "tanh"]
+    assert kernels
+    assert all(set(placed.values(kernel)) <= own for kernel in kernels)
+    assert any(not set(kernel.eqn.results) <= own for kernel in kernels if kernel.eqn is not None)
