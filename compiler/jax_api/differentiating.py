@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import jax
 import jax.tree_util
@@ -25,7 +25,7 @@ from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.gradient_call import lasting_call, passed_graph
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.traced import TracedCall, called_on_mesh, like, trace_jax
-from rematc.compiler.tracing.arguments import argument_positions, chosen
+from rematc.compiler.tracing.arguments import argument_positions, chosen, differentiated
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
@@ -98,7 +98,7 @@ def value_and_grad(
     if not callable(fun):
         raise CompileError(f"value_and_grad takes a function, got a {type(fun).__name__}", user_location())
     wanted = _Wanted(
-        operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums),
+        differentiated(argnums),
         has_aux,
         holomorphic,
         whole_policy(policy),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import jax
 import jax.tree_util
@@ -16,6 +17,22 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType, dtype_of_numpy
 from rematc.lowering.signature import NO_OWNERS, Function, Owner, Owners, Signature, function_name, owners_of_leaves
+
+
+def differentiated(argnums: object) -> int | tuple[int, ...]:
+    """The position of what is differentiated by, or several. Raises CompileError for what is neither."""
+    try:
+        if isinstance(argnums, SupportsIndex):
+            return operator.index(argnums)
+        if isinstance(argnums, Iterable) and not isinstance(argnums, str):
+            return tuple([operator.index(index) for index in argnums])
+    except TypeError:
+        pass
+    raise CompileError(
+        f"argnums is {argnums!r}, which is no position of an argument, and no sequence of them; a policy and a budget "
+        "are passed by keyword: policy='dots'",
+        user_location(),
+    )
 
 
 def argument_positions(function: Function, argnums: int | Sequence[int], count: int) -> tuple[int, ...]:

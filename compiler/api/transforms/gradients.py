@@ -7,9 +7,8 @@ trace. Outside all traces it is compiled as a whole and cached by shape.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex, cast
+from typing import Any, cast
 
 import jax.tree_util
 import numpy as np
@@ -31,7 +30,7 @@ from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_c
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import default_policy, whole_policy
 from rematc.compiler.tracing import derivative_order as order
-from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen
+from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen, differentiated
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -76,7 +75,7 @@ class ValueAndGrad:
         if budget is not None:
             self.without_budget = ValueAndGrad(function, argnums, has_aux, holomorphic, "none", None, options, slices)
         self._has_default = policy is None and budget is None
-        self._argnums = operator.index(argnums) if isinstance(argnums, SupportsIndex) else tuple(argnums)
+        self._argnums = differentiated(argnums)
         self.has_aux = has_aux
         self._holomorphic = holomorphic
         functools.update_wrapper(self, function, updated=())

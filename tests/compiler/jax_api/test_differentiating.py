@@ -134,6 +134,14 @@ def test_errors_name_the_argument() -> None:
         rjax.grad(loss, 3)(PARAMS, X)
 
 
+@pytest.mark.parametrize("wrong", ["nothing", 1.5, None, (0, "x")])
+def test_a_policy_in_the_place_of_positions_is_an_error(wrong: Any) -> None:
+    message = r"argnums is .*, which is no position .* passed by keyword: policy='dots'"
+    for function in (rjax.value_and_grad, rjax.grad, rematc.value_and_grad, rematc.grad):
+        with pytest.raises(rematc.CompileError, match=message):
+            function(loss, wrong)
+
+
 def test_recomputation_holds_in_programs_of_others() -> None:
     """A chain keeps one of its values in a few: in the caller's jit, whose options are not ours, and by itself."""
 
