@@ -12,7 +12,7 @@ from rematc.ir.policy import Policy
 from rematc.lowering.expectation import machine_of
 from rematc.lowering.pipeline import DEFAULT_PIPELINE
 from rematc.lowering.target import Target
-from rematc.lowering.xla_cpu.held_readers import least_peak
+from rematc.lowering.xla_cpu.held_readers import least_peaks
 from rematc.passes.accounting import flat_equations, total_work
 from rematc.passes.fold_transposes import fold_transposes
 from rematc.passes.linearize import value_and_cotangents, vjp
@@ -75,24 +75,24 @@ def staged_for(
     if not others:
         return first
     try:
-        needed = [(_needed(way, wrt, of, target), way) for way in (first, *others)]
+        needed = _needed((first, *others), wrt, of, target)
     except CompileError:
         # Whoever differentiates the graph says where it fails.
         return first
-    least = min(memory for (memory, _), _ in needed)
-    _, chosen = min([each for each in needed if each[0][0] * _AS_GOOD <= least], key=lambda each: each[0][::-1])
-    return chosen
+    least = min(memory for memory, _ in needed)
+    as_good = [(work, memory, place) for place, (memory, work) in enumerate(needed) if memory * _AS_GOOD <= least]
+    return (first, *others)[min(as_good)[-1]]
 
 
-def _needed(way: Graph, wrt: Sequence[bool], of: Sequence[bool], target: Target) -> tuple[int, int]:
-    """Bytes of temporary memory of the value and the cotangents, and their work.
+def _needed(ways: Sequence[Graph], wrt: Sequence[bool], of: Sequence[bool], target: Target) -> list[tuple[int, int]]:
+    """Bytes of temporary memory of the value and the cotangents in each way, and their work.
 
     That is the floating-point operations of products on the CPU, and elsewhere nanoseconds.
     """
     with unwatched():
-        joint = _LOOKED_AT.run(value_and_cotangents(vjp(way, wrt, of))).graph
+        joint = [_LOOKED_AT.run(value_and_cotangents(vjp(way, wrt, of))).graph for way in ways]
         if target.platform == "cpu":
-            products = total_work(eqn for eqn in flat_equations(joint) if eqn.op.is_product)
-            return least_peak(joint, target), products.flops
-        run = simulated(joint, machine_of(target))
-        return run.peak, run.time
+            work = [total_work(eqn for eqn in flat_equations(one) if eqn.op.is_product).flops for one in joint]
+            return list(zip(least_peaks(joint, target), work, strict=True))
+        runs = [simulated(one, machine_of(target)) for one in joint]
+        return [(run.peak, run.time) for run in runs]

@@ -12,7 +12,7 @@ predicted peak is lower with it. First, what only repeats a number or a row is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,6 +30,9 @@ from rematc.passes.manager import Pass
 
 #: How often what holds the peak is looked for, and with how many of what was found alone where all of it is no less.
 _ROUNDS, _ALONE = 6, 3
+#: Of several ways to run one program, how many of the best get arrays of their own, with those that are as good, and
+#: how many different ones get readers held. Their order hardly changes by it, and each look costs as much as the first.
+_OWN, _HELD, _AS_GOOD = 3, 2, 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,16 @@ class HoldReaders(Pass):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A graph with such barriers, or without, and the bytes that it is predicted to take."""
+class _Placed:
+    """A graph and its buffers as they are predicted."""
 
     graph: Graph
-    peak: int
+    placed: Placement
+
+    @property
+    def peak(self) -> int:
+        """Bytes that it is predicted to take."""
+        return self.placed.peak
 
 
 def _is_open(graph: Graph, target: Target) -> bool:
@@ -57,9 +65,22 @@ def _is_open(graph: Graph, target: Target) -> bool:
     return has_recomputation(graph) and not has_placements(graph)
 
 
-def least_peak(graph: Graph, target: Target) -> int:
-    """Bytes that a graph, after the passes, is predicted to take with these barriers."""
-    return _held(graph, target).peak if _is_open(graph, target) else predict(graph, target).peak
+def least_peaks(graphs: Sequence[Graph], target: Target) -> list[int]:
+    """Bytes that ways to run one program, graphs after the passes, are predicted to take with these barriers.
+
+    The least of all that are looked for: of what takes more than others at first, and is not among so many of the best,
+    the bytes without them.
+    """
+    ways = {index: _placed(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
+    peaks = sorted(way.peak for way in ways.values())
+    for index, way in ways.items():
+        if way.peak * _AS_GOOD <= peaks[min(_OWN, len(peaks)) - 1]:
+            ways[index] = _with_own_broadcasts(way, target)
+    # Ways that take the same differ in nothing that matters here.
+    different = {ways[index].peak: index for index in sorted(ways, reverse=True)}
+    for peak in sorted(different)[:_HELD]:
+        ways[different[peak]] = _with_late_ones_held(ways[different[peak]], target)
+    return [ways[at].peak if at in ways else predict(graph, target).peak for at, graph in enumerate(graphs)]
 
 
 def with_readers_held(graph: Graph, target: Target) -> Graph:
@@ -67,28 +88,36 @@ def with_readers_held(graph: Graph, target: Target) -> Graph:
     return _held(graph, target).graph if _is_open(graph, target) else graph
 
 
-def _held(graph: Graph, target: Target) -> _Held:
-    placed, _ = placement(graph, target)
-    peak = placed.peak
-    own = with_own_broadcasts(graph, placed)
-    if own is not graph:
-        other, _ = placement(own, target)
-        if other.peak <= peak:
-            graph, placed, peak = own, other, other.peak
+def _held(graph: Graph, target: Target) -> _Placed:
+    return _with_late_ones_held(_with_own_broadcasts(_placed(graph, target), target), target)
+
+
+def _placed(graph: Graph, target: Target) -> _Placed:
+    return _Placed(graph, placement(graph, target)[0])
+
+
+def _with_own_broadcasts(way: _Placed, target: Target) -> _Placed:
+    own = with_own_broadcasts(way.graph, way.placed)
+    if own is way.graph:
+        return way
+    other = _placed(own, target)
+    return other if other.peak <= way.peak else way
+
+
+def _with_late_ones_held(best: _Placed, target: Target) -> _Placed:
+    graph = best.graph
     possible = waits_of(graph, CPU)
-    best, late = graph, _late(graph, placed, possible)
     taken: Waits = {}
     for _ in range(_ROUNDS):
-        for found in _attempts(late, possible):
+        for found in _attempts(_late(graph, best.placed, possible), possible):
             joined = _joined(taken, found)
-            held = with_waits(graph, joined)
-            placed, _ = placement(held, target)
-            if placed.peak < peak:
-                best, peak, taken, late = held, placed.peak, joined, _late(graph, placed, possible)
+            held = _placed(with_waits(graph, joined), target)
+            if held.peak < best.peak:
+                best, taken = held, joined
                 break
         else:
             break
-    return _Held(best, peak)
+    return best
 
 
 def _late(graph: Graph, placed: Placement, possible: Waits) -> Waits:
