@@ -50,7 +50,7 @@ def predicted_timeline(graph: Graph, target: Target, *, is_differentiated: bool)
         buffers.append(LiveBuffer(_name(owner), str(owner.type), buffer.size, live.begin, live.end, role, read, loc))
     arguments = sum(value.type.bytes for value in graph.params if not value.type.on_host)
     results = sum(value.type.bytes for value in graph.results if not value.type.on_host)
-    return MemoryTimeline(tuple(steps), tuple(buffers), backward, arguments, results)
+    return MemoryTimeline(tuple(steps), tuple(buffers), backward, arguments, results, placed.peak)
 
 
 def _name(instruction: Instruction) -> str:

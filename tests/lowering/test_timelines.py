@@ -49,13 +49,11 @@ def timelines(one: Compiled) -> tuple[MemoryTimeline, MemoryTimeline]:
 def test_the_sums_are_the_reported_ones(function: Callable[..., Any], policy: str | None) -> None:
     one = compiled(function, policy)
     predicted, assigned = timelines(one)
-    assert predicted.peak == one.lowered.predicted_peak()
-    temp = one.memory().temp_bytes
-    assert assigned.block == temp
-    # What is live is no more than the block, which has gaps, and padding.
-    assert 0.9 * temp <= assigned.peak <= temp
     memory = one.memory()
-    for timeline in (predicted, assigned):
+    for timeline, block in ((predicted, one.lowered.predicted_peak()), (assigned, memory.temp_bytes)):
+        # What is live is no more than the block, which has gaps, and padding.
+        assert timeline.block == block
+        assert 0.9 * block <= timeline.peak <= block
         assert timeline.arguments == pytest.approx(memory.argument_bytes, rel=0.01)
         assert timeline.results == pytest.approx(memory.output_bytes, rel=0.01)
         for buffer in timeline.buffers:
