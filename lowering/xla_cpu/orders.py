@@ -5,8 +5,9 @@ After:   breadth first a, b, c, d: each in turn makes those ready whose last ope
          depth first b, c, a, d: the operands of d in turn, each after all that it needs
 
 Breadth first is the usual one (`BFScheduler`): XLA does not wait with what is ready, so that kernels run at the same
-time. Barriers are gone by then: what read their results comes after all that they read, without a turn between. Depth
-first (`DFSMemoryScheduler`) computes things when they are needed, those first that lead back to the most.
+time. From jaxlib 0.12 on barriers are gone by then: what read their results comes after all that they read, without a
+turn between. Depth first (`DFSMemoryScheduler`) computes things when they are needed, those first that lead back to the
+most.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Kernels:
         readers: the kernels that read what each writes.
         replaceable: for each kernel what it reads only where it writes: it may write its result over that.
         is_body: whether this is a loop's body, which takes its parameters from one tuple.
+        keeps_barriers: whether barriers are still there, and take turns of their own.
     """
 
     kernels: Sequence[Instruction]
@@ -36,6 +38,7 @@ class Kernels:
     readers: dict[Instruction, list[Instruction]]
     replaceable: dict[Instruction, list[Instruction]]
     is_body: bool
+    keeps_barriers: bool
 
 
 Scheduler = Callable[[Kernels], "list[Instruction]"]
@@ -44,6 +47,7 @@ Scheduler = Callable[[Kernels], "list[Instruction]"]
 def breadth_first(given: Kernels) -> list[Instruction]:
     """The order in which kernels become ready."""
     order: list[Instruction] = []
+    passed = () if given.keeps_barriers else ("barrier", "after")
     waiting = {kernel: len(given.operands[kernel]) for kernel in given.kernels}
     ready = deque(kernel for kernel in given.kernels if not waiting[kernel])
     while ready:
@@ -53,7 +57,7 @@ def breadth_first(given: Kernels) -> list[Instruction]:
         for reader in given.readers[kernel]:
             waiting[reader] -= 1
             if not waiting[reader]:
-                (let_through if reader.name in ("barrier", "after") else ready).append(reader)
+                (let_through if reader.name in passed else ready).append(reader)
         ready.extendleft(reversed(let_through))
     return order
 

@@ -59,7 +59,8 @@ def kernels_of(program: Program) -> Kernels:
         operands[kernel] = list(read)
         replaceable[kernel] = [source for source, is_direct in read.items() if is_direct and kernel.is_elementwise]
     readers = {kernel: [user for user in users[kernel].order if user in operands] for kernel in kernels}
-    return Kernels(kernels, operands, readers, replaceable, program.is_body)
+    keeps_barriers = not program.target.shares_behind_barriers
+    return Kernels(kernels, operands, readers, replaceable, program.is_body, keeps_barriers)
 
 
 def schedule(given: Kernels, scheduler: Scheduler) -> Schedule:
