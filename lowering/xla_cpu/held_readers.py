@@ -30,8 +30,8 @@ from rematc.passes.manager import Pass
 
 #: How often what holds the peak is looked for, and with how many of what was found alone where all of it is no less.
 _ROUNDS, _ALONE = 6, 3
-#: Of several ways to run one program, how many of the best get arrays of their own, with those that are as good, and
-#: how many different ones get readers held. Their order hardly changes by it, and each look costs as much as the first.
+#: Of several ways to run one program, how many of the best get arrays of their own, and how many readers held, with
+#: those that are as good. Their order hardly changes by it, and each look costs as much as the first.
 _OWN, _HELD, _AS_GOOD = 3, 2, 0.95
 
 
@@ -72,14 +72,11 @@ def least_peaks(graphs: Sequence[Graph], target: Target) -> list[int]:
     the bytes without them.
     """
     ways = {index: _placed(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
-    peaks = sorted(way.peak for way in ways.values())
-    for index, way in ways.items():
-        if way.peak * _AS_GOOD <= peaks[min(_OWN, len(peaks)) - 1]:
-            ways[index] = _with_own_broadcasts(way, target)
-    # Ways that take the same differ in nothing that matters here.
-    different = {ways[index].peak: index for index in sorted(ways, reverse=True)}
-    for peak in sorted(different)[:_HELD]:
-        ways[different[peak]] = _with_late_ones_held(ways[different[peak]], target)
+    for count, better in ((_OWN, _with_own_broadcasts), (_HELD, _with_late_ones_held)):
+        peaks = sorted(way.peak for way in ways.values())[:count]
+        for index, way in ways.items():
+            if way.peak * _AS_GOOD <= peaks[-1]:
+                ways[index] = better(way, target)
     return [ways[at].peak if at in ways else predict(graph, target).peak for at, graph in enumerate(graphs)]
 
 
