@@ -26,7 +26,7 @@ from rematc.ir.registry import OPS
 from rematc.ir.types import DTYPES, F32, DType, TensorType, dtype_of_numpy
 from rematc.ir.verifier import verify
 from tests.support.random_graphs import graphs
-from tests.support.work import calls
+from tests.support.work import lines_run
 
 VECTOR = TensorType(F32, (4,))
 
@@ -318,6 +318,6 @@ def test_twice_as_many_equations_are_twice_the_work_to_print_and_to_parse() -> N
         graph = b.build(x)
         text = print_graph(graph)
         assert parse_graph(text) == graph
-        return calls(lambda: print_graph(graph)), calls(lambda: parse_graph(text))
+        return lines_run(lambda: print_graph(graph)), lines_run(lambda: parse_graph(text))
 
     assert all(twice < 2.5 * once for twice, once in zip(work(5_000), work(2_500), strict=True))

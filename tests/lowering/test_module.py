@@ -16,7 +16,7 @@ from rematc.ir.values import Types, Value
 from rematc.lowering.module import stablehlo_module, stablehlo_text
 from rematc.lowering.target import Target
 from rematc.lowering.validation import validate
-from tests.support.work import calls
+from tests.support.work import lines_run
 
 VECTOR = TensorType(F32, (4,))
 LINE = Location("model.py", 12, 8, "loss")
@@ -27,7 +27,7 @@ def unary(op: Op, name: str = "g") -> Graph:
     return Graph(name, (x,), (Equation(op, (x,), (y,), LINE),), (y,))
 
 
-def applied(*bodies: Graph) -> Graph:
+def calls(*bodies: Graph) -> Graph:
     """A graph that applies the bodies one after the other."""
     value = start = Value(VECTOR)
     equations = []
@@ -51,7 +51,7 @@ def test_the_whole_text_of_a_small_graph() -> None:
 
 
 def test_equal_bodies_are_one_function_and_others_of_the_same_name_get_their_own() -> None:
-    text = stablehlo_text(applied(unary(Negate(), "f"), unary(Negate(), "f"), unary(Negate(), "main")))
+    text = stablehlo_text(calls(unary(Negate(), "f"), unary(Negate(), "f"), unary(Negate(), "main")))
     validate(text)
     assert text.count("func.func private @f(") == 1
     assert text.count("func.call @f(") == 2
@@ -59,7 +59,7 @@ def test_equal_bodies_are_one_function_and_others_of_the_same_name_get_their_own
 
 
 def test_calls_inside_calls_are_written() -> None:
-    text = stablehlo_text(applied(applied(unary(Negate(), "leaf"))))
+    text = stablehlo_text(calls(calls(unary(Negate(), "leaf"))))
     validate(text)
     assert text.count("func.func private") == 2
 
@@ -99,7 +99,7 @@ def test_names_and_files_of_any_spelling_are_taken(name: str) -> None:
     x, y = Value(VECTOR, name or None), Value(VECTOR)
     graph = Graph(name, (x,), (Equation(Negate(), (x,), (y,), Location(name, 1, 0, name)),), (y,))
     validate(stablehlo_text(graph))
-    validate(stablehlo_text(applied(graph)))
+    validate(stablehlo_text(calls(graph)))
 
 
 def test_arguments_and_results_in_host_memory_say_so() -> None:
@@ -135,7 +135,7 @@ def test_twice_as_many_equations_are_twice_the_work() -> None:
             result = Value(VECTOR)
             equations.append(Equation(Add(), (value, x), (result,), Location("m.py", index // 10 + 1)))
             value = result
-        return calls(lambda: stablehlo_text(Graph("main", (x,), tuple(equations), (value,))))
+        return lines_run(lambda: stablehlo_text(Graph("main", (x,), tuple(equations), (value,))))
 
     assert work(10_000) < 2.5 * work(5_000)
 

@@ -12,7 +12,7 @@ from rematc.ir.types import F32, TensorType
 from rematc.ir.verifier import verify
 from rematc.passes.inline import Inline
 from tests.support.random_graphs import arguments_for, graphs, same_bits
-from tests.support.work import calls
+from tests.support.work import lines_run
 
 PAIR = TensorType(F32, (2,))
 
@@ -58,4 +58,4 @@ def test_work_is_that_of_the_equations_written() -> None:
     """Copied at each of 50 levels, they would be 50 times as much."""
     deep, flat = (chain_of_calls(depth, length=2_000) for depth in (50, 1))
     assert len(Inline().run(deep).equations) == 2_000
-    assert calls(lambda: Inline().run(deep)) < 2 * calls(lambda: Inline().run(flat))
+    assert lines_run(lambda: Inline().run(deep)) < 2 * lines_run(lambda: Inline().run(flat))

@@ -17,7 +17,7 @@ from rematc.passes.manager import PassManager, parse_pipeline
 from rematc.passes.rewrites_elementwise import is_detour
 from rematc.passes.simplify import Simplify
 from tests.support.random_graphs import arguments_for, graphs, same_bits
-from tests.support.work import calls
+from tests.support.work import lines_run
 
 PAIR = TensorType(F32, (2,))
 
@@ -86,6 +86,6 @@ def test_clean_up_of_twice_as_many_equations_is_twice_the_work() -> None:
     def work(length: int) -> int:
         graph = chain(length)
         assert len(clean_up.run(graph).graph.equations) < len(graph.equations)
-        return calls(lambda: clean_up.run(graph))
+        return lines_run(lambda: clean_up.run(graph))
 
     assert work(10_000) < 2.5 * work(5_000)

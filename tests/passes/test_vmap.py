@@ -29,7 +29,7 @@ from rematc.passes.policies import parse_policy
 from rematc.passes.transpose import transpose
 from rematc.passes.vmap import vmap
 from tests.support.smooth_graphs import arrays_for, count_ops, gradients, is_float, policies, run, smooth_graphs
-from tests.support.work import calls
+from tests.support.work import lines_run
 
 VECTOR, SCALAR = TensorType(F64, (3,)), TensorType(F64, ())
 SIZE = 3
@@ -169,7 +169,7 @@ def test_depth_is_no_limit_and_work_is_linear() -> None:
         for _ in range(depth):
             x = b.sine(x)
         graph = b.build(x)
-        return calls(lambda: vmap(graph, (True,), SIZE))
+        return lines_run(lambda: vmap(graph, (True,), SIZE))
 
     assert work(20_000) < 12 * work(2_000)
 

@@ -13,7 +13,7 @@ import pytest
 
 from rematc.lowering.hlo.parser import parse_hlo
 from rematc.lowering.hlo.products import Executed, Times, executed_products
-from tests.support.work import calls
+from tests.support.work import lines_run
 
 X = np.ones((8, 16), np.float32)
 W = np.ones((16, 16), np.float32)
@@ -213,6 +213,6 @@ def test_work_is_linear_in_the_text() -> None:
         rows = "\n".join(f"  %d{index} {dot}" for index in range(count))
         text = f"HloModule m\nENTRY %e {{\n  %dx = f32[8,8]{{1,0}} parameter(0)\n{rows}\n}}\n"
         assert executed_products(parse_hlo(text)).total.most == count
-        return calls(lambda: executed_products(parse_hlo(text)))
+        return lines_run(lambda: executed_products(parse_hlo(text)))
 
     assert work(2_000) < 2.5 * work(1_000)
