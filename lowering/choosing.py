@@ -66,22 +66,22 @@ def staged_for(
         target: for what.
         slices: as in `primal_for`.
     """
-    ways = ways_to_stage(graph, policy, wrt, of, slices, device_of(target.platform, target.device_kind).fusion)
-    first = next(ways)
-    is_compared = slices == 1 and not has_placements(graph)
-    others = tuple(ways) if is_compared else ()
-    if is_compared and policy.saves_least:
-        others = (*others, graph)  # what is kept is open, and so all may be
-    if not others:
-        return first
+    staged = ways_to_stage(graph, policy, wrt, of, slices, device_of(target.platform, target.device_kind).fusion)
+    ways = [next(staged)]
+    if slices == 1 and not has_placements(graph):
+        ways += staged
+        if policy.saves_least:
+            ways.append(graph)  # what is kept is open, and so all may be
+    if len(ways) == 1:
+        return ways[0]
     try:
-        needed = _needed((first, *others), wrt, of, target)
+        needed = _needed(ways, wrt, of, target)
     except CompileError:
         # Whoever differentiates the graph says where it fails.
-        return first
+        return ways[0]
     least = min(memory for memory, _ in needed)
     as_good = [(work, memory, place) for place, (memory, work) in enumerate(needed) if memory * _AS_GOOD <= least]
-    return (first, *others)[min(as_good)[-1]]
+    return ways[min(as_good)[-1]]
 
 
 def _needed(ways: Sequence[Graph], wrt: Sequence[bool], of: Sequence[bool], target: Target) -> list[tuple[int, int]]:
@@ -93,6 +93,6 @@ def _needed(ways: Sequence[Graph], wrt: Sequence[bool], of: Sequence[bool], targ
         joint = [_LOOKED_AT.run(value_and_cotangents(vjp(way, wrt, of))).graph for way in ways]
         if target.platform == "cpu":
             work = [total_work(eqn for eqn in flat_equations(one) if eqn.op.is_product).flops for one in joint]
-            return list(zip(least_peaks(joint, target), work, strict=True))
+            return list(zip(least_peaks(joint, target, _AS_GOOD), work, strict=True))
         runs = [simulated(one, machine_of(target)) for one in joint]
         return [(run.peak, run.time) for run in runs]

@@ -39,7 +39,7 @@ def apply_whole(graph: Graph, operands: Sequence[Any], target: Target) -> list[A
     """
     if target.platform != "cpu" or target.devices > 1 or _is_placed(graph, operands):
         return evaluate_labelled(graph, operands)
-    own = arranged(held_in_parts(graph))
+    own, _ = arranged(held_in_parts(graph))
     if own is graph:
         return evaluate_labelled(graph, operands)
     results: list[Any] = _whole_p.bind(*operands, graph=graph, arranged=own)

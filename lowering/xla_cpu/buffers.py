@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rematc.ir.ops.shape import Transpose
 from rematc.ir.values import Value
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
 from rematc.lowering.xla_cpu.packing import packed
@@ -52,7 +51,7 @@ class Placement:
         temporary: what lies in no result's buffer, each with the steps in which it counts.
         inside: for each step the bytes that it takes only while it runs.
         peak: the bytes of the block that they share, what is taken inside of steps among them.
-        origins: for what is computed in another shape than the graph has it in, the graph's value, where it recomputes.
+        origins: for what is computed in another shape than the graph has it in, the graph's value.
     """
 
     program: Program
@@ -178,15 +177,7 @@ def _is_alike(first: Instruction, second: Instruction) -> bool:
 
 
 def _shape(instruction: Instruction) -> tuple[int, ...]:
-    """The shape in which a result lies.
-
-    A product that is only transposed is that of its factors in the other order. The library converts products as it
-    computes them, before they are reshaped.
-    """
-    if instruction.kind is Kind.PRODUCT and len(instruction.users) == 1:
-        (user,) = instruction.users
-        if user.kind is Kind.BITCAST and user.eqn is not None and isinstance(user.eqn.op, Transpose):
-            return user.type.shape
+    """The shape in which a result lies: the library converts products as it computes them, before they are reshaped."""
     if instruction.name == "convert" and instruction.operands[0].name == "bitcast":
         (source,) = instruction.operands[0].operands
         if source.kind is Kind.PRODUCT and source.is_joined:

@@ -32,7 +32,7 @@ from rematc.passes.manager import Pass
 _ROUNDS, _ALONE = 6, 3
 #: Of several ways to run one program, how many of the best get arrays of their own, and how many readers held, with
 #: those that are as good. Their order hardly changes by it, and each look costs as much as the first.
-_OWN, _HELD, _AS_GOOD = 3, 2, 0.95
+_OWN, _HELD = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ def _is_open(graph: Graph, target: Target) -> bool:
     return has_recomputation(graph) and not has_placements(graph)
 
 
-def least_peaks(graphs: Sequence[Graph], target: Target) -> list[int]:
+def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float) -> list[int]:
     """Bytes that ways to run one program, graphs after the passes, are predicted to take with these barriers.
 
     The least of all that are looked for: of what takes more than others at first, and is not among so many of the best,
-    the bytes without them.
+    the bytes without them. A way is as good as another one that takes `as_good` of its bytes.
     """
     ways = {index: _placed(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
     for count, better in ((_OWN, _with_own_broadcasts), (_HELD, _with_late_ones_held)):
         peaks = sorted(way.peak for way in ways.values())[:count]
         for index, way in ways.items():
-            if way.peak * _AS_GOOD <= peaks[-1]:
+            if way.peak * as_good <= peaks[-1]:
                 ways[index] = better(way, target)
     return [ways[at].peak if at in ways else predict(graph, target).peak for at, graph in enumerate(graphs)]
 

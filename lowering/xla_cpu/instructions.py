@@ -342,8 +342,9 @@ class Program:
         """A matrix product, of one free dimension of each operand: its result is reshaped if there are more."""
         arranged = [self._arranged(op, side, operand) for side, operand in enumerate(operands)]
         type = eqn.results[0].type
-        if eqn.results[0] in self._folded:
+        if eqn.results[0] in self._folded:  # it is that of the factors in the other order
             arranged.reverse()
+            type = type.with_shape(type.shape[::-1])
         free = [x.type.rank - len(op.contract[side]) - len(op.batch[side]) for side, x in enumerate(operands)]
         batch = len(op.batch[0])
         shape = type.shape

@@ -69,10 +69,15 @@ def placement(graph: Graph, target: Target | None = None, donated: Sequence[int]
     aliased = aliased_results(graph, donated)
     # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative.
     legalize = Legalize("cpu", target.devices, target.shares_behind_barriers)
-    legal, origins = legalize.traced_on_cpus(graph)
-    graph = CommonSubexpressions().run(legal)
+    legal, origins = legalize.with_origins(graph)
+    found, is_depth_first = _of_better_order(CommonSubexpressions().run(legal), target, aliased)
+    return replace(found, origins=origins), is_depth_first
+
+
+def _of_better_order(graph: Graph, target: Target, aliased: Sequence[tuple[int, int]]) -> tuple[Placement, bool]:
+    """The buffers in the order in which a graph is compiled; whether that is depth first."""
     if has_recomputation(graph):
-        return replace(_placements(graph, None, [breadth_first], target, aliased)[0], origins=origins), False
+        return _placements(graph, None, [breadth_first], target, aliased)[0], False
     usual, other = _placements(graph, None, [breadth_first, depth_first], target, aliased)
     needed = usual.peak
     is_depth_first = needed >= _LEAST and other.peak <= needed

@@ -9,6 +9,7 @@ Programs that recompute get barriers: with them XLA:CPU is known to run as these
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.placement import has_placements
@@ -24,25 +25,24 @@ _IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma
 
 
 def arranged(
-    graph: Graph, devices: int = 1, shares_behind_barriers: bool = True, origins: dict[Value, Value] | None = None
-) -> Graph:
+    graph: Graph, devices: int = 1, shares_behind_barriers: bool = True
+) -> tuple[Graph, Mapping[Value, Value]]:
     """The graph in the shapes and the order in which XLA:CPU holds least; the graph itself where it is so.
+
+    With it, for what is computed in another shape, the value of the graph that it is.
 
     Args:
         graph: after the other passes.
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
-        origins: gets what is computed in another shape, and the value of the graph that it is.
     """
     is_held = has_barriers(graph)
     if is_held:
         graph = SmallerFirst(shares_behind_barriers).graph(graph)
+    flattening = Flattening()
     if devices == 1 and not has_placements(graph):
-        flattening = Flattening()
         graph = flattening.graph(graph)
-        if origins is not None:
-            origins.update(flattening.origins)
-    return ReadersFirst().graph(graph) if is_held else graph
+    return ReadersFirst().graph(graph) if is_held else graph, flattening.origins
 
 
 def held_in_parts(graph: Graph) -> Graph:

@@ -15,6 +15,7 @@ writer has rules for plain ops alone. A long expansion is a function, written on
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -71,13 +72,12 @@ class Legalize(Pass):
             if not is_shaped or not has_barriers(graph):
                 return legal
             return MatrixShapes().graph(last_readers(legal))
-        return self.traced_on_cpus(graph)[0]
+        return self.with_origins(graph)[0]
 
-    def traced_on_cpus(self, graph: Graph) -> tuple[Graph, dict[Value, Value]]:
-        """The graph for XLA:CPU; for what it computes in another shape, the value that this is of the one given."""
-        origins: dict[Value, Value] = {}
+    def with_origins(self, graph: Graph) -> tuple[Graph, Mapping[Value, Value]]:
+        """The graph for CPUs; for what is computed in another shape there, the value of the graph given that it is."""
         legal = _Legalizer("cpu").graph(held_in_parts(graph))
-        return arranged(legal, self.devices, self.shares_behind_barriers, origins), origins
+        return arranged(legal, self.devices, self.shares_behind_barriers)
 
 
 @functools.lru_cache(maxsize=1024)
