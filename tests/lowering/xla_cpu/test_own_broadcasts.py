@@ -145,6 +145,23 @@ def test_what_is_only_read_by_kernels_that_compute_it_stays() -> None:
     assert with_own_broadcasts(graph, placement(graph, CPU)[0]) is graph
 
 
+def test_two_heads_at_one_temperature_have_arrays_of_their_own() -> None:
+    """Logits are matrices to XLA, and as many rows as these are what its library takes with their maximum."""
+
+    def distilled(weights: Any, x: Any) -> Any:
+        head, hidden, teacher = weights
+        x = x + jnp.tanh(x @ hidden)
+        taught = jax.nn.softmax(jax.lax.stop_gradient(x @ teacher.T) / 2.0)
+        learned = jax.nn.log_softmax(x @ head.T / 2.0)
+        return jnp.mean(jnp.sum(taught * (jnp.log(taught + 1e-9) - learned), -1))
+
+    head = Shape((6000, 64), np.float32)
+    graph = without(distilled, ([head, Shape((64, 64), np.float32), head], Shape((12, 384, 64), np.float32)))
+    own = with_own_broadcasts(graph, placement(graph, CPU)[0])
+    assert predict(own).peak <= 0.9 * predict(graph).peak
+    assert taken(own) <= 0.9 * taken(graph)
+
+
 def test_what_is_computed_as_a_matrix_is_the_graphs_own_value() -> None:
     """A head's logits are: what scales them is found in the graph by the value that the kernel has in another shape."""
 
