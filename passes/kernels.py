@@ -21,6 +21,8 @@ from rematc.ir.core import Equation, Op
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.indexing import Gather, ScatterAdd
+from rematc.ir.ops.logical import Xor
+from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant, Iota
@@ -104,7 +106,7 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     for index in range(len(equations) - 1, -1, -1):
         eqn = equations[index]
         storage = eqn.op.storage
-        if storage is Storage.WRITTEN or len(eqn.results) != 1:
+        if _is_kernel(eqn):
             if merged.isdisjoint(eqn.results):
                 stored.extend(eqn.results)
             rule.write(index)
@@ -113,7 +115,10 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
                 if not isinstance(eqn.op, fusing):
                     taken.add(value)
             continue
-        (result,) = eqn.results
+        result = eqn.results[0]
+        for other in eqn.results[1:]:
+            if other in readers:
+                read(result, readers[other])
         own = readers.get(result, _NOBODY)
         if storage is Storage.ALIAS or storage is Storage.BITCAST:
             if own[0] >= 0:
@@ -122,9 +127,9 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
             if result in taken:
                 taken.add(eqn.operands[0])
             continue
-        is_taken = result in taken or not merged.isdisjoint(eqn.operands)
+        is_taken = not (taken.isdisjoint(eqn.results) and merged.isdisjoint(eqn.operands))
         if eqn.operands and (is_taken or (own[0] != own[1] and (result in reduced or rule.is_in_memory(eqn)))):
-            stored.append(result)
+            stored.extend(eqn.results)
             own = (index, index)
             rule.write(index)
         elif own[0] >= 0:
@@ -139,6 +144,12 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
         {value: first for value, (first, _) in ends.items()},
         {value: last for value, (_, last) in ends.items()},
     )
+
+
+def _is_kernel(eqn: Equation) -> bool:
+    """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that."""
+    storage = eqn.op.storage
+    return storage is Storage.WRITTEN or (len(eqn.results) != 1 and storage is not Storage.FUSED)
 
 
 def _reducing(equations: Sequence[Equation]) -> frozenset[int]:
@@ -169,9 +180,12 @@ class _ByWork:
     """Heavy work is done once, and no operands are read several times over where one result could be."""
 
     def __init__(self, equations: Sequence[Equation]) -> None:
-        self._repeated = {
-            value for eqn in equations if isinstance(eqn.op, (BroadcastInDim, Iota)) for value in eqn.results
-        }
+        #: What is repeated, counted, or random bits of that: no large operand is read for it.
+        self._repeated = set[Value]()
+        for eqn in equations:
+            is_such = eqn.op.storage is Storage.BITCAST or isinstance(eqn.op, (Threefry2x32, Xor))
+            if isinstance(eqn.op, (BroadcastInDim, Iota)) or (is_such and self._repeated.issuperset(self._large(eqn))):
+                self._repeated.update(eqn.results)
 
     def write(self, index: int) -> None:
         """Nothing is noted."""
@@ -181,9 +195,12 @@ class _ByWork:
 
     def is_in_memory(self, eqn: Equation) -> bool:
         """Whether it is heavy, or reads more than it gives."""
-        large = {value for value in eqn.operands if value.type.size >= eqn.results[0].type.size}
-        reads_more = len(large - self._repeated) > 1
+        reads_more = len(self._large(eqn) - self._repeated) > 1
         return reads_more or eqn.op.weight is Weight.HEAVY or eqn.op.storage is Storage.FUSED_ONCE
+
+    @staticmethod
+    def _large(eqn: Equation) -> set[Value]:
+        return {value for value in eqn.operands if value.type.size >= eqn.results[0].type.size}
 
 
 class _ByBytes:
@@ -208,8 +225,9 @@ class _ByBytes:
         self._read(index, frozenset((index,)))
 
     def fuse(self, index: int) -> None:
-        """The kernels that read its result read its operands."""
-        self._read(index, self._kernels.get(self._equations[index].results[0], frozenset()))
+        """The kernels that read its results read its operands."""
+        known = [self._kernels.get(value, frozenset[int]()) for value in self._equations[index].results]
+        self._read(index, frozenset[int]().union(*known))
 
     def _read(self, index: int, by: frozenset[int]) -> None:
         for value in self._equations[index].operands:
@@ -219,8 +237,8 @@ class _ByBytes:
 
     def is_in_memory(self, eqn: Equation) -> bool:
         """Whether that moves fewer bytes."""
-        (result,) = eqn.results
-        own, work = result.type.bytes, self._work.get(result, 0)
+        result = eqn.results[0]
+        own, work = sum(value.type.bytes for value in eqn.results), self._work.get(result, 0)
         read = sum(value.type.bytes for value in self._sources[result])
         others = [self._others(index, self._sources[result]) for index in self._kernels.get(result, ())]
         again = sum(max(work, read + more) for more in others)
@@ -256,12 +274,12 @@ def _sources(
     taken = set(results)
     for eqn in reversed(equations):
         is_moved = eqn.op.storage is Storage.ALIAS or eqn.op.storage is Storage.BITCAST
-        is_reader = eqn.op.storage is Storage.WRITTEN or len(eqn.results) != 1
+        is_reader = _is_kernel(eqn)
         if (is_reader and not isinstance(eqn.op, fusing)) or (is_moved and eqn.results[0] in taken):
             taken.update(eqn.operands)
     found: dict[Value, frozenset[Value]] = {}
     for eqn in equations:
-        is_written = eqn.op.storage is Storage.WRITTEN or len(eqn.results) != 1
+        is_written = _is_kernel(eqn)
         own = frozenset[Value]().union(*[found.get(value, frozenset((value,))) for value in eqn.operands])
         for value in eqn.results:
             is_source = is_written or (value in taken and eqn.operands) or len(own) > _MANY

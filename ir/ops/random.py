@@ -13,7 +13,7 @@ import numpy as np
 from rematc.ir.batches import Batch
 from rematc.ir.core import Emitter, Op
 from rematc.ir.errors import TypeMismatchError
-from rematc.ir.facts import Storage
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.elementwise import NO_TANGENT, check_arity
 from rematc.ir.registry import register
 from rematc.ir.slicings import Slicing
@@ -42,6 +42,7 @@ class Threefry2x32(Op):
 
     name = "threefry2x32"
     storage = Storage.FUSED
+    weight = Weight.MODERATE  # a hundred operations on whole numbers, which vector units do fast
     no_jvp = NO_TANGENT
     no_transpose = NO_TANGENT
 

@@ -18,6 +18,11 @@ _FEW = 1024
 _KEPT_APART = ' {mhlo.frontend_attributes = {inlineable = "false", recomputes = "false"}}'
 
 
+def hashes_few(eqn: Equation) -> bool:
+    """Whether an equation, a `threefry2x32`, hashes so few words that XLA:CPU computes them in a function of its own."""
+    return eqn.results[0].type.size <= _FEW
+
+
 @lowers(Threefry2x32)
 def threefry2x32(w: Writer, eqn: Equation) -> None:
     """`%r:2 = func.call @threefry2x32(%key, %high, %low)`.
@@ -31,7 +36,7 @@ def threefry2x32(w: Writer, eqn: Equation) -> None:
     """
     key, high, _ = eqn.operands
     kept = ""
-    if high.type.size <= _FEW:
+    if hashes_few(eqn):
         w.is_tuned = True
         kept = _KEPT_APART if w.target.platform == "cpu" else ""
     callee = f"func.call @{w.function(_rounds(key.type, high.type))}({w.names(eqn.operands)}){kept}"

@@ -14,6 +14,7 @@ Most equations are one instruction. What differs:
   selection;
 - a concatenation of long rows, or of many operands, copies them and is fused with nothing;
 - a function is its body, unless XLA keeps it apart;
+- a hash of many counters is arithmetic on whole numbers, which every kernel does that reads it;
 - most of what computes with 16-bit floating-point numbers stands between conversions (`precision`);
 - a sum with what is scattered into zeros is scattered into the other summand;
 - the updates of a scatter have the dimensions of their windows last;
@@ -34,6 +35,7 @@ from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather, ScatterAdd, Scattering
+from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.ops.reduction import ReduceSum, Reduction
 from rematc.ir.ops.regions import Call
 from rematc.ir.ops.scan.op import Scan
@@ -42,6 +44,7 @@ from rematc.ir.ops.sorting import TopK
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
+from rematc.lowering.ops.random import hashes_few
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.folding import folded_transposes, scattered_into_zeros
 from rematc.lowering.xla_cpu.precision import Factor, in_computed_types, is_library_product
@@ -323,6 +326,11 @@ class Program:
 
     def _several(self, eqn: Equation, operands: list[Instruction]) -> None:
         """An equation with several results, or none."""
+        if isinstance(eqn.op, Threefry2x32) and not hashes_few(eqn):
+            for value in eqn.results:
+                self._of[value] = self._add(Kind.LOOP, eqn.op.name, operands, value.type)
+                self._of[value].is_elementwise = True
+            return
         if isinstance(eqn.op, TopK) and eqn.operands[0].type.dtype.is_float:
             # As it is printed: NaNs have their sign taken from them first (`lowering.ops.sorting`).
             operands = [self._add(Kind.LOOP, "select", operands, eqn.operands[0].type)]

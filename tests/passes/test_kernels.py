@@ -105,3 +105,20 @@ def test_what_takes_long_is_written_for_sums_and_not_for_kernels_that_move_as_mu
     assert "%0" in stored(f"%0: f32[8,8] = tanh %x\n{sums[0]}", sums[1], GPU)
     assert "%0" not in stored(f"%0: f32[8,8] = exponential %x\n{sums[0]}", sums[1], GPU)
     assert "%0" not in stored(f"%0: f32[8,8] = tanh %x\n{arrays[0]}", arrays[1], GPU)
+
+
+@pytest.mark.parametrize("fusion", [CPU, GPU, TPU])
+def test_random_bits_are_in_memory_only_for_what_takes_them_from_there(fusion: Fusion) -> None:
+    counters = "%0: u32[64] = iota {type=u32[64], dimension=0}\n%1: u32[8,8] = reshape %0 {shape=[8,8]}"
+    bits = f"{counters}\n%2: u32[8,8], %3: u32[8,8] = threefry2x32 %key, %1, %1\n%4: u32[8,8] = xor %2, %3"
+    apart = f"%5: f32[8,8] = convert %4 {{dtype=f32}}\n%6: f32[8,8] = {DOT.format('%5, %5')}"
+    again = "%7: f32[8,8] = convert %4 {dtype=f32}\n%8: f32[8,8] = multiply %6, %7"
+    text = f"graph @f(%key: u32[2]) -> (RESULTS) {{\n{bits}\n{apart}\n{again}\nreturn RETURNED\n}}"
+
+    def of(results: str, returned: str) -> set[str]:
+        graph = parse_graph(text.replace("RESULTS", results).replace("RETURNED", returned))
+        names = {value: f"%{index}" for index, value in enumerate(v for eqn in graph.equations for v in eqn.results)}
+        return {names[value] for value in kernels(graph.equations, graph.results, fusion).stored}
+
+    assert of("f32[8,8]", "%8") == {"%5", "%6", "%8"}
+    assert of("f32[8,8], u32[8,8]", "%8, %3") >= {"%2", "%3"}
