@@ -19,7 +19,7 @@ _KEPT_APART = ' {mhlo.frontend_attributes = {inlineable = "false", recomputes = 
 
 
 def hashes_few(eqn: Equation) -> bool:
-    """Whether an equation, a `threefry2x32`, hashes so few words that XLA:CPU computes them in a function of its own."""
+    """Whether an equation, a `threefry2x32`, hashes so few words that on the CPU a function of its own does."""
     return eqn.results[0].type.size <= _FEW
 
 

@@ -4,7 +4,7 @@ Before:  %1 = erfc %0   %2 = multiply %1, %x   %3 = multiply %1, %y
 After:   %4 = erfc %0   %1 = optimization_barrier %4   %2 = multiply %1, %x   %3 = multiply %1, %y
 
 Programs that recompute get barriers: with them XLA:CPU is known to run as these are planned. What needs none
-(`gaussians`, `flattening`) is done in all.
+(`gaussians`, `batch_groups`, `flattening`) is done in all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.placement import has_placements
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
+from rematc.passes.legalize.batch_groups import with_groups_of_features
 from rematc.passes.legalize.factors import SmallerFirst, has_barriers
 from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.gaussians import with_own_exponentials
@@ -38,7 +39,7 @@ def arranged(
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
     """
-    graph = with_own_exponentials(graph)
+    graph = with_groups_of_features(with_own_exponentials(graph))
     is_held = has_barriers(graph)
     if is_held:
         graph = SmallerFirst(shares_behind_barriers).graph(graph)

@@ -11,15 +11,15 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
+from rematc.ir.ops.convolution import Convolution
 from rematc.ir.types import BF16, F32, F64, I32, DType, TensorType
 from rematc.ir.values import Array, LinearOperand
+from tests.support.geometries import geometries
 from tests.support.op_samples.convolution import FEATURES_LAST, LINE, MIXED, ON_LINE, ORDER, PLAIN, SAMPLES, in_jax
 from tests.support.samples import Sample, assert_close, in_double, type_of
 
@@ -69,36 +69,6 @@ def test_cotangents_agree_with_jax(sample: Sample) -> None:
     expected = jax_cotangents()[sample.id]
     for actual, wanted in zip(cotangents(sample.op, x, kernel, ct_for(sample)), expected, strict=True):
         assert_close(actual, np.asarray(wanted), ORDER)
-
-
-@st.composite
-def geometries(draw: st.DrawFn) -> tuple[Convolution, tuple[int, ...], tuple[int, ...]]:
-    """Any convolution of one or two spatial dimensions, with small sizes."""
-    rank = draw(st.integers(1, 2))
-    by_feature, by_batch = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 1)]))
-
-    def each(numbers: st.SearchStrategy[int]) -> tuple[int, ...]:
-        return tuple(draw(st.lists(numbers, min_size=rank, max_size=rank)))
-
-    def order() -> tuple[int, ...]:
-        return tuple(draw(st.permutations(range(rank + 2))))
-
-    dimensions = ConvolutionDimensions(order(), order(), order())
-    op = Convolution(
-        each(st.integers(1, 3)),
-        tuple(zip(each(st.integers(-2, 4)), each(st.integers(-2, 4)), strict=True)),
-        each(st.integers(1, 3)),
-        each(st.integers(1, 3)),
-        tuple(map(bool, each(st.integers(0, 1)))),
-        dimensions,
-        by_feature,
-        by_batch,
-    )
-    sizes = [2 * by_batch, 2 * by_feature, *each(st.integers(0, 5))]
-    taps = [2 * by_feature * by_batch, 2, *each(st.integers(1, 3))]
-    x = tuple(sizes[dimensions.input.index(d)] for d in range(rank + 2))
-    kernel = tuple(taps[dimensions.kernel.index(d)] for d in range(rank + 2))
-    return op, x, kernel
 
 
 @given(geometries())
