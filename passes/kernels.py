@@ -20,6 +20,7 @@ from typing import Protocol
 from rematc.ir.core import Equation, Op
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.logical import Xor
 from rematc.ir.ops.random import Threefry2x32
@@ -146,9 +147,16 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     )
 
 
+def is_outer(eqn: Equation) -> bool:
+    """Whether an equation is a product of matrices that XLA makes one of elements, each sum having one term."""
+    return isinstance(eqn.op, DotGeneral) and eqn.op.is_outer(eqn.operands[0].type)
+
+
 def _is_kernel(eqn: Equation) -> bool:
     """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that."""
     storage = eqn.op.storage
+    if is_outer(eqn):
+        return False
     return storage is Storage.WRITTEN or (len(eqn.results) != 1 and storage is not Storage.FUSED)
 
 
@@ -195,6 +203,8 @@ class _ByWork:
 
     def is_in_memory(self, eqn: Equation) -> bool:
         """Whether it is heavy, or reads more than it gives."""
+        if is_outer(eqn):
+            return False
         reads_more = len(self._large(eqn) - self._repeated) > 1
         return reads_more or eqn.op.weight is Weight.HEAVY or eqn.op.storage is Storage.FUSED_ONCE
 

@@ -78,6 +78,10 @@ class DotGeneral(Op):
         """Contract dimensions and the rest (neither contracted nor batched) of one operand."""
         return self.contract[side], others(self.contract[side] + self.batch[side], rank)
 
+    def is_outer(self, x: TensorType) -> bool:
+        """Whether each sum, of a first operand of type `x`, has one term: elementwise work with both repeated."""
+        return math.prod(x.shape[d] for d in self.contract[0]) == 1
+
     def moved(self, side: int, shape: Sequence[int]) -> tuple[int, ...]:
         """The dimensions of one operand in the order in which a product of matrices takes them; () where they stand so.
 

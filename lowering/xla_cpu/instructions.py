@@ -9,6 +9,7 @@ Most equations are one instruction. What differs:
 - products take each operand in one order of dimensions: a dot_general its first one as batch, free, contracted, its
   second one as batch, contracted, free, if more than one is contracted or more than one is free; a convolution images
   as [batch, spatial, features] and kernels as [spatial, in, out]. What stands in another order is copied;
+- a product of sums of one term each, as the gradients of single examples are, is elementwise work;
 - a transpose is a part of the matrix products that read it, and of one whose only user it is;
 - a division by a constant, a square root or what is repeated is a product, a product with a converted boolean a
   selection;
@@ -48,6 +49,7 @@ from rematc.lowering.ops.random import hashes_few
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.folding import folded_transposes, scattered_into_zeros
 from rematc.lowering.xla_cpu.precision import Factor, in_computed_types, is_library_product
+from rematc.passes.kernels import is_outer
 
 
 class Kind(Enum):
@@ -348,6 +350,13 @@ class Program:
 
     def _multiply(self, op: DotGeneral, eqn: Equation, operands: list[Instruction]) -> Instruction:
         """A matrix product, of one free dimension of each operand: its result is reshaped if there are more."""
+        if is_outer(eqn):
+            type = eqn.results[0].type
+            type = type.with_shape(type.shape[::-1]) if eqn.results[0] in self._folded else type
+            repeated = [self._add(Kind.LOOP, "broadcast_in_dim", [one], type) for one in operands]
+            product = self._add(Kind.LOOP, "multiply", repeated, type)
+            product.is_elementwise = True
+            return product
         arranged = [self._arranged(op, side, operand) for side, operand in enumerate(operands)]
         type = eqn.results[0].type
         if eqn.results[0] in self._folded:  # it is that of the factors in the other order

@@ -108,6 +108,21 @@ def test_what_takes_long_is_written_for_sums_and_not_for_kernels_that_move_as_mu
 
 
 @pytest.mark.parametrize("fusion", [CPU, GPU, TPU])
+@pytest.mark.parametrize(("column", "row", "contract"), [("[8]", "[8]", "[[],[]]"), ("[8,1]", "[1,8]", "[[1],[0]]")])
+def test_a_product_of_one_term_is_a_part_of_what_reads_it(column: str, row: str, contract: str, fusion: Fusion) -> None:
+    text = f"""graph @f(%x: f32[8,8], %a: f32{column}, %b: f32{row}) -> (f32[8,8]) {{
+      %0: f32[8,8] = dot_general %a, %b {{contract={contract}, batch=[[],[]]}}
+      %1: f32[8,8] = add %x, %0
+      %2: f32[8,8] = {DOT.format("%1, %x")}
+      %3: f32[8,8] = multiply %2, %0
+      return %3
+    }}"""
+    graph = parse_graph(text)
+    found = [value for eqn in graph.equations[1:] for value in eqn.results]
+    assert kernels(graph.equations, graph.results, fusion).stored == found
+
+
+@pytest.mark.parametrize("fusion", [CPU, GPU, TPU])
 def test_random_bits_are_in_memory_only_for_what_takes_them_from_there(fusion: Fusion) -> None:
     counters = "%0: u32[64] = iota {type=u32[64], dimension=0}\n%1: u32[8,8] = reshape %0 {shape=[8,8]}"
     bits = f"{counters}\n%2: u32[8,8], %3: u32[8,8] = threefry2x32 %key, %1, %1\n%4: u32[8,8] = xor %2, %3"

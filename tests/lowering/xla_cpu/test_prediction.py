@@ -67,6 +67,14 @@ RULES = {
         2,
         program(dot("%x", "%w"), "negate %0", dot("%1", "%w"), dot("%2", "%w"), "add %3, %1", dot("%4", "%w")),
     ),
+    "a product whose sums have one term is elementwise work of each kernel": (
+        1,
+        program(
+            *(dot("%x", "%w"), "dot_general %a, %b {contract=[[],[]], batch=[[],[]]}", "add %0, %1", dot("%2", "%w")),
+            *(dot("%3", "%w"), "multiply %4, %1", dot("%5", "%w")),
+            parameters=f"{PARAMETERS}, %a: f32[128], %b: f32[128]",
+        ),
+    ),
     "what reads two arrays is written where not all readers hold it": (
         2,
         program(
