@@ -26,7 +26,7 @@ from rematc.ir.values import Value
 from rematc.lowering.xla_cpu.buffers import Placement
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind
 
-#: What is less than this part of the peak is left as it is.
+#: What is less than this part of the peak all together is left as it is.
 _PART = 128
 #: So many steps element by element may be between a product and the reduction behind it: a scale, a mask.
 _STEPS = 3
@@ -39,17 +39,27 @@ def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
         graph: a program.
         placed: its buffers.
     """
-    least = placed.peak // _PART
+    written = [one for one in placed.program.instructions if one.name == "broadcast_in_dim" and one.is_written]
+    least = _least([owner.size for owner in written], placed.peak // _PART)
     producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
     owns = _Owns(graph, producer)
-    for owner in placed.program.instructions:
-        if owner.name == "broadcast_in_dim" and owner.is_written and owner.size >= max(1, least):
+    for owner in written:
+        if owner.size >= least:
             for user in owner.users:
                 for value in placed.values(user):
                     if value in producer:
                         owns.give(producer[value], user, owner)
     owns.give_to_scaled_products(least)
     return owns.graph()
+
+
+def _least(sizes: Sequence[int], left: int) -> int:
+    """So many bytes that all smaller ones of these sizes are together at most what may be left."""
+    for size in sorted(sizes):
+        left -= size
+        if left < 0:
+            return max(1, size)
+    return 1 + max(sizes, default=0)
 
 
 class _Owns:
@@ -91,7 +101,7 @@ class _Owns:
             if not _is_reduced(eqn, readers):
                 continue
             for operand in eqn.operands:
-                repeat = self._repeat(operand) if operand.type.bytes >= max(1, least) else None
+                repeat = self._repeat(operand) if operand.type.bytes >= least else None
                 if repeat is not None and repeat.operands[0].type.size == 1 and len(readers[operand]) > 1:
                     self._groups.setdefault(repeat.operands[0], {})[at] = [at]
 

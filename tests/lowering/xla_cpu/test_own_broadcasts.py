@@ -175,3 +175,31 @@ def test_what_is_computed_as_a_matrix_is_the_graphs_own_value() -> None:
     assert kernels
     assert all(set(placed.values(kernel)) <= own for kernel in kernels)
     assert any(not set(kernel.eqn.results) <= own for kernel in kernels if kernel.eqn is not None)
+
+
+@pytest.mark.parametrize(("count", "is_given"), [(2, False), (8, True)])
+def test_small_arrays_have_their_own_where_together_they_are_large(count: int, is_given: bool) -> None:
+    """Each is 64 KiB; the peak is 16 MiB, of which 128 KiB are left as they are."""
+    rows = ", ".join(f"%r{index}: f32[128]" for index in range(count))
+    lines = []
+    for index in range(count):
+        lines += [
+            f"%a{index}: f32[128,128] = broadcast_in_dim %r{index} {{shape=[128,128], dimensions=[0]}}",
+            f"%b{index}: f32[128,128] = multiply %x, %a{index}",
+            f"%c{index}: f32[128,128] = add %w, %a{index}",
+            f"%d{index}: f32[128] = reduce_sum %b{index} {{dimensions=[1]}}",
+            f"%e{index}: f32[128] = reduce_max %c{index} {{dimensions=[1]}}",
+            f"%f{index}: f32[128] = add %d{index}, %e{index}",
+        ]
+    product = "dot_general {}, %big {{contract=[[1],[0]], batch=[[],[]]}}"
+    lines += [f"%g: f32[2048,2048] = {product.format('%big')}", f"%h: f32[2048,2048] = {product.format('%g')}"]
+    results = ", ".join(f"%f{index}" for index in range(count))
+    graph = parse(
+        f"graph @f(%big: f32[2048,2048], %x: f32[128,128], %w: f32[128,128], {rows}) "
+        f"-> (f32[2048,2048], {', '.join(['f32[128]'] * count)}) {{\n"
+        + "\n".join(lines)
+        + f"\nreturn %h, {results}\n}}"
+    )
+    changed = with_own_broadcasts(graph, placement(graph, CPU)[0])
+    verify(changed)
+    assert (changed is not graph) is is_given
