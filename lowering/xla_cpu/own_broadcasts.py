@@ -21,7 +21,8 @@ from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Scattering
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
-from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.ops.special import Erfc
+from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.lowering.xla_cpu.buffers import Placement
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind
@@ -30,6 +31,8 @@ from rematc.lowering.xla_cpu.instructions import Instruction, Kind
 _PART = 128
 #: So many steps element by element may be between a product and the reduction behind it: a scale, a mask.
 _STEPS = 3
+#: The simple numbers in the arithmetic that XLA expands `erfc` to.
+_OF_ERFC = (0.0, 1.0, 2.0)
 
 
 def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
@@ -49,6 +52,7 @@ def with_own_broadcasts(graph: Graph, placed: Placement) -> Graph:
                 for value in placed.values(user):
                     if value in producer:
                         owns.give(producer[value], user, owner)
+    owns.give_beside_expansions(placed, least)
     owns.give_to_scaled_products(least)
     return owns.graph()
 
@@ -82,6 +86,34 @@ class _Owns:
                     self._groups.setdefault(repeat.operands[0], {}).setdefault(user.group.root or user, []).append(at)
         elif user.kind is Kind.OPAQUE and isinstance(eqn.op, Scattering) and self._repeat(eqn.operands[0]) is not None:
             self._scattering.add(at)
+
+    def give_beside_expansions(self, placed: Placement, least: int) -> None:
+        """Give what a library evaluates a number of its own where XLA has the same one, as often, for an `erfc`.
+
+        XLA expands that to arithmetic with these numbers before it merges equal arrays.
+        """
+        expanded = {eqn.operands[0].type.size for eqn in self._graph.equations if isinstance(eqn.op, Erfc)}
+        if not expanded:
+            return
+        for user in placed.program.instructions:
+            if user.group is None:
+                continue
+            for value in placed.values(user):
+                at = self._producer.get(value)
+                for operand in () if at is None else self._graph.equations[at].operands:
+                    repeat = self._repeat(operand)
+                    if repeat is None or operand.type.size not in expanded or operand.type.bytes < least:
+                        continue
+                    if self._number(repeat.operands[0]) in _OF_ERFC and at is not None:
+                        self._groups.setdefault(repeat.operands[0], {}).setdefault(user.group.root or user, []).append(
+                            at
+                        )
+
+    def _number(self, value: Value) -> float | None:
+        eqn = self._graph.equations[self._producer[value]] if value in self._producer else None
+        if eqn is None or not isinstance(eqn.op, Constant) or value.type.size != 1 or not value.type.dtype.is_float:
+            return None
+        return float(eqn.op.array.item())
 
     def give_to_scaled_products(self, least: int) -> None:
         """Give each equation that scales a product by a number, repeated to so many bytes or more, an array of its own.

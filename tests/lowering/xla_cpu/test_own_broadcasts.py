@@ -203,3 +203,20 @@ def test_small_arrays_have_their_own_where_together_they_are_large(count: int, i
     changed = with_own_broadcasts(graph, placement(graph, CPU)[0])
     verify(changed)
     assert (changed is not graph) is is_given
+
+
+@pytest.mark.parametrize(("function", "is_given"), [("erfc", True), ("tanh", False)])
+def test_what_xla_expands_shares_no_number_with_a_reduction(function: str, is_given: bool) -> None:
+    """XLA's arithmetic for erfc compares with 2, too; of what both read an array was written."""
+    graph = parse(
+        "graph @f(%x: f32[128,128], %w: f32[128,128]) -> (f32[128,128], f32[128]) {\n"
+        f"%0: f32[128,128] = {function} %x\n%1: f32[] = constant {{type=f32[], data=2.0}}\n"
+        "%2: f32[128,128] = broadcast_in_dim %1 {shape=[128,128], dimensions=[]}\n"
+        "%3: f32[128,128] = multiply %w, %2\n%4: f32[128] = reduce_sum %3 {dimensions=[1]}\nreturn %0, %4\n}"
+    )
+    own = with_own_broadcasts(graph, placement(graph, CPU)[0])
+    verify(own)
+    assert (own is not graph) is is_given
+    unit = 4 * 128 * 128
+    assert taken(own) < unit / 2
+    assert (taken(graph) >= unit) is is_given
