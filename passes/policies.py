@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.indexing import Gather
 from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, is_private
 from rematc.ir.spelling import suggestion
 from rematc.ir.values import Types
@@ -56,7 +57,7 @@ class Dots(BuiltinPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Auto(BuiltinPolicy):
-    """Only what XLA computes as a part of its consumers is recomputed: elementwise work, and moves of data.
+    """Only elementwise work, which XLA computes as a part of its consumers, and moves of data, gathers too, are recomputed.
 
     Of products, convolutions, reductions, sorts, loops and all else that takes time nothing is done twice; what is
     saved are the fewest bytes from which the rest follows.
@@ -66,7 +67,7 @@ class Auto(BuiltinPolicy):
     saves_least = True
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        return _save_if(not op.is_fusible)
+        return _save_if(not (op.is_fusible or isinstance(op, Gather)))
 
 
 def _is_unbatched_dot(op: Op) -> bool:

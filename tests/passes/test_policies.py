@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import checkpoint_policies
 
+import rematc
 from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.arithmetic import Multiply
@@ -20,6 +22,7 @@ from rematc.ir.ops.transcendental import Sine
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload
 from rematc.ir.types import F32, TensorType
 from rematc.passes import policies
+from rematc.passes.accounting import flat_equations
 from rematc.passes.policies import as_policy, describe_policies, parse_policy
 from rematc.passes.policy_functions import PrimitivePolicy, UserPolicy, of_ops, of_primitives
 
@@ -242,3 +245,21 @@ def test_a_function_in_a_file(tmp_path: Path) -> None:
     file.write_text("def cheap(:\n")
     with pytest.raises(CompileError, match="cannot be loaded: SyntaxError"):
         parse_policy(f"{file}:cheap")
+
+
+def test_what_moves_data_is_moved_again_under_auto() -> None:
+    """What edges of a graph pick of its nodes is larger than the nodes, and not kept for the backward pass."""
+    sends, gets = np.arange(96) % 7, np.arange(96) % 5
+
+    def messages(weights: Any, x: Any) -> Any:
+        for weight in weights:
+            edges = np.tanh(x[sends] * x[gets]) @ weight
+            x = x + np.sum(np.reshape(edges, (8, 12, 16)), axis=1)
+        return np.sum(x * x)
+
+    arguments = [np.full((16, 16), 0.1, np.float32)] * 3, np.ones((8, 16), np.float32)
+    gathers = {}
+    for policy in (None, "auto", "everything"):
+        lowered = rematc.lower(rematc.value_and_grad(messages, policy=policy), *arguments)
+        gathers[policy] = sum(eqn.op.name == "gather" for eqn in flat_equations(lowered.graph))
+    assert gathers["auto"] > gathers[None] == gathers["everything"]
