@@ -57,7 +57,7 @@ class Dots(BuiltinPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Auto(BuiltinPolicy):
-    """Only elementwise work, which XLA computes as a part of its consumers, and moves of data, gathers too, is done again.
+    """Only elementwise work, which XLA computes with what reads it, and moves of data, gathers too, is done again.
 
     Of products, convolutions, reductions, sorts, loops and all else that takes time nothing is done twice; what is
     saved are the fewest bytes from which the rest follows.
