@@ -1,7 +1,8 @@
-"""Convolutional networks: a U-Net at 256x256, a ResNet-50 with the statistics of its batch, and a VGG-16."""
+"""Convolutional networks: a U-Net at 256x256, a ResNet-50 and a MobileNet with statistics of the batch, a VGG-16."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -135,6 +136,49 @@ def resnet_shapes() -> tuple[Any, ...]:
     return shaped({**ends, "blocks": blocks}), reals(BATCH, PIXELS, PIXELS, 3), integers(BATCH)
 
 
+# -- the MobileNet ---------------------------------------------------------------------------------------------------
+
+#: The channels and the stride of each block that is a depthwise convolution and one of single pixels.
+SEPARABLE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+
+
+def separable(stride: int, weights: Any, x: Any) -> Any:
+    """A convolution of each channel by itself, then one of all channels of a pixel."""
+    channels = x.shape[-1]
+    x = jax.lax.conv_general_dilated(
+        *(x, weights["depthwise"], (stride, stride), "SAME"),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=channels,
+    )
+    x = jax.nn.relu(batch_norm(weights["norms"][0], x))
+    return jax.nn.relu(batch_norm(weights["norms"][1], convolution(x, weights["pointwise"])))
+
+
+def build_mobilenet(block: Wrap) -> Function:
+    """Cross-entropy."""
+    by_stride = {stride: block(functools.partial(separable, stride)) for stride in (1, 2)}
+
+    def loss(params: Any, images: Any, labels: Any) -> Any:
+        x = jax.nn.relu(batch_norm(params["stem_norm"], convolution(images, params["stem"], 2)))
+        for weights, (_, stride) in zip(params["blocks"], SEPARABLE, strict=True):
+            x = by_stride[stride](weights, x)
+        logits = jnp.mean(x, axis=(1, 2)) @ params["head"] + params["bias"]
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
+
+    return loss
+
+
+def mobilenet_shapes() -> tuple[Any, ...]:
+    """Of the parameters, images and labels; float32."""
+    blocks, before = list[Any](), 32
+    for width, _ in SEPARABLE:
+        kernels = {"depthwise": (3, 3, 1, before), "pointwise": (1, 1, before, width)}
+        blocks.append({**kernels, "norms": [norm_shapes(before), norm_shapes(width)]})
+        before = width
+    ends = {"stem": (3, 3, 3, 32), "stem_norm": norm_shapes(32), "head": (before, CLASSES), "bias": (CLASSES,)}
+    return shaped({**ends, "blocks": blocks}), reals(BATCH, PIXELS, PIXELS, 3), integers(BATCH)
+
+
 # -- the VGG ---------------------------------------------------------------------------------------------------------
 
 RUNS, HIDDEN = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), 4096
@@ -179,4 +223,5 @@ def vgg_shapes() -> tuple[Any, ...]:
 
 UNET = Whole("unet-256", build_unet, unet_shapes)
 RESNET = Whole("resnet-50", build_resnet, resnet_shapes)
+MOBILENET = Whole("mobilenet", build_mobilenet, mobilenet_shapes)
 VGG = Whole("vgg-16", build_vgg, vgg_shapes)
