@@ -350,18 +350,17 @@ class Program:
 
     def _multiply(self, op: DotGeneral, eqn: Equation, operands: list[Instruction]) -> Instruction:
         """A matrix product, of one free dimension of each operand: its result is reshaped if there are more."""
+        type, is_folded = eqn.results[0].type, eqn.results[0] in self._folded
+        if is_folded:  # it is that of the factors in the other order
+            type = type.with_shape(type.shape[::-1])
         if is_outer(eqn):
-            type = eqn.results[0].type
-            type = type.with_shape(type.shape[::-1]) if eqn.results[0] in self._folded else type
             repeated = [self._add(Kind.LOOP, "broadcast_in_dim", [one], type) for one in operands]
             product = self._add(Kind.LOOP, "multiply", repeated, type)
             product.is_elementwise = True
             return product
         arranged = [self._arranged(op, side, operand) for side, operand in enumerate(operands)]
-        type = eqn.results[0].type
-        if eqn.results[0] in self._folded:  # it is that of the factors in the other order
+        if is_folded:
             arranged.reverse()
-            type = type.with_shape(type.shape[::-1])
         free = [x.type.rank - len(op.contract[side]) - len(op.batch[side]) for side, x in enumerate(operands)]
         batch = len(op.batch[0])
         shape = type.shape
@@ -372,7 +371,7 @@ class Program:
             Factor(operand.type, contract, batch).before(operand.name == "transpose")
             for operand, contract, batch in zip(operands, op.contract, op.batch, strict=True)
         ]
-        if eqn.results[0] in self._folded:
+        if is_folded:
             sides.reverse()
         product.is_joined = is_library_product(*sides)
         return product if max(free) <= 1 else self._add(Kind.BITCAST, "bitcast", [product], type)

@@ -4,7 +4,7 @@ Before:  %1 = erfc %0   %2 = multiply %1, %x   %3 = multiply %1, %y
 After:   %4 = erfc %0   %1 = optimization_barrier %4   %2 = multiply %1, %x   %3 = multiply %1, %y
 
 Programs that recompute get barriers: with them XLA:CPU is known to run as these are planned. What needs none
-(`gaussians`, `batch_groups`, `flattening`) is done in all.
+(`gaussians`, and on one device `batch_groups` and `flattening`) is done in all.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ def arranged(
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
     """
-    graph = with_groups_of_features(with_own_exponentials(graph))
+    graph = with_own_exponentials(graph)
+    may_join = devices == 1 and not has_placements(graph)
+    if may_join:
+        graph = with_groups_of_features(graph)
     is_held = has_barriers(graph)
     if is_held:
         graph = SmallerFirst(shares_behind_barriers).graph(graph)
     flattening = Flattening()
-    if devices == 1 and not has_placements(graph):
+    if may_join:
         graph = flattening.graph(graph)
     return ReadersFirst().graph(graph) if is_held else graph, flattening.origins
 
