@@ -155,9 +155,8 @@ def is_outer(eqn: Equation) -> bool:
 def _is_kernel(eqn: Equation) -> bool:
     """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that."""
     storage = eqn.op.storage
-    if is_outer(eqn):
-        return False
-    return storage is Storage.WRITTEN or (len(eqn.results) != 1 and storage is not Storage.FUSED)
+    is_fused = storage is Storage.FUSED or (storage is not Storage.WRITTEN and len(eqn.results) == 1)
+    return not (is_fused or is_outer(eqn))
 
 
 def _reducing(equations: Sequence[Equation]) -> frozenset[int]:

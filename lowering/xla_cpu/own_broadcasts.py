@@ -83,7 +83,7 @@ class _Owns:
             for operand in eqn.operands:
                 repeat = self._repeat(operand)
                 if repeat is not None and operand.type.size == owner.elements:
-                    self._groups.setdefault(repeat.operands[0], {}).setdefault(user.group.root or user, []).append(at)
+                    self._add(repeat, user.group.root or user, at)
         elif user.kind is Kind.OPAQUE and isinstance(eqn.op, Scattering) and self._repeat(eqn.operands[0]) is not None:
             self._scattering.add(at)
 
@@ -105,9 +105,11 @@ class _Owns:
                     if repeat is None or operand.type.size not in expanded or operand.type.bytes < least:
                         continue
                     if self._number(repeat.operands[0]) in _OF_ERFC and at is not None:
-                        self._groups.setdefault(repeat.operands[0], {}).setdefault(user.group.root or user, []).append(
-                            at
-                        )
+                        self._add(repeat, user.group.root or user, at)
+
+    def _add(self, repeat: Equation, group: Instruction | int, at: int) -> None:
+        """An equation of a group gets its own name of what is repeated."""
+        self._groups.setdefault(repeat.operands[0], {}).setdefault(group, []).append(at)
 
     def _number(self, value: Value) -> float | None:
         eqn = self._graph.equations[self._producer[value]] if value in self._producer else None
@@ -135,7 +137,7 @@ class _Owns:
             for operand in eqn.operands:
                 repeat = self._repeat(operand) if operand.type.bytes >= least else None
                 if repeat is not None and repeat.operands[0].type.size == 1 and len(readers[operand]) > 1:
-                    self._groups.setdefault(repeat.operands[0], {})[at] = [at]
+                    self._add(repeat, at, at)
 
     def _is_product(self, value: Value) -> bool:
         while value in self._producer:
