@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rematc.ir.core import Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
+from rematc.ir.ops.bodies import chosen, settled
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import CROSSING, RECOMPUTE, SAVE, Decision, Offload, Policy, is_private
 from rematc.ir.spelling import suggestion
-from rematc.ir.values import Types
+from rematc.ir.values import Types, Value
 from rematc.passes.policy_base import BuiltinPolicy, combined
 from rematc.passes.policy_functions import load_policy, policy_of_function
 
@@ -55,19 +58,45 @@ class Dots(BuiltinPolicy):
         return _save_if(op.is_product)
 
 
+def _taking_time(op: Op) -> tuple[bool, ...]:
+    """Whether a result, or all alike, follows from more than work element by element and moves of data.
+
+    A loop of known length, and branches, are what they do for a result: a loop that ends in products may still give the
+    states of its steps, which are not made of them, by light work alone.
+    """
+    if isinstance(op, Case):
+        return tuple([any(flags) for flags in zip(*map(_dear_results, op.branches), strict=True)])
+    if isinstance(op, Scan):
+        body, consts, xs = op.body, (False,) * op.consts, (False,) * (len(op.body.params) - op.consts - op.carry)
+        flags, _, _ = settled(
+            lambda carries: (dear := _dear_results(body, (*consts, *carries, *xs)), dear), (False,) * op.carry
+        )
+        return flags
+    return (not (op.is_fusible or isinstance(op, Gather)),)
+
+
+def _dear_results(graph: Graph, params: Sequence[bool] = ()) -> tuple[bool, ...]:
+    """For each result of a graph the same, where what is flagged of the parameters takes time."""
+    dear = set(chosen(graph.params, params)) if params else set[Value]()
+    for eqn in graph.equations:
+        flags = [not dear.isdisjoint(eqn.operands) or is_dear for is_dear in _taking_time(eqn.op)]
+        dear.update(chosen(eqn.results, flags * len(eqn.results) if len(flags) == 1 else flags))
+    return tuple([value in dear for value in graph.results])
+
+
 @dataclass(frozen=True, slots=True)
 class Auto(BuiltinPolicy):
     """Only elementwise work, which XLA computes with what reads it, and moves of data, gathers too, is done again.
 
-    Of products, convolutions, reductions, sorts, loops and all else that takes time nothing is done twice; what is
-    saved are the fewest bytes from which the rest follows.
+    Of products, convolutions, reductions, sorts and all else that takes time nothing is done twice; loops are, for what
+    their steps give by such light work alone. What is saved are the fewest bytes from which the rest follows.
     """
 
     spec = "auto"
     saves_least = True
 
     def decide(self, op: Op, operands: Types, names: Sequence[str]) -> tuple[Decision, ...]:
-        return _save_if(not (op.is_fusible or isinstance(op, Gather)))
+        return tuple([SAVE if is_dear else RECOMPUTE for is_dear in _taking_time(op)])
 
 
 def _is_unbatched_dot(op: Op) -> bool:

@@ -22,10 +22,10 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.policy import Policy
+from rematc.ir.policy import Policy, Recompute
 from rematc.ir.values import Value
 from rematc.passes.linearize import under_policy
-from rematc.passes.policies import Auto, auto
+from rematc.passes.policies import auto
 from rematc.passes.staging.outline import Outliner
 from rematc.passes.staging.profile import LEAST_GAIN, Profile, profile
 from rematc.passes.staging.segments import choose_cuts_of_step
@@ -48,11 +48,20 @@ def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...] 
     found = _profile(op.body, policy)
     if (op.length - 1) * (_carried(op) + found.recomputed.sum()) < LEAST_GAIN:
         return None
-    outer = None if isinstance(policy, Auto) else _outer_length(op, found)
+    outer = _outer_length(op, found) if _may_repeat(op, policy) else None
     if outer is None:
         staged = replace(op, body=_staged_step(op, policy, found))
         return (Equation(staged, eqn.operands, eqn.results, eqn.loc),)
     return _split(eqn, op, policy, outer)
+
+
+def _may_repeat(op: Scan, policy: Policy) -> bool:
+    """Whether the policy has what steps carry computed again: `auto` not where that takes time."""
+    if not policy.saves_least:
+        return True
+    answers = policy.decide(op, op.infer_operands(), ())
+    carries = answers[: op.carry] if len(answers) > 1 else answers
+    return all(isinstance(answer, Recompute) for answer in carries)
 
 
 def staged_loops(graph: Graph, policy: Policy) -> dict[int, tuple[Equation, ...]]:

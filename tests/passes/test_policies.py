@@ -16,14 +16,16 @@ import rematc
 from rematc.ir.core import Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.arithmetic import Multiply
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import Constant
 from rematc.ir.ops.transcendental import Sine
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload
 from rematc.ir.types import F32, TensorType
 from rematc.passes import policies
 from rematc.passes.accounting import flat_equations
-from rematc.passes.policies import as_policy, describe_policies, parse_policy
+from rematc.passes.policies import as_policy, auto, describe_policies, parse_policy
 from rematc.passes.policy_functions import PrimitivePolicy, UserPolicy, of_ops, of_primitives
 
 VECTOR, MATRIX, BATCHED = TensorType(F32, (4,)), TensorType(F32, (4, 4)), TensorType(F32, (2, 4, 4))
@@ -263,3 +265,27 @@ def test_what_moves_data_is_moved_again_under_auto() -> None:
         lowered = rematc.lower(rematc.value_and_grad(messages, policy=policy), *arguments)
         gathers[policy] = sum(eqn.op.name == "gather" for eqn in flat_equations(lowered.graph))
     assert gathers["auto"] > gathers[None] == gathers["everything"]
+
+
+def test_auto_has_of_a_loop_computed_again_what_its_steps_give_by_light_work() -> None:
+    """The state follows without the product that reads it, and the second state from the product."""
+
+    def step(carry: Any, row: Any) -> Any:
+        state, other = carry
+        read = state @ np.ones((3, 3))
+        return (0.5 * state + row, other + read), (state, read)
+
+    def loop(x: Any, rows: Any) -> Any:
+        return rematc.scan(step, (x, x), rows)
+
+    (eqn,) = [eqn for eqn in rematc.trace(loop, np.ones(3), np.ones((5, 3))).equations if isinstance(eqn.op, Scan)]
+    assert auto.decide(eqn.op, eqn.operand_types, ()) == (RECOMPUTE, SAVE, RECOMPUTE, SAVE)
+
+
+@pytest.mark.parametrize(("is_dear", "expected"), [(False, RECOMPUTE), (True, SAVE)])
+def test_auto_has_branches_taken_again_where_none_does_more_than_light_work(is_dear: bool, expected: Decision) -> None:
+    def branches(x: Any) -> Any:
+        return rematc.cond(x[0] > 0, np.sin, lambda x: x * np.sum(x) if is_dear else x, x)
+
+    (eqn,) = [eqn for eqn in rematc.trace(branches, np.ones(3)).equations if isinstance(eqn.op, Case)]
+    assert set(auto.decide(eqn.op, eqn.operand_types, ())) == {expected}
