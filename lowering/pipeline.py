@@ -17,8 +17,10 @@ from rematc.lowering.targeting import current_target, targeting
 from rematc.lowering.xla_cpu.held_readers import HoldReaders
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
+from rematc.passes.behind_barriers import BehindBarriers
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 from rematc.passes.offload_order import OffloadOrder
+from rematc.passes.planning.device import device_of
 
 #: Barriers first: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
 #: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
@@ -72,8 +74,10 @@ def run_passes(
     if target is None:
         result = PassManager(passes, after_each=after_each).run(graph)
     else:
+        fusion = device_of(target.platform, target.device_kind).fusion
+        late = [BehindBarriers(fusion)] if fusion.feeds_products else []
         with targeting(target):
-            result = PassManager([*passes, HoldReaders()], after_each=after_each).run(graph)
+            result = PassManager([*passes, *late, HoldReaders()], after_each=after_each).run(graph)
     return PassedGraph(result.graph, result.records)
 
 

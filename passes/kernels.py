@@ -45,6 +45,7 @@ class Fusion:
             another one reads as well is written, light work and conversions among it: on CPUs a library reduces.
         normalized: the elements of a row that is read, reduced, and read once more with what came out in one kernel, as
             that of a softmax, at most. Such a kernel, of XLA's emitter for Triton, writes over nothing that it reads.
+        feeds_products: whether a product computes elements of its operands from what these follow from.
     """
 
     repeats_work: bool = False
@@ -52,12 +53,13 @@ class Fusion:
     fuses_gathers: bool = False
     reduces_alone: bool = False
     normalized: int = 0
+    feeds_products: bool = False
 
 
 #: On CPUs what is heavy is computed once.
 CPU = Fusion(reduces_alone=True)
 GPU = Fusion(repeats_work=True, slow=8, fuses_gathers=True, normalized=16_384)
-TPU = Fusion(repeats_work=True)
+TPU = Fusion(repeats_work=True, feeds_products=True)
 
 
 @dataclass(frozen=True, slots=True)
