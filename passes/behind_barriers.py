@@ -4,10 +4,11 @@ Before:  %2 = exponential %1   %3 = multiply %2, %s   %4, %5 = optimization_barr
 After:   %4, %6, %7 = optimization_barrier %x, %1, %s   %8 = exponential %6   %5 = multiply %8, %7
          %9 = dot_general %5, %w
 
-XLA for TPUs has a product compute elements of its operands: the gradient of logits, element by element from the logits
-themselves, is in memory nowhere, though two products read it. A barrier between the two has all of it written, beside
-the logits. So what products alone read behind a barrier is computed behind it, where what it is computed from, and is
-held for that, is no more.
+XLA for TPUs has a product of matrices compute elements of its operands: the gradient of logits, element by element from
+the logits themselves, is in memory nowhere, though two products read it. A barrier between the two has all of it
+written, beside the logits. So what these products alone read behind a barrier is computed behind it, where what it is
+computed from, and is held for that, is no more. A convolution has layouts of its own, in which that may be several
+times as many bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.kernels import Fusion, Kernels, kernels
@@ -90,14 +92,14 @@ class _Found:
         return moved
 
     def _is_for_products(self, value: Value) -> bool:
-        """Whether all that reads a value, themselves or in another shape, are products."""
+        """Whether all that reads a value, themselves or in another shape, are products of matrices."""
         waiting, is_read = [value], False
         while waiting:
             for index in self.readers.get(waiting.pop(), ()):
                 if index == len(self.graph.equations):
                     return False
                 eqn = self.graph.equations[index]
-                if eqn.op.is_product:
+                if isinstance(eqn.op, DotGeneral):
                     is_read = True
                 elif eqn.op.storage in (Storage.ALIAS, Storage.BITCAST):
                     waiting.extend(eqn.results)
