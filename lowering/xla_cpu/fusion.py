@@ -59,7 +59,7 @@ def _fuse_reductions(program: Program) -> None:
     for start in reversed(program.instructions):
         if start.kind is Kind.REDUCTION and start.group is None:
             start.group = start
-            start.root = _grown(start) if start.type.dtype in LIBRARY_DTYPES and _is_large(start) else start
+            start.root = _grown(start) if _is_evaluated(start) else start
 
 
 def _grown(start: Instruction) -> Instruction:
@@ -84,11 +84,18 @@ def _grown(start: Instruction) -> Instruction:
 def _is_supported(instruction: Instruction) -> bool:
     if instruction.kind is Kind.BITCAST or instruction.name == "constant":
         return True
+    if instruction.kind is Kind.REDUCTION:
+        return _is_evaluated(instruction)
     if instruction.kind is not Kind.LOOP:
         return False
     if any(one.type.dtype not in LIBRARY_DTYPES for one in (instruction, *instruction.operands)):
         return False
     return instruction.name in _LIBRARY_MOVES or (instruction.name in _LIBRARY_OPS and _is_large(instruction))
+
+
+def _is_evaluated(reduction: Instruction) -> bool:
+    """Whether the library evaluates a reduction."""
+    return reduction.type.dtype in LIBRARY_DTYPES and _is_large(reduction)
 
 
 def _is_large(instruction: Instruction) -> bool:
