@@ -4,8 +4,9 @@ Before:  %0: bf16[4] = add %x, %y   %1: f32[4] = convert %0
 After:   %2: f32[4] = convert %x   %3: f32[4] = convert %y   %4: f32[4] = add %2, %3   %0: bf16[4] = convert %4
 
 Of float16 these are products alone. Of bfloat16 it is all that computes; since jaxlib 0.12 what only moves elements and
-most matrix products take it as it is (XLA's `FloatNormalization`). A result that is converted to 32 bits is not rounded
-in between.
+most matrix products take it as it is (XLA's `FloatNormalization`): none that reads, in the order of its dimensions, a
+transpose or what follows from one element by element, which lies in memory as the library does not read it. A result
+that is converted to 32 bits is not rounded in between.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rematc.ir.facts import Storage
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.shape import Transpose
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.types import BF16, F16, F32, F64, TensorType
 from rematc.ir.values import Value
@@ -108,6 +110,8 @@ class _Widening:
         self._wide: dict[Value, Value] = {}
         self._exact: dict[Value, Value] = {}
         self._moved: dict[Value, Equation] = {}
+        #: The order in which the dimensions of what follows from a transpose lie in memory, outermost first.
+        self._order: dict[Value, tuple[int, ...]] = {}
         for eqn in graph.equations:
             self._take(eqn, [self._new.get(value, value) for value in eqn.operands])
         results = tuple([self._new.get(value, value) for value in graph.results])
@@ -116,6 +120,7 @@ class _Widening:
 
     def _take(self, eqn: Equation, operands: list[Value]) -> None:
         op = eqn.op
+        self._note_order(eqn)
         if op.storage is Storage.ALIAS and len(eqn.results) == 1:
             self._new[eqn.results[0]] = operands[0]
         elif isinstance(op, Convert) and op.dtype is F32 and _is_narrow(operands[0].type):
@@ -139,8 +144,24 @@ class _Widening:
         if not self._target.keeps_bfloat16:
             return False
         if isinstance(op, DotGeneral):
-            return is_library_product(*[self._factor(op, side, value) for side, value in enumerate(operands)])
+            factors = [self._factor(op, side, value) for side, value in enumerate(operands)]
+            is_read = [x.is_plain and value in self._order for x, value in zip(factors, eqn.operands, strict=True)]
+            return is_library_product(*factors) and not any(is_read)
         return op.name in _MOVES
+
+    def _note_order(self, eqn: Equation) -> None:
+        """Where a result lies as XLA infers it: a transpose moves nothing, and elementwise work goes on like that."""
+        if isinstance(eqn.op, OptimizationBarrier):
+            pairs = zip(eqn.results, eqn.operands, strict=True)
+            self._order.update({result: self._order[x] for result, x in pairs if x in self._order})
+        elif isinstance(eqn.op, Transpose):
+            (operand,), (result,) = eqn.operands, eqn.results
+            given, permutation = self._order.get(operand, tuple(range(operand.type.rank))), eqn.op.permutation
+            order = tuple([permutation.index(d) for d in given])
+            if order != tuple(range(len(order))):
+                self._order[result] = order
+        elif len(eqn.operands) in (1, 2) and eqn.op.is_elementwise and eqn.operands[0] in self._order:
+            self._order.update(dict.fromkeys(eqn.results, self._order[eqn.operands[0]]))
 
     def _factor(self, op: DotGeneral, side: int, operand: Value) -> Factor:
         moved = self._moved.get(operand)

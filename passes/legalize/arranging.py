@@ -21,6 +21,7 @@ from rematc.passes.legalize.factors import SmallerFirst, has_barriers
 from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.gaussians import with_own_exponentials
 from rematc.passes.legalize.overwriting import ReadersFirst
+from rematc.passes.legalize.untransposed import with_untransposed_factors
 from rematc.passes.regions import RegionRewriter
 
 #: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
@@ -40,6 +41,8 @@ def arranged(
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
     """
     graph = with_own_exponentials(graph)
+    if shares_behind_barriers:
+        graph = with_untransposed_factors(graph)
     may_join = devices == 1 and not has_placements(graph)
     if may_join:
         graph = with_groups_of_features(graph)
