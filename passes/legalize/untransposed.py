@@ -73,7 +73,7 @@ class _Sources:
     def add(self, eqn: Equation) -> None:
         """The next equation."""
         self.equations.append(eqn)
-        if len(eqn.results) > 1:
+        if len(eqn.results) != 1:
             return
         (result,) = eqn.results
         self._producer[result] = eqn
