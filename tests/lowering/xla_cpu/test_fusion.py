@@ -91,6 +91,44 @@ def test_a_reduction_takes_along_what_follows_it() -> None:
     assert written(*lines) == ["exponential"]
 
 
+def softmax(first: str, *before: str) -> list[str]:
+    """The equations of what is like a softmax, of what the last one before gives; `first` is how that is reduced."""
+    index = len(before)
+    spread = "broadcast_in_dim %{} {{shape=[128,128], dimensions=[0]}}"
+    return [
+        *before,
+        f"%{index}: {ROWS} = {first} %{index - 1} {{dimensions=[1]}}",
+        spread.format(index),
+        f"subtract %{index - 1}, %{index + 1}",
+        f"exponential %{index + 2}",
+        f"%{index + 4}: {ROWS} = reduce_sum %{index + 3} {{dimensions=[1]}}",
+        spread.format(index + 4),
+        f"multiply %{index + 3}, %{index + 5}",
+    ]
+
+
+def test_reductions_of_one_another_are_evaluated_together() -> None:
+    """A softmax with the product and the scale that only it reads, and of what no library takes all but that."""
+    assert written(*softmax("reduce_max", dot("%x", "%w"), "multiply %0, %w")) == ["multiply"]
+    compared = '%0: bool[128,128] = compare %x, %w {direction="LT"}'
+    assert written(*softmax("reduce_max", compared, "select %0, %x, %w")) == ["select", "multiply"]
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_xla_evaluates_a_softmax_with_its_scores(scale: bool) -> None:
+    """In its module: no scores are written, and one kernel of the library gives the softmax."""
+
+    def mixed(x: Any, y: Any, z: Any) -> Any:
+        scores = jnp.einsum("btd,bsd->bts", x, y)
+        return jnp.einsum("bts,bsd->btd", jax.nn.softmax(scores * 0.125 if scale else scores), z)
+
+    x = np.ones((4, 256, 64), np.float32)
+    lowered = rematc.lower(rematc.from_jax(mixed), x, x, x)
+    compiled = lowered.compile()
+    assert lowered.predicted_peak() == pytest.approx(compiled.memory().temp_bytes, rel=0.02)
+    assert compiled.memory().temp_bytes < 2.2 * 4 * 256 * 256 * 4, "scores, and what they are scaled by, at most"
+
+
 @pytest.mark.parametrize(
     ("reduction", "dimension", "is_reduced"), [("sum", 1, False), ("max", 1, True), ("sum", 0, True)]
 )
