@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from rematc.ir.core import Graph, Op
+from rematc.ir.core import Equation, Graph, Op
 
 
 class RegionRewriter:
@@ -46,3 +46,29 @@ class RegionRewriter:
             new = tuple([self._value(item) for item in value])
             return value if all(a is b for a, b in zip(new, value, strict=True)) else new
         return value
+
+
+#: What takes the place of an equation, whose regions are rewritten already; None where it stays.
+Rule = Callable[[Equation], Sequence[Equation] | None]
+
+
+class EquationRewriter:
+    """Rewrites graphs, and their regions, equation by equation."""
+
+    def __init__(self, rule_of: Callable[[Graph], Rule]) -> None:
+        """`rule_of` gives the rule for the equations of one graph, once it has looked at all of them."""
+        self._rule_of = rule_of
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph with what the rule gives in the place of equations; the graph itself where all stay."""
+        rule = self._rule_of(graph)
+        equations: list[Equation] = []
+        has_changed = False
+        for eqn in graph.equations:
+            op = self._regions.op(eqn.op)
+            own = eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
+            instead = rule(own)
+            has_changed |= own is not eqn or instead is not None
+            equations.extend([own] if instead is None else instead)
+        return Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph

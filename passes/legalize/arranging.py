@@ -22,7 +22,7 @@ from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.gaussians import with_own_exponentials
 from rematc.passes.legalize.overwriting import ReadersFirst
 from rematc.passes.legalize.untransposed import with_untransposed_factors
-from rematc.passes.regions import RegionRewriter
+from rematc.passes.regions import EquationRewriter, Rule
 
 #: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
 _IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
@@ -61,30 +61,20 @@ def held_in_parts(graph: Graph) -> Graph:
     XLA computes the cheap end of it in each of them, and writes the dear parts that this reads, of erfc three in the
     place of one.
     """
-    return _HeldInParts().graph(graph) if has_barriers(graph) else graph
+    return EquationRewriter(_held_in_parts).graph(graph) if has_barriers(graph) else graph
 
 
-class _HeldInParts:
-    """Rewrites graphs, and their regions."""
+def _held_in_parts(graph: Graph) -> Rule:
+    in_parts = {eqn.results[0] for eqn in graph.equations if eqn.op.name in _IN_PARTS}
+    readers = Counter(value for eqn in graph.equations for value in eqn.operands) if in_parts else Counter()
+    several = {value for value in in_parts if readers[value] > 1}
 
-    def __init__(self) -> None:
-        self._regions = RegionRewriter(self.graph)
+    def held(eqn: Equation) -> list[Equation] | None:
+        if several.isdisjoint(eqn.results):
+            return None
+        (result,) = eqn.results
+        parts = Value(result.type, result.name)
+        barrier = Equation(OptimizationBarrier(), (parts,), (result,), eqn.loc)
+        return [Equation(eqn.op, eqn.operands, (parts,), eqn.loc), barrier]
 
-    def graph(self, graph: Graph) -> Graph:
-        """The graph with barriers; the graph itself where none is wanted."""
-        in_parts = [eqn.results[0] for eqn in graph.equations if eqn.op.name in _IN_PARTS]
-        readers = Counter(value for eqn in graph.equations for value in eqn.operands) if in_parts else Counter()
-        held = {value: Value(value.type, value.name) for value in in_parts if readers[value] > 1}
-        equations: list[Equation] = []
-        has_changed = False
-        for eqn in graph.equations:
-            op = self._regions.op(eqn.op)
-            is_held = eqn.results[0] in held if len(eqn.results) == 1 else False
-            has_changed |= is_held or op is not eqn.op
-            if is_held:
-                (result,) = eqn.results
-                equations.append(Equation(op, eqn.operands, (held[result],), eqn.loc))
-                equations.append(Equation(OptimizationBarrier(), (held[result],), (result,), eqn.loc))
-            else:
-                equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
-        return Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph
+    return held

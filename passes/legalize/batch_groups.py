@@ -16,37 +16,19 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
 from rematc.ir.ops.shape import Reshape, Transpose
 from rematc.ir.values import Value
-from rematc.passes.regions import RegionRewriter
+from rematc.passes.regions import EquationRewriter
 
 
 def with_groups_of_features(graph: Graph) -> Graph:
     """The graph, and its regions, without groups of the batch; the graph itself where there are none."""
-    return _GroupsOfFeatures().graph(graph)
+    return EquationRewriter(lambda _: _by_features).graph(graph)
 
 
-class _GroupsOfFeatures:
-    """Rewrites graphs, and their regions."""
-
-    def __init__(self) -> None:
-        self._regions = RegionRewriter(self.graph)
-
-    def graph(self, graph: Graph) -> Graph:
-        """The graph with groups of features."""
-        equations: list[Equation] = []
-        has_changed = False
-        for eqn in graph.equations:
-            op = self._regions.op(eqn.op)
-            if isinstance(op, Convolution) and op.batch_group_count > 1:
-                equations.extend(_by_features(op, eqn))
-                has_changed = True
-            else:
-                has_changed |= op is not eqn.op
-                equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
-        return Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph
-
-
-def _by_features(op: Convolution, eqn: Equation) -> list[Equation]:
+def _by_features(eqn: Equation) -> list[Equation] | None:
     """The equations of one: the input in the order that XLA:CPU takes, so that it is copied once."""
+    op = eqn.op
+    if not isinstance(op, Convolution) or op.batch_group_count == 1:
+        return None
     x, kernel = eqn.operands
     groups, shape = op.batch_group_count, x.type.shape
     batch, features, *spatial = op.dimensions.input

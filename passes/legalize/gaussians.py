@@ -14,43 +14,30 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.arithmetic import Multiply, Negate
 from rematc.ir.ops.special import Erf, Erfc
 from rematc.ir.values import Value
-from rematc.passes.regions import RegionRewriter
+from rematc.passes.dce import DeadCode
+from rematc.passes.regions import EquationRewriter, Rule
 
 
 def with_own_exponentials(graph: Graph) -> Graph:
     """The graph with what is minus the square of an error function's operand in that form; regions, too."""
-    return _OwnExponentials().graph(graph)
+    changed = EquationRewriter(_rule).graph(graph)
+    return graph if changed is graph else DeadCode().run(changed)
 
 
-class _OwnExponentials:
-    """Rewrites graphs, and their regions."""
+def _rule(graph: Graph) -> Rule:
+    inside = {eqn.operands[0] for eqn in graph.equations if isinstance(eqn.op, (Erf, Erfc))}
+    squared = {
+        eqn.results[0]: eqn.operands[0]
+        for eqn in (graph.equations if inside else ())
+        if isinstance(eqn.op, Multiply) and eqn.operands[0] is eqn.operands[1] and eqn.operands[0] in inside
+    }
 
-    def __init__(self) -> None:
-        self._regions = RegionRewriter(self.graph)
+    def minus_first(eqn: Equation) -> list[Equation] | None:
+        x = squared.get(eqn.operands[0]) if isinstance(eqn.op, Negate) else None
+        if x is None:
+            return None
+        minus = Value(x.type, x.name)
+        negated = Equation(eqn.op, (x,), (minus,), eqn.loc)
+        return [negated, Equation(Multiply(), (minus, x), eqn.results, eqn.loc)]
 
-    def graph(self, graph: Graph) -> Graph:
-        """The graph in which they are apart; the graph itself where they are."""
-        inside = {eqn.operands[0] for eqn in graph.equations if isinstance(eqn.op, (Erf, Erfc))}
-        squared = {
-            eqn.results[0]: eqn.operands[0]
-            for eqn in (graph.equations if inside else ())
-            if isinstance(eqn.op, Multiply) and eqn.operands[0] is eqn.operands[1] and eqn.operands[0] in inside
-        }
-        equations: list[Equation] = []
-        has_changed = False
-        for eqn in graph.equations:
-            op = self._regions.op(eqn.op)
-            if isinstance(op, Negate) and (x := squared.get(eqn.operands[0])) is not None:
-                minus = Value(x.type, x.name)
-                equations.append(Equation(op, (x,), (minus,), eqn.loc))
-                equations.append(Equation(Multiply(), (minus, x), eqn.results, eqn.loc))
-                has_changed = True
-            else:
-                has_changed |= op is not eqn.op
-                equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
-        if not has_changed:
-            return graph
-        read = {value for eqn in equations for value in eqn.operands}.union(graph.results)
-        unread = squared.keys() - read
-        kept = tuple([eqn for eqn in equations if unread.isdisjoint(eqn.results)])
-        return Graph(graph.name, graph.params, kept, graph.results)
+    return minus_first
