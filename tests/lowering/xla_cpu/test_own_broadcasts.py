@@ -145,8 +145,8 @@ def test_what_is_only_read_by_kernels_that_compute_it_stays() -> None:
     assert with_own_broadcasts(graph, placement(graph, CPU)[0]) is graph
 
 
-def test_two_heads_at_one_temperature_have_arrays_of_their_own() -> None:
-    """Logits are matrices to XLA, and as many rows as these are what its library takes with their maximum."""
+def test_two_heads_at_one_temperature_take_no_array_of_it() -> None:
+    """Logits are matrices to XLA, and as many rows as these are what its library takes with their maximum: three."""
 
     def distilled(weights: Any, x: Any) -> Any:
         head, hidden, teacher = weights
@@ -156,10 +156,11 @@ def test_two_heads_at_one_temperature_have_arrays_of_their_own() -> None:
         return jnp.mean(jnp.sum(taught * (jnp.log(taught + 1e-9) - learned), -1))
 
     head = Shape((6000, 64), np.float32)
-    graph = without(distilled, ([head, Shape((64, 64), np.float32), head], Shape((12, 384, 64), np.float32)))
-    own = with_own_broadcasts(graph, placement(graph, CPU)[0])
-    assert predict(own).peak <= 0.9 * predict(graph).peak
-    assert taken(own) <= 0.9 * taken(graph)
+    args = [head, Shape((64, 64), np.float32), head], Shape((12, 384, 64), np.float32)
+    lowered = rematc.lower(rematc.value_and_grad(rematc.from_jax(distilled), policy="nothing"), *args)
+    memory = lowered.compile().memory().temp_bytes
+    assert lowered.predicted_peak() == pytest.approx(memory, rel=0.02)
+    assert memory < 3.2 * 12 * 384 * 6000 * 4
 
 
 def test_what_is_computed_as_a_matrix_is_the_graphs_own_value() -> None:
