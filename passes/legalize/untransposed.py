@@ -90,19 +90,25 @@ class _Sources:
 
     def source(self, value: Value) -> Value:
         """What it is before the transpose: what was done since is done to that."""
-        if value not in self._sources:
-            eqn = self._producer[value]
+        waiting = [value]  # no recursion: such rows of work are as long as programs
+        while waiting:
+            eqn = self._producer[waiting[-1]]
             if isinstance(eqn.op, Transpose):
-                self._sources[value] = eqn.operands[0]
-            else:
-                self._sources[value] = self._again(eqn, self._permutations[value])
+                self._sources[waiting.pop()] = eqn.operands[0]
+                continue
+            missing = [x for x in eqn.operands if x not in self._sources and not self._is_number(x)]
+            if not missing:
+                one = waiting.pop()
+                if one not in self._sources:
+                    self._sources[one] = self._again(eqn, self._permutations[one])
+            waiting += missing
         return self._sources[value]
 
     def _again(self, eqn: Equation, permutation: tuple[int, ...]) -> Value:
         (result,) = eqn.results
         shape = [result.type.shape[permutation.index(d)] for d in range(len(permutation))]
         operands = [
-            self._repeated(operand, shape) if self._is_number(operand) else self.source(operand)
+            self._repeated(operand, shape) if self._is_number(operand) else self._sources[operand]
             for operand in eqn.operands
         ]
         new = Value(result.type.with_shape(tuple(shape)))

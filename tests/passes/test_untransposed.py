@@ -67,6 +67,18 @@ def test_what_was_done_since_is_done_to_what_is_transposed() -> None:
         np.testing.assert_array_equal(old, new)
 
 
+def test_rows_of_work_may_be_long() -> None:
+    b = Builder("f")
+    x, y = b.parameter(TensorType(BF16, SHAPES[0]), "x"), b.parameter(TensorType(BF16, (2, 5, 3, 6)), "y")
+    moved = b.transpose(y, (0, 2, 1, 3))
+    for _ in range(3000):
+        moved = b.emit1(Add(), moved, moved)
+    changed = with_untransposed_factors(b.build(b.emit1(DotGeneral(((3,), (2,)), ((0, 1), (0, 1))), x, moved)))
+    verify(changed)
+    assert not [eqn for eqn in changed.equations if isinstance(eqn.op, Transpose)]
+    assert len(changed.equations) == 3001
+
+
 def test_what_only_one_term_is_a_transpose_of_stays() -> None:
     b = Builder("f")
     x, y, z = [b.parameter(TensorType(BF16, shape), "xyz") for shape in ((2, 3, 4, 5), (2, 5, 3, 6), (2, 3, 5, 6))]
