@@ -37,11 +37,13 @@ class Pass:
         name: how pipelines name it.
         keeps_meaning: whether the new graph has the results of the old one. Others are parts of a differentiation, and
             stand in the pipelines of such alone.
+        keeps_bits: whether the results are the same bits; of those of other passes some are rounded otherwise.
     """
 
     __slots__ = ()
     name: ClassVar[str]
     keeps_meaning: ClassVar[bool] = True
+    keeps_bits: ClassVar[bool] = True
 
     def run(self, graph: Graph) -> Graph:
         """The new graph; `graph` itself where there is nothing to do."""

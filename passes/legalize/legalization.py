@@ -61,6 +61,7 @@ class Legalize(Pass):
     """
 
     name: ClassVar[str] = "legalize"
+    keeps_bits: ClassVar[bool] = False
     platform: str | None = None
     devices: int = 1
     shares_behind_barriers: bool = True

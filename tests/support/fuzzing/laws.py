@@ -80,7 +80,7 @@ def text_reads_back(case: Case) -> None:
 
 
 def passes_keep_the_meaning(case: Case) -> None:
-    """Every pass, and a random pipeline, leaves all bits as they are."""
+    """Every pass, and a random pipeline, leaves all bits as they are, or where it may not, what is beyond doubt."""
     _keeps_meaning(case.graph, case.arguments(), case.seed)
 
 
@@ -99,7 +99,11 @@ def _keeps_meaning(graph: Graph, arguments: list[Array], seed: int) -> None:
     drawn = [names[index] for index in random.integers(0, len(names), 5)]
     for pipeline in (*names, ",".join(drawn)):
         outcome = PassManager(parse_pipeline(pipeline)).run(graph).graph
-        if not same_bits(run(outcome, arguments), expected):
+        found = run(outcome, arguments)
+        if same_bits(found, expected):
+            continue
+        keeps_bits = all(PASSES[name].keeps_bits for name in pipeline.split(","))
+        if keeps_bits or Uncertain(graph, arguments).disagreement(found):
             raise BrokenLawError(f"the pipeline '{pipeline}' changes the results")
 
 

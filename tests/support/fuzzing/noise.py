@@ -17,6 +17,7 @@ from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops import arithmetic, conversion, dynamic, indexing, logical, rounding, shape, structural, window
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.ops.solving import LinearSolve, LuSolve
+from rematc.ir.ops.special import Digamma
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Value
 from rematc.passes.barriers import Barriers
@@ -129,9 +130,14 @@ def _is_permutation(array: Array) -> bool:
 def _is_open(op: Op, operands: Sequence[Array]) -> bool:
     """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane.
 
-    So are the bits of a NaN, and rows in an order that is none.
+    So are the bits of a NaN, rows in an order that is none, integers divided by zero (an implementation's matter in
+    StableHLO; XLA writes 1 for x / x), and digamma at zero, which is NaN or infinite as the version of XLA has it.
     """
     if isinstance(op, (LinearSolve, LuSolve)) and not _is_permutation(operands[-2]):
+        return True
+    if isinstance(op, (arithmetic.Divide, rounding.Remainder)) and not is_inexact(operands[1]):
+        return not operands[1].all()
+    if isinstance(op, Digamma) and not operands[0].all():
         return True
     if all(map(_is_finite, operands)):
         return False
