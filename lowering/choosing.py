@@ -21,6 +21,7 @@ from rematc.passes.planning.device import device_of
 from rematc.passes.planning.simulated_timeline import simulated
 from rematc.passes.staging.stage import ways_to_stage
 from rematc.passes.staging.whole import policy_on_whole
+from rematc.passes.unroll import Unroll
 
 #: What predictions of two ways of one program cannot tell apart: of ways that need no more than so much of the least,
 #: the one that is least work is taken.
@@ -45,7 +46,7 @@ def primal_for(
         slices: in how many the largest value is going to run, and what else is larger than one of them.
     """
     graph, policy = policy_on_whole(graph, policy, of)
-    graph = fold_transposes(graph)
+    graph = fold_transposes(Unroll().run(graph))
     return graph if policy is None else staged_for(graph, policy, wrt, of, target, slices), policy
 
 

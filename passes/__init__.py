@@ -12,6 +12,7 @@ from rematc.passes import (  # noqa: F401
     offload_order,
     recognize,
     simplify,
+    unroll,
 )
 from rematc.passes.legalize import legalization  # noqa: F401
 from rematc.passes.planning import planning_pass  # noqa: F401

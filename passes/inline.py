@@ -30,7 +30,7 @@ class Inline(Pass):
     name = "inline"
 
     def run(self, graph: Graph) -> Graph:
-        return _Inliner(_is_function).graph(graph)
+        return Inliner(_bodies_of(_is_function)).graph(graph)
 
 
 @register_pass
@@ -49,12 +49,12 @@ def inline_for_differentiation(graph: Graph) -> Graph:
 
     So `everything_saveable` is exactly no checkpoint.
     """
-    return _Inliner(_is_transparent).graph(graph)
+    return Inliner(_bodies_of(_is_transparent)).graph(graph)
 
 
 def inline_recognized(graph: Graph) -> Graph:
     """Inline what a pass has recognised for a derivative, and no tangent has come to."""
-    return _Inliner(lambda op: isinstance(op, CustomJvp) and op.is_recognized).graph(graph)
+    return Inliner(_bodies_of(lambda op: isinstance(op, CustomJvp) and op.is_recognized)).graph(graph)
 
 
 def _is_function(op: Op) -> bool:
@@ -67,13 +67,28 @@ def _is_transparent(op: Op) -> bool:
     return isinstance(op, Call)
 
 
-class _Inliner:
-    def __init__(self, is_inlined: Callable[[Op], bool]) -> None:
-        self._is_inlined = is_inlined
+def _bodies_of(is_inlined: Callable[[Op], bool]) -> Callable[[Op], Graph | None]:
+    """The bodies of some of the ops that have one."""
+
+    def body_of(op: Op) -> Graph | None:
+        return op.body if isinstance(op, (Call, Checkpoint, CustomDerivative)) and is_inlined(op) else None
+
+    return body_of
+
+
+class Inliner:
+    """Replaces ops by the equations of graphs, in regions too."""
+
+    def __init__(self, body_of: Callable[[Op], Graph | None]) -> None:
+        """`body_of` gives a graph of what an op computes, or None where the op stays."""
+        self._body_of = body_of
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
-        """The graph without what is inlined; the graph itself if there is none of it."""
+        """The graph without what is inlined; the graph itself if there is none of it.
+
+        Equations of a body without a location get that of the op.
+        """
         if not any(eqn.op.regions() for eqn in graph.equations):
             return graph
         env: dict[Value, Value] = {}
@@ -81,9 +96,10 @@ class _Inliner:
         has_changed = False
         for eqn in graph.equations:
             operands = tuple([env.get(value, value) for value in eqn.operands])
-            if isinstance(eqn.op, (Call, Checkpoint, CustomDerivative)) and self._is_inlined(eqn.op):
+            body = self._body_of(eqn.op)
+            if body is not None:
                 # The body is inlined before it is copied: a function is gone through once, however often it is called.
-                results = splice(self._regions.graph(eqn.op.body), operands, equations)
+                results = splice(self._regions.graph(body), operands, equations, eqn.loc)
                 env.update(zip(eqn.results, results, strict=True))
                 has_changed = True
                 continue

@@ -334,7 +334,10 @@ class ScatterMultiply(Scattering):
 
 
 class ScatteringExtremum(Scattering):
-    """Family base of minimum and maximum. All that equal the extremum share its derivative equally."""
+    """Family base of minimum and maximum. All that equal the extremum share its derivative equally.
+
+    An element that no update comes to stays, also where it is NaN, and so does its derivative.
+    """
 
     __slots__ = ()
     kinds = ORDERED
@@ -347,7 +350,9 @@ class ScatteringExtremum(Scattering):
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         (x, indices, updates), (y,), (tx, _, tu) = primals, results, tangents
         dtype = x.type.dtype
-        x_wins = b.compare(x, y, "EQ")
+        come = self.add_up(b, indices, b.full(updates.type, 1), x.type)
+        stays = b.compare(come, b.zeros(come.type), "EQ")
+        x_wins = b.logical_or(b.compare(x, y, "EQ"), stays)
         update_wins = b.compare(updates, self.read(b, y, indices, updates.type), "EQ")
         count = b.add(b.convert(x_wins, dtype), self.add_up(b, indices, b.convert(update_wins, dtype), x.type))
         total = None if tx is None else b.select(x_wins, tx, b.zeros(x.type))

@@ -4,7 +4,7 @@ Before:  %1 = erfc %0   %2 = multiply %1, %x   %3 = multiply %1, %y
 After:   %4 = erfc %0   %1 = optimization_barrier %4   %2 = multiply %1, %x   %3 = multiply %1, %y
 
 Programs that recompute get barriers: with them XLA:CPU is known to run as these are planned. What needs none
-(`gaussians`, and on one device `batch_groups` and `flattening`) is done in all.
+(`gaussians`, and on one device `batch_groups`, `squeezing` and `flattening`) is done in all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rematc.passes.legalize.factors import SmallerFirst, has_barriers
 from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.gaussians import with_own_exponentials
 from rematc.passes.legalize.overwriting import ReadersFirst
+from rematc.passes.legalize.squeezing import Squeezing
 from rematc.passes.legalize.untransposed import with_untransposed_factors
 from rematc.passes.regions import EquationRewriter, Rule
 
@@ -46,13 +47,17 @@ def arranged(
     may_join = devices == 1 and not has_placements(graph)
     if may_join:
         graph = with_groups_of_features(graph)
+    squeezing = Squeezing()
+    if may_join:
+        graph = squeezing.graph(graph)
     is_held = has_barriers(graph)
     if is_held:
         graph = SmallerFirst(shares_behind_barriers).graph(graph)
     flattening = Flattening()
     if may_join:
         graph = flattening.graph(graph)
-    return ReadersFirst().graph(graph) if is_held else graph, flattening.origins
+    origins = {new: squeezing.origins.get(old, old) for new, old in flattening.origins.items()}
+    return ReadersFirst().graph(graph) if is_held else graph, squeezing.origins | origins
 
 
 def held_in_parts(graph: Graph) -> Graph:

@@ -53,6 +53,8 @@ class Joint:
         return Joint(case, pulled.graph, [*case.arguments(), *cts], pulled.of, pulled.has_ct)
 
 
+#: Programs that XLA:CPU fails on in JAX's words as well: a Fourier transform of what a solve wrote in columns.
+_FAULTS_OF_XLA = ("backends/cpu/runtime/fft_thunk.cc",)
 Judge = Callable[[Sequence[Joint], Options], list[list[Array] | None]]
 
 
@@ -78,7 +80,7 @@ def _judged(joints: Sequence[Joint], judge: Judge) -> list[Exception | None]:
         outcomes = judge(joints, OPTIONS)
     except Exception as error:  # noqa: BLE001, RUF100  # as above
         if len(joints) == 1:
-            return [error]
+            return [None if any(text in str(error) for text in _FAULTS_OF_XLA) else error]
         middle = len(joints) // 2
         return [*_judged(joints[:middle], judge), *_judged(joints[middle:], judge)]
     return [_verdict(joint, outcome, judge) for joint, outcome in zip(joints, outcomes, strict=True)]
