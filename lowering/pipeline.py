@@ -22,8 +22,9 @@ from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 from rematc.passes.offload_order import OffloadOrder
 from rematc.passes.planning.device import device_of
 
-#: Loops that are none first, then barriers: they dissolve regions, so that everything after them sees one flat graph. What is recomputed reads
-#: the barriers' results, which no other equation has, so cse cannot merge it with the forward evaluation.
+#: Loops that are none first, then barriers: they dissolve regions, so that everything after them sees one flat graph.
+#: What is recomputed reads the barriers' results, which no other equation has, so cse cannot merge it with the forward
+#: evaluation.
 _PASSES = "unroll,barriers,simplify,cse,dce,narrow"
 #: Compound ops last: what is lowered, and predicted, are plain ones.
 DEFAULT_PIPELINE = f"{_PASSES},legalize"

@@ -4,10 +4,10 @@ Before:  %0: f32[64,256] = dot_general %x, %y   %1: f32[1,64,256] = reshape %0  
 After:   %0: f32[64,256] = dot_general %x, %y   %3: f32[64,256] = add %0, %4   %2: f32[1,64,256] = reshape %3
          for who reads %2 otherwise; %4 is %z, reshaped
 
-JAX writes such products so, and of others XLA:CPU makes them. The next product reads the sum through a reshape, too, and
-at one of those no kernel ends, as it does at a product: the sum is written for the product, and computed once more by
-every other reader. So each step of an iteration reads the products of all steps before it, which are held for it, and a
-softmax over one head writes its scores in both shapes.
+JAX writes such products so, and of others XLA:CPU makes them. The next product reads the sum through a reshape, too,
+and at one of those no kernel ends, as it does at a product: the sum is written for the product, and computed once more
+by every other reader. So each step of an iteration reads the products of all steps before it, which are held for it,
+and a softmax over one head writes its scores in both shapes.
 """
 
 from __future__ import annotations
@@ -136,13 +136,12 @@ class _Rewriting:
         return made is not None and made.op.is_product and _is_unsqueezing(eqn)
 
     def _product(self, op: DotGeneral, x: Value, y: Value) -> Value:
-        contract, batch = (
-            tuple(
-                [tuple([_place(value, d) for d in dims if not _is_one(value, d)]) for value, dims in zip((x, y), pair)]
-            )
-            for pair in (op.contract, op.batch)
-        )
-        small = replace(op, contract=contract, batch=batch)
+        def left(dimensions: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
+            sides = zip((x, y), dimensions, strict=True)
+            one, other = [tuple([_place(value, d) for d in dims if not _is_one(value, d)]) for value, dims in sides]
+            return one, other
+
+        small = replace(op, contract=left(op.contract), batch=left(op.batch))
         return self._emit(small, self._squeezed(x), self._squeezed(y), name=self._eqn.results[0].name)
 
     def _barrier(self, eqn: Equation) -> None:
