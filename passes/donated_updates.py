@@ -42,9 +42,12 @@ def updated_last(
         fusion: how the device fuses.
         is_held: whether barriers hold the updates there; else it is an order, for who keeps to it.
 
-    An update is left where it is if other equations read it, or if the old value is a result, too.
+    What other equations read stays where it is, and is given to its place behind a barrier, if barriers hold; all stays
+    where it is if the old value is a result, too.
     """
     order = _Order(graph, set(kernels(graph.equations, graph.results, fusion).stored) | set(graph.results))
+    if is_held:
+        graph = _given_last(graph, order, updates)
     found: dict[int, _Update] = {}
     for param, place in updates:
         old, index = graph.params[param], order.producer.get(graph.results[place])
@@ -60,6 +63,33 @@ def updated_last(
         if reads:
             late[index] = _Update(update.fused, update.old, reads)
     return _moved(graph, late, is_held) if late else graph
+
+
+def _given_last(graph: Graph, order: _Order, updates: Sequence[tuple[int, int]]) -> Graph:
+    """The graph with updates that other equations read behind barriers with the reads of the old values.
+
+    The last gradients, which an optimizer holds beside the new ones: written where they belong at once, the old ones
+    would be copied first, all of them.
+    """
+    results = list(graph.results)
+    equations = list(graph.equations)
+    for param, place in updates:
+        old, new = graph.params[param], graph.results[place]
+        index = order.producer.get(new)
+        if index is None or old in graph.results or not order.readers[new] or graph.results.count(new) > 1:
+            continue
+        reads = [graph.equations[i].results[0] for i in sorted(order.reading(order.forms(old), {index}))]
+        reads = [value for value in reads if value is not new]
+        if reads:
+            results[place] = Value(new.type, new.name)
+            others = tuple([Value(value.type, value.name) for value in reads])
+            barrier = Equation(
+                OptimizationBarrier(), (new, *reads), (results[place], *others), graph.equations[index].loc
+            )
+            equations.append(barrier)
+    if len(equations) == len(graph.equations):
+        return graph
+    return Graph(graph.name, graph.params, tuple(equations), tuple(results))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,11 @@ class Placement:
 
 def place(program: Program, order: Schedule, scheduler: int) -> Placement:
     """Place the temporary buffers; `scheduler` says by which one loops run inside."""
-    results = {owner_of(result) for result in program.results}
     elsewhere = _in_carries(program, order)
+    late = _written_late(program, order)
+    results = {owner_of(result) for result in program.results} - late.keys()
     buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
+    buffers = [late.get(buffer.owner, buffer) for buffer in buffers]
     over = _may_be_written_over(program, buffers, order)
     outer = [buffer for buffer in buffers if buffer.owner in results]
     read = {owner_of(result): _donated(parameter, order) for result, parameter in program.aliased.items()}
@@ -90,8 +92,10 @@ def place(program: Program, order: Schedule, scheduler: int) -> Placement:
             taken.add(last)
             before[buffer] = last
         ranges.append((buffer, LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end)))
+    ranges += _copied(program, order)
     inside = [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
-    block = packed([[LiveRange(one.size, one.begin, one.end) for one in place] for place in _places(temporary, before)])
+    places = [[LiveRange(one.size, one.begin, one.end) for one in place] for place in _places(temporary, before)]
+    block = packed([*places, *[[live] for _, live in ranges[len(temporary) :]]])
     # What a loop takes inside is many buffers, which lie in gaps.
     peak = max(block, Allocation([live for _, live in ranges], inside).peak())
     return Placement(program, order, ranges, inside, peak)
@@ -130,6 +134,34 @@ def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
         owner = owner_of(after.operands[0])
         if not after.operands[0].is_fused and order.last_read[before] < order.time.get(owner, 0):
             found.add(owner)
+    return found
+
+
+def _written_late(program: Program, order: Schedule) -> dict[Instruction, Buffer]:
+    """The temporary buffers of results that are computed before what they are written over is read for the last time.
+
+    XLA copies them to where they belong.
+    """
+    found = {}
+    for result, parameter in program.aliased.items():
+        owner = owner_of(result)
+        buffer = _buffer(owner, order) if _is_buffer(owner) else None
+        if buffer is not None and buffer.begin < order.last_read.get(parameter, -1):
+            names = [one for one in program.instructions if owner_of(one) is owner]
+            readers = [reader for one in names for reader in order.readers.get(one, ()) if reader is not program.end]
+            last = max([buffer.begin, *[order.time[reader] for reader in readers]])
+            found[owner] = Buffer(owner, buffer.size, buffer.begin, last)
+    return found
+
+
+def _copied(program: Program, order: Schedule) -> list[tuple[Buffer, LiveRange]]:
+    """The copies of donated parameters that are read after a result is written there."""
+    found = []
+    for result, parameter in program.aliased.items():
+        last, owner = order.last_read.get(parameter, -1), owner_of(result)
+        if _is_buffer(owner) and max(_buffer(owner, order).begin, order.time.get(result, 0)) < last:
+            size = parameter.type.bytes
+            found.append((Buffer(parameter, size, 0, last), LiveRange(size, 0, last)))
     return found
 
 
