@@ -34,6 +34,7 @@ class Device:
         copies_factors: whether factors of products are copied where their dimensions stand in another order than that
             of plain matrices (`rematc.passes.legalize.factors`).
         fusion: what its kernels compute that they could also read.
+        lanes: elements along the last dimension of the tiles in which its memory is (`rematc.passes.planning.lanes`).
     """
 
     name: str
@@ -46,6 +47,7 @@ class Device:
     kinds: tuple[str, ...] = ()
     copies_factors: bool = False
     fusion: Fusion = TPU
+    lanes: int = 1
 
     def product_time(self, flops: int, bits: int) -> float:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
@@ -129,6 +131,7 @@ V4 = Device(
     link=300.0,
     memory=int(30.75 * _GIB),
     kinds=("TPU v4",),
+    lanes=128,
 )
 #: bf16 197 TFLOP/s, int8 393; 819 GB/s; 8 x 128 lanes of four units at 1.5 GHz.
 V5E = Device(
@@ -140,6 +143,7 @@ V5E = Device(
     link=200.0,
     memory=int(15.75 * _GIB),
     kinds=("TPU v5 lite", "TPU v5e"),
+    lanes=128,
 )
 #: bf16 459 TFLOP/s, int8 918; 2765 GB/s; two cores of 8 x 128 lanes of four units at 1.75 GHz.
 V5P = Device(
@@ -151,6 +155,7 @@ V5P = Device(
     link=600.0,
     memory=int(95.73 * _GIB),
     kinds=("TPU v5", "TPU v5p"),
+    lanes=128,
 )
 #: bf16 918 TFLOP/s, int8 1836; 1640 GB/s; the vector unit is not published: that of v5e at v5p's clock.
 V6E = Device(
@@ -162,6 +167,7 @@ V6E = Device(
     link=448.0,
     memory=int(31.24 * _GIB),
     kinds=("TPU v6 lite", "TPU v6e"),
+    lanes=128,
 )
 
 DEVICES = {device.name: device for device in (CPU, A100, H100, H200, B200, V4, V5E, V5P, V6E)}

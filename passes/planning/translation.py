@@ -33,9 +33,10 @@ from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.legalize.factors import copied
 from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.planning.lanes import padding
 from rematc.passes.planning.partial_sums import partial_sums
 from rematc.passes.planning.problem import Problem, Run, problem_of, simulate
-from rematc.passes.planning.shards import Machine, Shards
+from rematc.passes.planning.shards import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,12 @@ def _translate(
         """The fused equations that compute values from memory, in order, and what they read there."""
         return _fused(graph.equations, values, stored, producer)
 
+    wider = padding(graph, inside.machine.device.lanes)
+
+    def taken(value: Value) -> int:
+        """Bytes of a value on one device, with what its tiles have besides."""
+        return round(shards.bytes(value) * wider.get(value, 1))
+
     own = [eqn for eqn in graph.equations if eqn.op.effect or not stored.isdisjoint(eqn.results)]
     fed = [cluster(eqn.operands) for eqn in own]
     place: dict[Value, int] = {}
@@ -111,12 +118,13 @@ def _translate(
     reads = [[place[value] for value in read if value in place] for _, read in fed]
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
     fixed = _normalizing(own, reads, writer, place, held, fusion.normalized)
-    in_place = _in_place(own, reads, place, shards, fixed)
+    sizes = list(map(taken, place))
+    in_place = _in_place(own, reads, place, sizes, fixed)
     free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(
         cost=[inside.time(each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
         reads=reads,
-        size=[0 if value in free or value.type.on_host else shards.bytes(value) for value in place],
+        size=[0 if value in free or value.type.on_host else taken(value) for value in place],
         producer=writer,
         results=[place[value] for value in results],
         workspace=[
@@ -254,7 +262,7 @@ def _in_place(
     own: Sequence[Equation],
     reads: Sequence[Sequence[int]],
     place: dict[Value, int],
-    shards: Shards,
+    sizes: Sequence[int],
     fixed: Set[int],
 ) -> list[int]:
     """For each value one that it may lie in the place of; the last one of those that are read there for the last time.
@@ -263,7 +271,6 @@ def _in_place(
     over what its op says.
     """
     last = {value: node for node, read in enumerate(reads) for value in read}
-    sizes = [shards.bytes(value) for value in place]
     found = []
     for node, eqn in enumerate(own):
         for index, result in enumerate(eqn.results):

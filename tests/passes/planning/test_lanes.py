@@ -1,0 +1,52 @@
+"""What arrays of convolutions take in tiles of 128 lanes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+import rematc
+from rematc.ir.core import Graph
+from rematc.passes.planning.device import CPU, DEVICES, device_of
+from rematc.passes.planning.lanes import padding
+from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.translation import translate_passed
+
+IMAGES, KERNEL = jax.ShapeDtypeStruct((4, 32, 32, 3), jnp.float32), jax.ShapeDtypeStruct((3, 3, 3, 32), jnp.float32)
+
+
+def convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def loss(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    y = jnp.tanh(convolved(x, kernel)).reshape(4, 32, 32, 8, 4)
+    centred = (y - jnp.mean(y, (1, 2, 4), keepdims=True)).reshape(4, 32, 32, 32)
+    return jnp.sum(jnp.transpose(jnp.concatenate([centred, centred], -1), (0, 3, 1, 2)) ** 2)
+
+
+def lowered() -> Graph:
+    return rematc.lower(rematc.value_and_grad(rematc.from_jax(loss), 1), IMAGES, KERNEL).graph
+
+
+def test_what_a_convolution_writes_and_what_follows_it_has_features_along_lanes() -> None:
+    graph = lowered()
+    found = {value.type.shape: times for value, times in padding(graph, 128).items()}
+    assert found[4, 32, 32, 32] == 4 and found[4, 32, 32, 8, 4] == 4 and found[4, 32, 32, 3] == 128 / 3
+    assert found.get((4, 32, 32, 64), 2) == 2 and found.get((4, 64, 32, 32), 2) == 2
+    assert (3, 3, 3, 32) not in found  # a kernel, and its gradient
+    assert padding(graph, 1) == {}
+
+
+def test_a_program_without_convolutions_takes_its_own_bytes() -> None:
+    graph = rematc.lower(lambda x: (x @ x.T).sum(), jax.ShapeDtypeStruct((64, 3), jnp.float32)).graph
+    assert padding(graph, 128) == {}
+
+
+def test_plans_for_tpus_count_whole_tiles() -> None:
+    graph = lowered()
+    tpu = translate_passed(graph, Machine(device_of("tpu")))
+    cpu = translate_passed(graph, Machine(CPU))
+    biggest = [max(each.problem.size.tolist()) for each in (tpu, cpu)]
+    assert biggest[0] >= 2 * biggest[1]
+    assert {name for name, device in DEVICES.items() if device.lanes > 1} == {"v4", "v5e", "v5p", "v6e"}
