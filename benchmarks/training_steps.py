@@ -419,3 +419,15 @@ def multi_steps() -> Built:
 def lookahead() -> Built:
     optimizer = optax.lookahead(optax.sgd(0.05), sync_period=2, slow_step_size=0.5)
     return _with_optax(optimizer, optax.LookaheadParams.init_synced(weights()), lambda params: params.fast)
+
+
+@step_of_optax
+def muon() -> Built:
+    """Newton's iteration on each matrix, in a loop that takes all steps at once."""
+    return _with_optax(optax.contrib.muon(0.02), weights(), lambda params: params)
+
+
+@step_of_optax
+def adan() -> Built:
+    """The state holds the last gradients, which are read beside the new ones."""
+    return _with_optax(optax.adan(1e-3), weights(), lambda params: params)
