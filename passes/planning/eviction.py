@@ -28,18 +28,24 @@ MOST = 60
 class _Move:
     """Runs to insert and to remove; what they cost in time, and what they add and take in bytes times steps.
 
-    What they cost is no longer looked for once that is more than `limit`, in bytes times steps.
+    Attributes:
+        rate: bytes times steps that a nanosecond is worth.
+        limit: what the move may cost, in bytes times steps, before nothing more is looked for.
+        nodes: those that run again.
     """
 
+    rate: float
     time: int = 0
     weight: float = 0.0
     limit: float = math.inf
     inserted: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
+    nodes: set[int] = field(default_factory=set)
 
-    def cost(self, rate: float) -> float:
-        """In bytes times steps, of which a nanosecond is worth so many; with more runs it is never less."""
-        return self.time * rate - self.weight
+    @property
+    def cost(self) -> float:
+        """In bytes times steps; with more runs it is never less."""
+        return self.time * self.rate - self.weight
 
 
 class Eviction:
@@ -165,8 +171,8 @@ class Eviction:
             return None
         best, rate = None, 0.0
         for _ in range(4):
-            move = _Move(weight=float(timeline.size[value] * over))
-            self._run(producer, gap, rate, move, set(), set())
+            move = _Move(rate, weight=float(timeline.size[value] * over))
+            self._run(producer, gap, move, set())
             score = move.weight / (move.time + self._epsilon)
             if best is not None and score <= rate:
                 break
@@ -175,11 +181,11 @@ class Eviction:
                 break
         return best
 
-    def _run(self, node: int, gap: int, rate: float, move: _Move, seen: set[int], held_values: set[int]) -> None:
+    def _run(self, node: int, gap: int, move: _Move, held_values: set[int]) -> None:
         """Run a node at a stage's beginning, with what it needs there."""
         timeline = self.timeline
         key = timeline.key(gap, node)
-        seen.add(node)
+        move.nodes.add(node)
         move.inserted.append(key)
         runs = timeline.runs[node]
         place = bisect_right(runs, key)
@@ -192,36 +198,33 @@ class Eviction:
         else:
             move.time += timeline.cost[node]
         for value in timeline.problem.reads[node]:
-            if move.cost(rate) >= move.limit:
+            if move.cost >= move.limit:
                 return
-            self._need(value, key, rate, move, seen, held_values)
+            self._need(value, key, move, held_values)
 
-    def _need(self, value: int, key: int, rate: float, move: _Move, seen: set[int], held_values: set[int]) -> None:
+    def _need(self, value: int, key: int, move: _Move, held_values: set[int]) -> None:
         """Have an operand there: it is live, stays live, or is run again."""
         timeline = self.timeline
         producer = timeline.producer[value]
-        if value in held_values or producer in seen or (not timeline.size[value] and producer == GIVEN):
+        if value in held_values or producer in move.nodes or (not timeline.size[value] and producer == GIVEN):
             return
-        begin = timeline.begin(value, key)
-        end = timeline.end(value, begin)
+        begin, end = timeline.copy(value, key)
         if end >= key or (producer != GIVEN and begin == timeline.key(timeline.gap(key), producer)):
             return
         held_values.add(value)
         held = timeline.size[value] * self._steps_over(end, key)
         if not held:
             return
-        if producer == GIVEN or not self._is_repeatable[producer] or len(seen) >= MOST:
+        if producer == GIVEN or not self._is_repeatable[producer] or len(move.nodes) >= MOST:
             move.weight -= held
             return
-        again = _Move(limit=min(held, move.limit - move.cost(rate)))
-        self._run(producer, timeline.gap(key), rate, again, set(seen), held_values)
-        if held <= again.cost(rate):
-            move.weight -= held
-            return
-        move.time += again.time
-        move.weight += again.weight
-        for run in again.inserted:
-            if run not in move.inserted:
-                move.inserted.append(run)
-                seen.add(run % timeline.stride)
-        move.removed += [run for run in again.removed if run not in move.removed]
+        # Running it again is a part of this move, and is taken back where it costs no less than holding.
+        time, weight, limit, most = move.time, move.weight, move.limit, move.cost + held
+        inserted, removed = len(move.inserted), len(move.removed)
+        move.limit = min(most, limit)
+        self._run(producer, timeline.gap(key), move, held_values)
+        move.limit = limit
+        if move.cost >= most:
+            move.nodes.difference_update([run % timeline.stride for run in move.inserted[inserted:]])
+            del move.inserted[inserted:], move.removed[removed:]
+            move.time, move.weight = time, weight - held

@@ -105,6 +105,21 @@ class Timeline:
         place = bisect_left(reads, following) - 1
         return reads[place] if place >= 0 and reads[place] > begin else begin
 
+    def copy(self, value: int, key: int) -> tuple[int, int]:
+        """`begin` of what is read at a key, and `end` of it: at once, as both are asked for most."""
+        producer = self.producer[value]
+        begin, following = BEFORE, AFTER
+        if producer != GIVEN:
+            runs = self.runs[producer]
+            place = bisect_left(runs, key)
+            begin = runs[place - 1]
+            following = runs[place] if place < len(runs) else AFTER
+        if following == AFTER and self._is_result[value]:
+            return begin, AFTER
+        reads = self.reads[value]
+        place = bisect_left(reads, following) - 1
+        return begin, reads[place] if place >= 0 and reads[place] > begin else begin
+
     def insert(self, key: int) -> None:
         """Run a node again at the key."""
         node = key % self.stride
