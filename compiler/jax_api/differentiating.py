@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.tree_util
+import numpy as np
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
 from rematc.compiler.driver.budget import budget_argument
@@ -51,6 +52,7 @@ def value_and_grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
+    allow_int: bool = False,
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
@@ -75,6 +77,7 @@ def value_and_grad(
         argnums: the positions to differentiate with respect to; a sequence gives a tuple of gradients.
         has_aux: whether `fun` returns auxiliary data beside the scalar.
         holomorphic: whether `fun` is a holomorphic function of complex arguments.
+        allow_int: whether arguments may hold integers, booleans and keys, whose gradients are zeros of JAX's `float0`.
         policy: what of the whole of `fun` may be saved, as in `rematc.value_and_grad`; None recomputes nothing.
         budget: instead of a policy, the temporary memory that value and gradient may take, as in
             `rematc.value_and_grad`: planned by the prediction, with room for its error. JAX's derivatives of the
@@ -101,6 +104,7 @@ def value_and_grad(
         differentiated(argnums),
         has_aux,
         holomorphic,
+        allow_int,
         whole_policy(policy),
         budget_argument(budget, policy),
         slices_argument(slices),
@@ -137,6 +141,7 @@ def grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
+    allow_int: bool = False,
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
@@ -156,6 +161,7 @@ def grad(
         argnums,
         has_aux,
         holomorphic,
+        allow_int,
         policy=policy,
         budget=budget,
         slices=slices,
@@ -181,6 +187,7 @@ class _Wanted:
     argnums: int | tuple[int, ...]
     has_aux: bool
     holomorphic: bool
+    allow_int: bool
     policy: Policy | None
     budget: Budget | None
     slices: Slices
@@ -195,6 +202,7 @@ class _Gradient:
         traced: what JAX traced.
         wanted: what is asked for.
         differentiated: for each array, whether there is a gradient.
+        zero: for each array, whether its gradient is zeros, as it counts.
         call: JAX's function of the graph's operands to results and gradients.
         constants: arrays for its last operands.
         choice: what of it is another function on other platforms.
@@ -203,6 +211,7 @@ class _Gradient:
     traced: TracedCall
     wanted: _Wanted
     differentiated: tuple[bool, ...]
+    zero: tuple[bool, ...]
     call: Callable[..., Sequence[Any]]
     constants: tuple[Any, ...]
     choice: PlatformChoice | None
@@ -215,7 +224,10 @@ class _Gradient:
     def of(fun: Callable[..., Any], arguments: JaxArguments, count: int, wanted: _Wanted, target: Target) -> _Gradient:
         positions = argument_positions(fun, wanted.argnums, count)
         check_not_static(fun, positions, wanted.options)
-        differentiated = tuple([owner in positions for owner in arguments.owners()])
+        asked = [owner in positions for owner in arguments.owners()]
+        counts = [wanted.allow_int and not _is_inexact(array) for array in arguments.arrays]
+        differentiated = tuple([is_set and not is_int for is_set, is_int in zip(asked, counts, strict=True)])
+        zero = tuple([is_set and is_int for is_set, is_int in zip(asked, counts, strict=True)])
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted, target)
         leaves = arguments.among(wanted.options.donated)
@@ -225,7 +237,7 @@ class _Gradient:
         passed = functools.partial(passed_graph, choice.graph, budget)
         options = dict(wanted.options.compiler_options)
         run = lasting_call(made.value_and_gradients, passed, choice.graph.name, target, leaves, options)
-        return _Gradient(traced, wanted, differentiated, run, made.constants, made.choice)
+        return _Gradient(traced, wanted, differentiated, zero, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Values and gradients. Where shardings are part of types, XLA chooses those inside; gradients have those of
@@ -241,10 +253,16 @@ class _Gradient:
         results = self._called(arguments.arrays)
         count = len(traced.out_avals)
         given = iter(results[count:])
-        pairs = zip(arguments.arrays, self.differentiated, strict=True)
-        gradients = [like(next(given), jax.typeof(array)) if is_set else None for array, is_set in pairs]
+        gradients: list[Any] = []
+        for array, is_set, is_zero in zip(arguments.arrays, self.differentiated, self.zero, strict=True):
+            zeros = np.zeros(np.shape(array), jax.dtypes.float0) if is_zero else None
+            gradients.append(like(next(given), jax.typeof(array)) if is_set else zeros)
         found = chosen(self.wanted.argnums, arguments.positional(gradients))
         return traced.outputs(results[:count]), found
+
+
+def _is_inexact(array: Any) -> bool:
+    return bool(jax.numpy.issubdtype(jax.typeof(array).dtype, np.inexact))
 
 
 @dataclass(slots=True)

@@ -255,3 +255,20 @@ def test_a_policy_of_jit_that_no_derivative_takes_is_a_warning() -> None:
     with pytest.warns(UserWarning, match="changes nothing: '<lambda>' takes no derivative by rematc.jax") as found:
         by(jax.grad)(w)
     assert found[0].filename == __file__
+
+
+@pytest.mark.parametrize("policy", [None, "nothing"])
+def test_integers_and_keys_have_gradients_of_float0_where_they_are_allowed(policy: str | None) -> None:
+    def loss(params: Any, x: Any) -> Any:
+        return jnp.sum(params["w"] * x * jax.random.normal(params["key"], (3,))) * params["count"]
+
+    params = {"w": jnp.ones(3), "key": jax.random.key(0), "count": jnp.array(2), "is_on": jnp.array([True, False])}
+    gradient = rjax.grad(loss, allow_int=True, policy=policy)
+    for found in (gradient(params, 2.0), jax.jit(gradient)(params, 2.0)):
+        expected = jax.grad(loss, allow_int=True)(params, 2.0)
+        assert sorted(found) == sorted(expected)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_allclose(found["w"], expected["w"], rtol=1e-6)
+    with pytest.raises(rematc.CompileError, match="needs floating-point values"):
+        rjax.grad(loss)(params, 2.0)
