@@ -67,6 +67,7 @@ class _Rewriting:
         self._whole: dict[Value, Value] = {}
         self._definitions: dict[Value, Equation] = {}
         self._eqn: Equation
+        self._given = {*graph.params, *(value for eqn in graph.equations for value in eqn.results)}
         others = {value for eqn in graph.equations if not _is_squeezing(eqn) for value in eqn.operands}
         #: What is read otherwise than without its dimensions of one element.
         self._read_whole = others.union(graph.results)
@@ -81,7 +82,8 @@ class _Rewriting:
         if small is not None:
             (result,) = eqn.results
             self._small[result] = small
-            self._origins.setdefault(small, result)
+            if small not in self._given:
+                self._origins.setdefault(small, result)
             return
         op = self._regions.op(eqn.op)
         operands = tuple([self.whole(value) for value in eqn.operands])
@@ -152,7 +154,7 @@ class _Rewriting:
             results.append(Value(operand.type, result.name) if is_small else result)
             if is_small:
                 self._small[result] = results[-1]
-                self._origins.setdefault(results[-1], result)
+                self._origins[results[-1]] = result
         self._append(Equation(eqn.op, tuple(operands), tuple(results), eqn.loc))
 
     def _squeezed(self, value: Value) -> Value:
