@@ -79,7 +79,6 @@ def _given_last(graph: Graph, order: _Order, updates: Sequence[tuple[int, int]])
         if index is None or old in graph.results or not order.readers[new] or graph.results.count(new) > 1:
             continue
         reads = [graph.equations[i].results[0] for i in sorted(order.reading(order.forms(old), {index}))]
-        reads = [value for value in reads if value is not new]
         if reads:
             results[place] = Value(new.type, new.name)
             others = tuple([Value(value.type, value.name) for value in reads])

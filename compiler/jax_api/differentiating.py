@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.tree_util
-import numpy as np
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
 from rematc.compiler.driver.budget import budget_argument
@@ -37,6 +36,7 @@ from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.choosing import primal_for
 from rematc.lowering.jax_internals.platform import on_platform
+from rematc.lowering.jax_internals.types import is_float0
 from rematc.lowering.planning import Budget
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
@@ -202,7 +202,7 @@ class _Gradient:
         traced: what JAX traced.
         wanted: what is asked for.
         differentiated: for each array, whether there is a gradient.
-        zero: for each array, whether its gradient is zeros, as it counts.
+        zero: for each array, whether its gradient is zeros of `float0`.
         call: JAX's function of the graph's operands to results and gradients.
         constants: arrays for its last operands.
         choice: what of it is another function on other platforms.
@@ -225,9 +225,10 @@ class _Gradient:
         positions = argument_positions(fun, wanted.argnums, count)
         check_not_static(fun, positions, wanted.options)
         asked = [owner in positions for owner in arguments.owners()]
-        counts = [wanted.allow_int and not _is_inexact(array) for array in arguments.arrays]
-        differentiated = tuple([is_set and not is_int for is_set, is_int in zip(asked, counts, strict=True)])
-        zero = tuple([is_set and is_int for is_set, is_int in zip(asked, counts, strict=True)])
+        tangents = [jax.typeof(array).to_tangent_aval().dtype for array in arguments.arrays]
+        varies = [not (wanted.allow_int and is_float0(dtype)) for dtype in tangents]
+        differentiated = tuple([is_set and may for is_set, may in zip(asked, varies, strict=True)])
+        zero = tuple([is_set and not may for is_set, may in zip(asked, varies, strict=True)])
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
         made = _Graphs(traced, differentiated, wanted, target)
         leaves = arguments.among(wanted.options.donated)
@@ -255,14 +256,12 @@ class _Gradient:
         given = iter(results[count:])
         gradients: list[Any] = []
         for array, is_set, is_zero in zip(arguments.arrays, self.differentiated, self.zero, strict=True):
-            zeros = np.zeros(np.shape(array), jax.dtypes.float0) if is_zero else None
-            gradients.append(like(next(given), jax.typeof(array)) if is_set else zeros)
+            if is_set:
+                gradients.append(like(next(given), jax.typeof(array)))
+            else:
+                gradients.append(like(None, jax.typeof(array).to_tangent_aval()) if is_zero else None)
         found = chosen(self.wanted.argnums, arguments.positional(gradients))
         return traced.outputs(results[:count]), found
-
-
-def _is_inexact(array: Any) -> bool:
-    return bool(jax.numpy.issubdtype(jax.typeof(array).dtype, np.inexact))
 
 
 @dataclass(slots=True)

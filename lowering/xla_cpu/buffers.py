@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rematc.ir.values import Value
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
@@ -75,7 +75,7 @@ class Placement:
 def place(program: Program, order: Schedule, scheduler: int) -> Placement:
     """Place the temporary buffers; `scheduler` says by which one loops run inside."""
     elsewhere = _in_carries(program, order)
-    late = _written_late(program, order)
+    late, copies = _written_late(program, order)
     results = {owner_of(result) for result in program.results} - late.keys()
     buffers = [_buffer(owner, order) for owner in program.instructions if _is_buffer(owner) and owner not in elsewhere]
     buffers = [late.get(buffer.owner, buffer) for buffer in buffers]
@@ -92,7 +92,7 @@ def place(program: Program, order: Schedule, scheduler: int) -> Placement:
             taken.add(last)
             before[buffer] = last
         ranges.append((buffer, LiveRange(buffer.size, buffer.begin + (last is not None), buffer.end)))
-    ranges += _copied(program, order)
+    ranges += [(copy, LiveRange(copy.size, copy.begin, copy.end)) for copy in copies]
     inside = [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
     places = [[LiveRange(one.size, one.begin, one.end) for one in place] for place in _places(temporary, before)]
     block = packed([*places, *[[live] for _, live in ranges[len(temporary) :]]])
@@ -137,32 +137,26 @@ def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
     return found
 
 
-def _written_late(program: Program, order: Schedule) -> dict[Instruction, Buffer]:
+def _written_late(program: Program, order: Schedule) -> tuple[dict[Instruction, Buffer], list[Buffer]]:
     """The temporary buffers of results that are computed before what they are written over is read for the last time.
 
-    XLA copies them to where they belong.
+    XLA copies them to where they belong. With them, the copies of donated parameters that are read after that.
     """
-    found = {}
+    late: dict[Instruction, Buffer] = {}
+    copies = []
     for result, parameter in program.aliased.items():
-        owner = owner_of(result)
+        owner, last = owner_of(result), order.last_read.get(parameter, -1)
         buffer = _buffer(owner, order) if _is_buffer(owner) else None
-        if buffer is not None and buffer.begin < order.last_read.get(parameter, -1):
-            names = [one for one in program.instructions if owner_of(one) is owner]
-            readers = [reader for one in names for reader in order.readers.get(one, ()) if reader is not program.end]
-            last = max([buffer.begin, *[order.time[reader] for reader in readers]])
-            found[owner] = Buffer(owner, buffer.size, buffer.begin, last)
-    return found
-
-
-def _copied(program: Program, order: Schedule) -> list[tuple[Buffer, LiveRange]]:
-    """The copies of donated parameters that are read after a result is written there."""
-    found = []
-    for result, parameter in program.aliased.items():
-        last, owner = order.last_read.get(parameter, -1), owner_of(result)
-        if _is_buffer(owner) and max(_buffer(owner, order).begin, order.time.get(result, 0)) < last:
-            size = parameter.type.bytes
-            found.append((Buffer(parameter, size, 0, last), LiveRange(size, 0, last)))
-    return found
+        if buffer is not None and buffer.begin < last:
+            late[owner] = buffer
+            if order.time.get(result, 0) < last:
+                copies.append(Buffer(parameter, parameter.type.bytes, 0, last))
+    ends = {owner: buffer.begin for owner, buffer in late.items()}
+    for kernel, readers in order.readers.items() if late else ():
+        owner = owner_of(kernel)
+        if owner in ends:
+            ends[owner] = max([ends[owner], *[order.time[reader] for reader in readers if reader is not program.end]])
+    return {owner: replace(late[owner], end=end) for owner, end in ends.items()}, copies
 
 
 def _may_be_written_over(program: Program, buffers: list[Buffer], order: Schedule) -> dict[Buffer, list[Buffer]]:

@@ -116,15 +116,14 @@ class _Rewriting:
         kept = [d for d, size in enumerate(first.type.shape) if size != 1]
         match op:
             case Reshape() if 0 not in shape:
-                return self._shaped(self._squeezed(first), _without_ones(shape))
+                small, rest = self._squeezed(first), _without_ones(shape)
+                return small if small.type.shape == rest else self._emit(Reshape(rest), small)
             case Transpose(permutation=permutation):
                 order = tuple([kept.index(d) for d in permutation if d in kept])
                 small = self._squeezed(first)
                 return small if order == tuple(range(len(order))) else self._emit(Transpose(order), small)
             case BroadcastInDim(dimensions=dimensions):
-                places = [d for d, size in enumerate(shape) if size != 1]
-                onto = tuple([places.index(dimensions[d]) for d in kept])
-                return self._spread(self._small[first], _without_ones(shape), onto)
+                return self._spread(first, result, dimensions)
             case Reduction(dimensions=dimensions) if any(d in kept for d in dimensions):
                 reduced = tuple([kept.index(d) for d in dimensions if d in kept])
                 return self._emit(replace(op, dimensions=reduced), self._small[first], name=result.name)  # type: ignore[type-var]
@@ -166,19 +165,16 @@ class _Rewriting:
             return value
         if value not in self._reshaped:
             if made is not None and isinstance(made.op, BroadcastInDim):
-                (operand,), dimensions = made.operands, made.op.dimensions
-                places = [d for d, size in enumerate(value.type.shape) if size != 1]
-                onto = tuple([places.index(dimensions[d]) for d, size in enumerate(operand.type.shape) if size != 1])
-                self._reshaped[value] = self._spread(self._squeezed(operand), shape, onto)
+                self._reshaped[value] = self._spread(made.operands[0], value, made.op.dimensions)
             else:
                 self._reshaped[value] = self._emit(Reshape(shape), value)
         return self._reshaped[value]
 
-    def _shaped(self, value: Value, shape: Shape) -> Value:
-        return value if value.type.shape == shape else self._emit(Reshape(shape), value)
-
-    def _spread(self, value: Value, shape: Shape, dimensions: Shape) -> Value:
-        return value if value.type.shape == shape else self._emit(BroadcastInDim(shape, dimensions), value)
+    def _spread(self, operand: Value, result: Value, dimensions: Shape) -> Value:
+        """What an operand is broadcast to along these dimensions, both without those of one element."""
+        shape, small = _without_ones(result.type.shape), self._squeezed(operand)
+        onto = tuple([_place(result, d) for d, size in zip(dimensions, operand.type.shape, strict=True) if size != 1])
+        return small if small.type.shape == shape else self._emit(BroadcastInDim(shape, onto), small)
 
     def _emit(self, op: Op, *operands: Value, name: str | None = None) -> Value:
         (type,) = op.infer([value.type for value in operands])

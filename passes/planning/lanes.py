@@ -39,9 +39,7 @@ def padding(graph: Graph, lanes: int) -> dict[Value, float]:
             features.setdefault(value, (dimension, dimension + 1))
     for equations in (graph.equations, graph.equations[::-1], graph.equations):
         for eqn in equations:
-            for one, other, found in _alike(eqn, features):
-                features.setdefault(other, found)
-                assert one in features
+            features.update(_alike(eqn, features))
     sizes = {value: math.prod(value.type.shape[first:last]) for value, (first, last) in features.items()}
     return {value: -(-size // lanes) * lanes / size for value, size in sizes.items() if size % lanes}
 
@@ -58,40 +56,39 @@ def _read_and_written(eqn: Equation) -> Iterator[tuple[Value, int]]:
         yield result, dimensions.output[1]
 
 
-def _alike(eqn: Equation, features: dict[Value, _Features]) -> Iterator[tuple[Value, Value, _Features]]:
-    """Values of which one's features are known, others of the equation, and which dimensions are those of them."""
-    values = (*eqn.operands, *eqn.results)
-    known = [value for value in values if value in features]
-    if not known or isinstance(eqn.op, Convolution):
-        return
+def _alike(eqn: Equation, features: dict[Value, _Features]) -> dict[Value, _Features]:
+    """The features of an equation's values of which they follow from those of another, and are not known."""
+    if isinstance(eqn.op, Convolution):
+        return {}
     if isinstance(eqn.op, OptimizationBarrier):
-        pairs = list(zip(eqn.operands, eqn.results, strict=True))
-        pairs += [(result, operand) for operand, result in pairs]
-        yield from ((one, other, features[one]) for one, other in pairs if one in features)
-        return
-    one = known[0]
-    first, last = features[one]
-    for other in values:
-        if other in features:
-            continue
-        if eqn.op.is_elementwise or isinstance(eqn.op, (Name, StopGradient)):
-            is_alike = other.type.shape == one.type.shape
-        elif isinstance(eqn.op, _ALONG):
-            is_alike = other.type.rank == one.type.rank
-        elif isinstance(eqn.op, Reshape):
-            found = _reshaped(one.type.shape, (first, last), other.type.shape)
-            if found is not None:
-                yield one, other, found
-            continue
-        elif isinstance(eqn.op, Transpose) and last == first + 1:
-            order = eqn.op.permutation
-            place = order.index(first) if one is eqn.operands[0] else order[first]
-            yield one, other, (place, place + 1)
-            continue
-        else:
-            continue
-        if is_alike:
-            yield one, other, (first, last)
+        found = {}
+        for pair in zip(eqn.operands, eqn.results, strict=True):
+            known = [value for value in pair if value in features]
+            if len(known) == 1:
+                found.update({value: features[known[0]] for value in pair if value not in features})
+        return found
+    values = (*eqn.operands, *eqn.results)
+    one = next((value for value in values if value in features), None)
+    if one is None:
+        return {}
+    others = {other: _following(eqn, one, features[one], other) for other in values if other not in features}
+    return {other: found for other, found in others.items() if found is not None}
+
+
+def _following(eqn: Equation, one: Value, features: _Features, other: Value) -> _Features | None:
+    """The features of another value of an equation; None where they do not follow."""
+    op = eqn.op
+    if op.is_elementwise or isinstance(op, (Name, StopGradient)):
+        return features if other.type.shape == one.type.shape else None
+    if isinstance(op, _ALONG):
+        return features if other.type.rank == one.type.rank else None
+    if isinstance(op, Reshape):
+        return _reshaped(one.type.shape, features, other.type.shape)
+    first, last = features
+    if isinstance(op, Transpose) and last == first + 1:
+        place = op.permutation.index(first) if one is eqn.operands[0] else op.permutation[first]
+        return place, place + 1
+    return None
 
 
 def _reshaped(shape: tuple[int, ...], features: _Features, other: tuple[int, ...]) -> _Features | None:

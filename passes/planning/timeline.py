@@ -98,12 +98,7 @@ class Timeline:
 
     def end(self, value: int, begin: int) -> int:
         """The key of the last run that reads the copy which is written there; AFTER for a result's last copy."""
-        following = self.following(value, begin)
-        if following == AFTER and self._is_result[value]:
-            return AFTER
-        reads = self.reads[value]
-        place = bisect_left(reads, following) - 1
-        return reads[place] if place >= 0 and reads[place] > begin else begin
+        return self._end(value, begin, self.following(value, begin))
 
     def copy(self, value: int, key: int) -> tuple[int, int]:
         """`begin` of what is read at a key, and `end` of it: at once, as both are asked for most."""
@@ -114,11 +109,15 @@ class Timeline:
             place = bisect_left(runs, key)
             begin = runs[place - 1]
             following = runs[place] if place < len(runs) else AFTER
+        return begin, self._end(value, begin, following)
+
+    def _end(self, value: int, begin: int, following: int) -> int:
+        """`end` of what is written at a key, where the next run that writes it is known."""
         if following == AFTER and self._is_result[value]:
-            return begin, AFTER
+            return AFTER
         reads = self.reads[value]
         place = bisect_left(reads, following) - 1
-        return begin, reads[place] if place >= 0 and reads[place] > begin else begin
+        return reads[place] if place >= 0 and reads[place] > begin else begin
 
     def insert(self, key: int) -> None:
         """Run a node again at the key."""

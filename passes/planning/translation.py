@@ -99,12 +99,6 @@ def _translate(
         """The fused equations that compute values from memory, in order, and what they read there."""
         return _fused(graph.equations, values, stored, producer)
 
-    wider = padding(graph, inside.machine.device.lanes)
-
-    def taken(value: Value) -> int:
-        """Bytes of a value on one device, with what its tiles have besides."""
-        return round(shards.bytes(value) * wider.get(value, 1))
-
     own = [eqn for eqn in graph.equations if eqn.op.effect or not stored.isdisjoint(eqn.results)]
     fed = [cluster(eqn.operands) for eqn in own]
     place: dict[Value, int] = {}
@@ -118,13 +112,14 @@ def _translate(
     reads = [[place[value] for value in read if value in place] for _, read in fed]
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
     fixed = _normalizing(own, reads, writer, place, held, fusion.normalized)
-    sizes = list(map(taken, place))
+    wider = padding(graph, inside.machine.device.lanes)
+    sizes = [round(shards.bytes(value) * wider.get(value, 1)) for value in place]
     in_place = _in_place(own, reads, place, sizes, fixed)
     free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(
         cost=[inside.time(each, read) for each, (_, read) in zip(clusters, fed, strict=True)],
         reads=reads,
-        size=[0 if value in free or value.type.on_host else taken(value) for value in place],
+        size=[0 if value in free or value.type.on_host else size for value, size in zip(place, sizes, strict=True)],
         producer=writer,
         results=[place[value] for value in results],
         workspace=[

@@ -99,7 +99,8 @@ def test_last_gradients_are_not_copied_and_copies_are_predicted() -> None:
         program = make_program(graph, (), target)
         taken.append(compile_program(program, target, donated=donated).memory().temp_bytes)
         assert abs(predict(graph, target, donated).peak - taken[-1]) <= 3 * 64 * 64 * 4
-    assert taken[1] < 0.7 * taken[0]
+    arrays = [size // (64 * 64 * 4) for size in taken]
+    assert arrays[1] <= arrays[0] - LAYERS // 2
 
 
 def test_of_two_updates_that_read_each_others_old_values_one_waits() -> None:
