@@ -47,7 +47,7 @@ class Squeezing:
         for eqn in graph.equations:
             rewriting.equation(eqn)
         results = tuple([rewriting.whole(value) for value in graph.results])
-        return Graph(graph.name, graph.params, tuple(rewriting.equations), results)
+        return Graph(graph.name, graph.params, tuple(rewriting.equations), results) if rewriting.has_changed else graph
 
 
 class _Rewriting:
@@ -55,10 +55,12 @@ class _Rewriting:
 
     Attributes:
         equations: the new ones.
+        has_changed: whether they are others than before.
     """
 
     def __init__(self, graph: Graph, regions: RegionRewriter, origins: dict[Value, Value]) -> None:
         self.equations: list[Equation] = []
+        self.has_changed = False
         self._regions = regions
         self._origins = origins
         #: What is computed without dimensions of one element, and what has been reshaped for it.
@@ -80,6 +82,7 @@ class _Rewriting:
             return
         small = self._computed_small(eqn)
         if small is not None:
+            self.has_changed = True
             (result,) = eqn.results
             self._small[result] = small
             if small not in self._given:
@@ -88,6 +91,7 @@ class _Rewriting:
         op = self._regions.op(eqn.op)
         operands = tuple([self.whole(value) for value in eqn.operands])
         is_same = op is eqn.op and operands == eqn.operands
+        self.has_changed |= not is_same
         self._append(eqn if is_same else Equation(op, operands, eqn.results, eqn.loc))
 
     def whole(self, value: Value) -> Value:

@@ -107,3 +107,13 @@ def test_an_iteration_holds_no_product_of_its_steps_before() -> None:
         assert abs(lowered.predicted_peak() / taken[-1] - 1) < 0.05
     assert taken[1] < 1.1 * taken[0]
     assert by_jax[1] > 1.5 * by_jax[0]
+
+
+def test_a_graph_without_any_stays_itself() -> None:
+    """Dimensions of one element that are added to what is no product are left."""
+    before = parse("""graph @f(%x: f32[8,1], %y: f32[8]) -> (f32[8,1], f32[1,8]) {
+  %0: f32[8,1] = sine %x
+  %1: f32[1,8] = reshape %y {shape=[1,8]}
+  return %0, %1
+}""")
+    assert Squeezing().graph(before) is before
