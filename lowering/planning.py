@@ -24,7 +24,9 @@ from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
+from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.summary import backward_begin
 
 #: Bytes, `2GiB`, `50%` of what the program needs without recomputation, or `device`: what the device has free.
 Amount = int | str
@@ -246,11 +248,32 @@ class GraphPlanner:
         smallest one and those that do not, and if none does either, it is the one that is expected to take least.
         """
         limit = aim / ratio
+        if self.is_modelled and self.expected(self._whole_plan) > limit >= self.expected(self._arranged):
+            return replace(self._arranged, budget=target)
         found = self._within(self._planner, target, limit)
         if self.expected(found) <= limit or self._other_planner is None:
             return found
         other = self._within(self._other_planner, target, limit)
         return min(found, other, key=self.expected)
+
+    @functools.cached_property
+    def _whole_plan(self) -> Plan:
+        return self.plan(self.peak)
+
+    @functools.cached_property
+    def _arranged(self) -> Plan:
+        """That without recomputation, but behind barriers from one place on; the one that is expected to take least.
+
+        With a barrier the compiler orders kernels otherwise, and they are arranged for that: often this takes much less
+        and costs nothing. It is the whole plan where there is no such place, or recomputation in loops.
+        """
+        whole = self._whole_plan
+        count, begin = len(whole.program.kernels), backward_begin(whole.program)
+        places = [
+            place for place in sorted({begin, *range(count // 4, count, max(1, count // 4))}) if 0 < place < count
+        ]
+        behind = [replace(whole, stages=Stages((place,), ((),))) for place in places if not whole.recomputes]
+        return min([whole, *behind], key=self.expected)
 
     def _within(self, planner: Planner, target: int, limit: float) -> Plan:
         tried: list[Plan] = []

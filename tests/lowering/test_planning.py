@@ -29,7 +29,9 @@ class Plans:
 
 
 class Known(GraphPlanner):
-    """Such plans, and others, where there are any."""
+    """Such plans, and others, where there are any; no program stands behind them that could be arranged otherwise."""
+
+    is_modelled = False
 
     def __init__(self, plans: Any, others: Any = None) -> None:
         self._planner, self._other_planner, self._plans = plans, others, {}
