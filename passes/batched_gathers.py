@@ -8,14 +8,14 @@ After:   %2 = gather %logits, %labels {start_index_map=[1], operand_batching_dim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from rematc.ir.builder import Builder
-from rematc.ir.core import Equation
+from rematc.ir.core import Emitter, Equation
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.gather_scatter import GatherDimensions
 from rematc.ir.ops.indexing import Gather
@@ -24,17 +24,18 @@ from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Reshape
 from rematc.ir.ops.structural import Constant, Iota
 from rematc.ir.values import Value
 
-Definitions = Mapping[Value, Equation]
+#: The equation that defines a value; None where it is not known.
+Definitions = Callable[[Value], Equation | None]
 
 
 def batched_gathers(
-    equations: Sequence[Equation], definitions: Definitions
+    equations: Sequence[Equation], definitions: Mapping[Value, Equation]
 ) -> dict[tuple[Value, ...], tuple[Equation, ...]]:
     """By their results, what stands for the gathers that read by indices that count."""
     found = {}
     for eqn in equations:
         if isinstance(eqn.op, Gather):
-            instead = _batched(eqn, eqn.op, definitions)
+            instead = _batched(eqn, eqn.op, definitions.get)
             if instead is not None:
                 found[eqn.results] = instead
     return found
@@ -42,8 +43,23 @@ def batched_gathers(
 
 def _batched(eqn: Equation, op: Gather, definitions: Definitions) -> tuple[Equation, ...] | None:
     x, indices = eqn.operands
-    dims, joined = op.dimension_numbers, definitions.get(indices)
-    vector = dims.index_vector_dim
+    b = Builder("gather")
+    b.loc = eqn.loc
+    batched = batched_indices(b, op.dimension_numbers, x.type.shape, indices, definitions)
+    if batched is None:
+        return None
+    dims, by = batched
+    return (*b.equations, Equation(Gather(dims, op.slice_sizes), (x, by), eqn.results, eqn.loc))
+
+
+def batched_indices(
+    b: Emitter, dims: GatherDimensions, shape: Sequence[int], indices: Value, definitions: Definitions
+) -> tuple[GatherDimensions, Value] | None:
+    """The same windows of an array of this shape, with batching dimensions in the place of what counts rows.
+
+    None where nothing counts them.
+    """
+    vector, joined = dims.index_vector_dim, definitions(indices)
     if joined is None or not isinstance(joined.op, Concatenate) or joined.op.dimension != vector:
         return None
     columns = joined.operands
@@ -55,9 +71,9 @@ def _batched(eqn: Equation, op: Gather, definitions: Definitions) -> tuple[Equat
         if len(counted) + len(dropped) == len(columns) - 1 or d not in dims.collapsed_slice_dims:
             continue
         along = _counts_along(column, definitions)
-        if x.type.shape[d] == 1:
+        if shape[d] == 1:
             dropped.add(component)
-        elif along is not None and column.type.shape[along] == x.type.shape[d]:
+        elif along is not None and column.type.shape[along] == shape[d]:
             taken = (*dims.start_indices_batching_dims, *counted.values())
             counted |= {} if along in taken else {component: along}
     if not counted and not dropped:
@@ -74,16 +90,13 @@ def _batched(eqn: Equation, op: Gather, definitions: Definitions) -> tuple[Equat
         order,
         tuple([paired[d] for d in order]),
     )
-    b = Builder("gather")
-    b.loc = eqn.loc
     rest = [columns[component] for component in left]
-    by = rest[0] if len(rest) == 1 else b.emit1(Concatenate(vector), *rest)
-    return (*b.equations, Equation(Gather(new, op.slice_sizes), (x, by), eqn.results, eqn.loc))
+    return new, rest[0] if len(rest) == 1 else b.emit1(Concatenate(vector), *rest)
 
 
 def _counts_along(value: Value, definitions: Definitions) -> int | None:
     """The dimension along which an array of integers is 0, 1, 2, ..., and the same along all others; None if none."""
-    eqn = definitions.get(value)
+    eqn = definitions(value)
     if eqn is None or not value.type.dtype.is_integer:
         return None
     op = eqn.op
@@ -127,7 +140,7 @@ def _moved(along: int, shape: Sequence[int], new: Sequence[int]) -> int | None:
 
 def _is_never(condition: Value, x: Value, definitions: Definitions) -> bool:
     """Whether a condition is constant and false, or x < 0, which is never true of what counts from 0 on."""
-    eqn = definitions.get(condition)
+    eqn = definitions(condition)
     if eqn is None or not isinstance(eqn.op, Compare):
         return _has_no_bits(condition, definitions)
     is_below = eqn.op.direction == "LT" and eqn.operands[0] is x
@@ -136,7 +149,7 @@ def _is_never(condition: Value, x: Value, definitions: Definitions) -> bool:
 
 def _has_no_bits(value: Value, definitions: Definitions) -> bool:
     """Whether a value is known to be zero, or false, everywhere."""
-    eqn = definitions.get(value)
+    eqn = definitions(value)
     while eqn is not None and isinstance(eqn.op, BroadcastInDim):
-        eqn = definitions.get(eqn.operands[0])
+        eqn = definitions(eqn.operands[0])
     return eqn is not None and isinstance(eqn.op, Constant) and not eqn.op.array.any()

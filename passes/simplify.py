@@ -19,13 +19,27 @@ import numpy as np
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.values import Array, Value
-from rematc.passes import rewrites_elementwise, rewrites_gather, rewrites_linear, rewrites_selection, rewrites_shape
+from rematc.passes import (
+    rewrites_elementwise,
+    rewrites_gather,
+    rewrites_linear,
+    rewrites_scatter,
+    rewrites_selection,
+    rewrites_shape,
+)
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.rewriting import RULES, Rewritten, Scope
 
 # Importing these modules enters their rules.
-RULE_MODULES = (rewrites_elementwise, rewrites_gather, rewrites_linear, rewrites_selection, rewrites_shape)
+RULE_MODULES = (
+    rewrites_elementwise,
+    rewrites_gather,
+    rewrites_linear,
+    rewrites_scatter,
+    rewrites_selection,
+    rewrites_shape,
+)
 
 
 @register_pass
