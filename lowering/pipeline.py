@@ -25,11 +25,11 @@ from rematc.passes.planning.device import device_of
 #: Loops that are none first, then barriers: they dissolve regions, so that everything after them sees one flat graph.
 #: What is recomputed reads the barriers' results, which no other equation has, so cse cannot merge it with the forward
 #: evaluation.
-_PASSES = "unroll,barriers,simplify,cse,dce,narrow"
+_PASSES = "unroll,barriers,simplify,cse,dce,narrow,unpad"
 #: Compound ops last: what is lowered, and predicted, are plain ones.
 DEFAULT_PIPELINE = f"{_PASSES},legalize"
 #: What comes before the pass `plan`: one flat graph, without what would go anyway, in an order that holds less.
-BEFORE_PLAN = "unroll,inline,simplify,cse,dce,fold_transposes,readers_first"
+BEFORE_PLAN = "unroll,inline,simplify,cse,dce,narrow,unpad,fold_transposes,readers_first"
 
 
 def default_pipeline(strategy: str) -> str:

@@ -23,6 +23,7 @@ from rematc.passes.donated_updates import updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.shards import Machine
@@ -32,6 +33,8 @@ from rematc.passes.planning.summary import backward_begin
 Amount = int | str
 #: How many plans are made by what is expected of them, until one is expected to fit.
 _GUESSES = 4
+#: Around how many of the kernels that write most one barrier is tried.
+_LARGEST = 3
 #: A plan that takes so little longer than none is as good as it gets.
 _ALIKE = 0.005
 #: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
@@ -248,32 +251,28 @@ class GraphPlanner:
         smallest one and those that do not, and if none does either, it is the one that is expected to take least.
         """
         limit = aim / ratio
-        if self.is_modelled and self.expected(self._whole_plan) > limit >= self.expected(self._arranged):
-            return replace(self._arranged, budget=target)
+        arranged = self._arranged_within(limit)
+        if arranged is not None:
+            return replace(arranged, budget=target)
         found = self._within(self._planner, target, limit)
         if self.expected(found) <= limit or self._other_planner is None:
             return found
         other = self._within(self._other_planner, target, limit)
         return min(found, other, key=self.expected)
 
-    @functools.cached_property
-    def _whole_plan(self) -> Plan:
-        return self.plan(self.peak)
-
-    @functools.cached_property
-    def _arranged(self) -> Plan:
-        """That without recomputation, but behind barriers from one place on; the one that is expected to take least.
+    def _arranged_within(self, limit: float) -> Plan | None:
+        """A plan without recomputation, behind barriers from one place on, that is expected to take no more.
 
         With a barrier the compiler orders kernels otherwise, and they are arranged for that: often this takes much less
-        and costs nothing. It is the whole plan where there is no such place, or recomputation in loops.
+        and costs nothing. None where no such plan fits, and where it is not needed.
         """
-        whole = self._whole_plan
-        count, begin = len(whole.program.kernels), backward_begin(whole.program)
-        places = [
-            place for place in sorted({begin, *range(count // 4, count, max(1, count // 4))}) if 0 < place < count
-        ]
-        behind = [replace(whole, stages=Stages((place,), ((),))) for place in places if not whole.recomputes]
-        return min([whole, *behind], key=self.expected)
+        if not self.is_modelled:
+            return None
+        whole = self.plan(self.peak)
+        if whole.recomputes or self.expected(whole) <= limit:
+            return None
+        behind = [replace(whole, stages=Stages((place,), ((),))) for place in _places(whole.program)]
+        return next((plan for plan in behind if self.expected(plan) <= limit), None)
 
     def _within(self, planner: Planner, target: int, limit: float) -> Plan:
         tried: list[Plan] = []
@@ -338,6 +337,15 @@ class GraphPlanner:
             f"{smallest}. At its peak it holds\n{plan.describe_held()}",
             budget,
         )
+
+
+def _places(program: PlannedProgram) -> list[int]:
+    """Where a barrier may change what the compiler holds: around what writes most, and here and there."""
+    count = len(program.kernels)
+    largest = sorted(range(count), key=lambda place: (-program.kernels[place].size, place))[:_LARGEST]
+    around = [place + side for place in largest for side in (0, 1)]
+    spread = [backward_begin(program), *range(count // 4, count, max(1, count // 4))]
+    return [place for place in dict.fromkeys([*around, *spread]) if 0 < place < count]
 
 
 def scaled(amount: int, part: int, whole: int) -> int:

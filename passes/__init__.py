@@ -12,6 +12,7 @@ from rematc.passes import (  # noqa: F401
     offload_order,
     recognize,
     simplify,
+    unpad,
     unroll,
 )
 from rematc.passes.legalize import legalization  # noqa: F401

@@ -1,4 +1,4 @@
-"""Narrowing: of arrays put together and then read only in slices, only the slices are computed; in regions too.
+"""Narrowing: of arrays put together or multiplied, and then read only in slices, only these are computed; in regions too.
 
 Before:  %0: f32[4,3] = concatenate %x, %y {dimension=1}
          %1: f32[4,3] = multiply %0, %w
@@ -13,18 +13,26 @@ Why: a program that stacks arrays, computes with the stack and takes it apart ha
 way round. XLA writes concatenations and padded arrays to memory where several kernels read them, as their code
 branches; what is computed in slices is a part of the kernels that read it. Arrays whose slices overlap are left alone,
 so that nothing is computed twice.
+
+Of a product one slice is computed where it is larger than the slice of the factor, which is written: the logits of all
+tokens but the last, as losses of language models read them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.facts import Storage
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
+from rematc.passes.dce import DeadCode
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
@@ -42,6 +50,7 @@ class Narrow(Pass):
     """
 
     name = "narrow"
+    keeps_bits: ClassVar[bool] = False  # a product of fewer rows may be summed in another order
     max_slices: int = 8
 
     def run(self, graph: Graph) -> Graph:
@@ -63,17 +72,22 @@ class _Narrowing:
         for op, eqn in zip(ops, graph.equations, strict=True):
             writer.write(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
         results = tuple([writer.current(value) for value in graph.results])
-        return Graph(graph.name, graph.params, tuple(writer.equations), results)
+        new = Graph(graph.name, graph.params, tuple(writer.equations), results)
+        return DeadCode().run(new) if narrowed else new  # broadcasts are made anew, smaller
 
     def _narrowed(self, graph: Graph) -> dict[Value, Sequence[Box]]:
         """The values to compute in slices, and in which: those that lead from joined arrays to slices."""
-        if not any(_joins(eqn.op) for eqn in graph.equations):
+        if not any(_begins(eqn.op) for eqn in graph.equations):
             return {}
         found = self._only_read_in_slices(graph)
         joined: dict[Value, Sequence[Box]] = {}
         for eqn in graph.equations:
+            if isinstance(eqn.op, OptimizationBarrier):
+                pairs = zip(eqn.operands, eqn.results, strict=True)
+                joined |= {value: found[value] for operand, value in pairs if operand in joined and value in found}
+                continue
             value = eqn.results[0] if eqn.results else None
-            if value in found and (_joins(eqn.op) or not joined.keys().isdisjoint(eqn.operands)):
+            if value in found and (_begins(eqn.op) or not joined.keys().isdisjoint(eqn.operands)):
                 joined[value] = found[value]
         return joined
 
@@ -82,11 +96,19 @@ class _Narrowing:
         read: dict[Value, set[Box]] = {}
         whole = set(graph.results)
         for eqn in reversed(graph.equations):
+            if isinstance(eqn.op, OptimizationBarrier):
+                for operand, value in zip(eqn.operands, eqn.results, strict=True):
+                    if value not in whole and len(read.get(value, ())) == 1:
+                        found[value] = tuple(read[value])
+                        read.setdefault(operand, set()).update(read[value])
+                    else:
+                        whole.add(operand)
+                continue
             is_whole = len(eqn.results) != 1 or eqn.results[0] in whole
             boxes = () if is_whole else sorted(read.get(eqn.results[0], ()))
             if isinstance(eqn.op, Slice) and _is_contiguous(eqn.op):
                 read.setdefault(eqn.operands[0], set()).add(_box(eqn.op))
-            elif len(boxes) <= self._max_slices and _is_sliceable(eqn) and _are_apart(boxes):
+            elif len(boxes) <= self._max_slices and _is_sliceable(eqn, boxes) and _are_apart(boxes):
                 found[eqn.results[0]] = boxes
                 for box in boxes:
                     for operand, part in zip(eqn.operands, _sliced(eqn, box)[1], strict=True):
@@ -114,6 +136,9 @@ class _Writer:
 
     def write(self, eqn: Equation) -> None:
         """Write an equation, or what is needed of it."""
+        if isinstance(eqn.op, OptimizationBarrier):
+            self._write_barrier(eqn)
+            return
         if len(eqn.results) == 1:
             if eqn.results[0] in self._narrowed:
                 for box in self._narrowed[eqn.results[0]]:
@@ -128,6 +153,20 @@ class _Writer:
             operands = tuple([self.current(operand) for operand in eqn.operands])
             eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
         self.equations.append(eqn)
+
+    def _write_barrier(self, eqn: Equation) -> None:
+        """One that holds slices of what is computed so; each is read in one."""
+        operands, results = [], []
+        for operand, result in zip(eqn.operands, eqn.results, strict=True):
+            if result in self._narrowed:
+                (box,) = self._narrowed[result]
+                operands.append(self._part(operand, box, eqn))
+                results.append(Value(operands[-1].type, result.name))
+                self._parts[result, box] = results[-1]
+            else:
+                operands.append(self.current(operand))
+                results.append(result)
+        self.equations.append(Equation(eqn.op, tuple(operands), tuple(results), eqn.loc))
 
     def _slice_of(self, eqn: Equation, box: Box) -> Value:
         """A slice of an equation's result, computed from slices of its operands."""
@@ -178,14 +217,25 @@ def _are_apart(boxes: Sequence[Box]) -> bool:
     )
 
 
-def _joins(op: Op) -> bool:
-    return op.storage is Storage.FUSED_ONCE
+def _begins(op: Op) -> bool:
+    """Whether slices are computed on from here: of what is put together, and of products."""
+    return op.storage is Storage.FUSED_ONCE or isinstance(op, DotGeneral)
 
 
-def _is_sliceable(eqn: Equation) -> bool:
-    if isinstance(eqn.op, Pad):
-        return not any(eqn.op.interior)
+def _is_sliceable(eqn: Equation, boxes: Sequence[Box]) -> bool:
+    match eqn.op:
+        case Pad() as op:
+            return not any(op.interior)
+        case DotGeneral() as op:
+            return len(boxes) == 1 and _takes_less(op, eqn, boxes[0])
     return eqn.op.is_elementwise or isinstance(eqn.op, (BroadcastInDim, Concatenate))
+
+
+def _takes_less(op: DotGeneral, eqn: Equation, box: Box) -> bool:
+    """Whether what is read of a product is more than the parts of its factors that are written for it."""
+    parts = zip(eqn.operands, _of_product(op, eqn.operands, box), strict=True)
+    written = [math.prod(end - begin for begin, end in part) for x, part in parts if part != _whole(x)]
+    return 0 < sum(written) < math.prod(end - begin for begin, end in box)
 
 
 def _sliced(eqn: Equation, box: Box) -> tuple[Op | None, list[Box | None]]:
@@ -200,6 +250,8 @@ def _sliced(eqn: Equation, box: Box) -> tuple[Op | None, list[Box | None]]:
             return _of_padded(op, eqn.operands[0], box)
         case BroadcastInDim() as op:
             return _of_broadcast(op, eqn.operands[0], box)
+        case DotGeneral() as op:
+            return op, [*_of_product(op, eqn.operands, box)]
         case op:
             return op, [box if operand.type.rank else () for operand in eqn.operands]
 
@@ -226,6 +278,18 @@ def _of_padded(op: Pad, x: Value, box: Box) -> tuple[Op | None, list[Box | None]
     if not any(low) and not any(high):
         return None, [inside, None]
     return Pad(low, high, op.interior), [inside, ()]
+
+
+def _of_product(op: DotGeneral, operands: Sequence[Value], box: Box) -> list[Box]:
+    """The parts of the factors: dimensions of the result are those of the batch, the rest of one, the rest of the other."""
+    parts = [[*_whole(x)] for x in operands]
+    begin = len(op.batch[0])
+    for side, part in enumerate(parts):
+        rest = [d for d in range(len(part)) if d not in op.contract[side] and d not in op.batch[side]]
+        for place, d in [*enumerate(op.batch[side]), *enumerate(rest, begin)]:
+            part[d] = box[place]
+        begin += len(rest)
+    return [tuple(part) for part in parts]
 
 
 def _of_broadcast(op: BroadcastInDim, x: Value, box: Box) -> tuple[Op | None, list[Box | None]]:
