@@ -1,4 +1,4 @@
-"""Narrowing: of arrays put together or multiplied, and then read only in slices, only these are computed; in regions too.
+"""Narrowing: of arrays put together or multiplied, and then only read in slices, these are computed; in regions too.
 
 Before:  %0: f32[4,3] = concatenate %x, %y {dimension=1}
          %1: f32[4,3] = multiply %0, %w
@@ -281,7 +281,7 @@ def _of_padded(op: Pad, x: Value, box: Box) -> tuple[Op | None, list[Box | None]
 
 
 def _of_product(op: DotGeneral, operands: Sequence[Value], box: Box) -> list[Box]:
-    """The parts of the factors: dimensions of the result are those of the batch, the rest of one, the rest of the other."""
+    """The parts of the factors; a result has dimensions of the batch, the rest of one, and the rest of the other."""
     parts = [[*_whole(x)] for x in operands]
     begin = len(op.batch[0])
     for side, part in enumerate(parts):

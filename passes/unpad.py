@@ -8,8 +8,8 @@ After:   %3: f32[4,255,256] = slice %x {limit=[4,255,256]}
          %4: f32[4,255,256] = dot_general %ct, %w {contract=[[2],[1]]}
          %2: f32[4,256,256] = pad %4, 0.0 {high=[0,1,0]}
 
-Whoever reads the logits of all tokens but the last has the first as a derivative: as large as the logits, and in another
-shape, so that nothing is written in its place.
+That is the derivative of reading the logits of all tokens but the last: with zeros it is as large as the logits, and
+in another shape, so that it is not written in their place.
 
 Zero times what is not finite is not a number, and stays so: 0 times the greatest and the least of what is multiplied
 by the zeros alone, which is 0 or NaN, is added to what else it would have come to, or stands there.
@@ -17,8 +17,9 @@ by the zeros alone, which is 0 or NaN, is added to what else it would have come 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from rematc.ir.builder import Builder
@@ -26,7 +27,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.reduction import ReduceSum
-from rematc.ir.ops.shape import BroadcastInDim, Pad
+from rematc.ir.ops.shape import Pad
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
@@ -139,7 +140,7 @@ def _without(b: Builder, y: Value, dimension: int, zeros: _Zeros, contract: Sequ
     """A factor without what the zeros are multiplied by; 0 or NaN of that is added to all that is summed with it."""
     ends = [0, zeros.before, y.type.shape[dimension] - zeros.after, y.type.shape[dimension]]
     cuts = []
-    for begin, end in zip(ends, ends[1:], strict=False):
+    for begin, end in pairwise(ends):
         start = [begin if d == dimension else 0 for d in range(y.type.rank)]
         limit = [end if d == dimension else size for d, size in enumerate(y.type.shape)]
         cuts.append(b.slice(y, start, limit) if begin < end else None)
@@ -173,22 +174,23 @@ def _padded(graph: Graph) -> dict[Value, _Zeros]:
         if isinstance(eqn.op, Constant) and not eqn.op.array.any() and not eqn.op.type.dtype.is_complex:
             zero.update(eqn.results)
         elif isinstance(eqn.op, Pad) and eqn.operands[1] in zero:
-            found = _zeros(eqn.op)
-            begins += [(eqn.results[0], found)] if found and eqn.operands[0].type.size else []
+            zeros = _zeros(eqn.op)
+            begins += [(eqn.results[0], zeros)] if zeros and eqn.operands[0].type.size else []
     results = set(graph.results)
     padded: dict[Value, _Zeros] = {}
     for begin, zeros in begins:
-        found, has_product, waiting = {begin: zeros}, False, [begin]
-        while waiting and found:
+        found: dict[Value, _Zeros] = {begin: zeros}
+        has_product, waiting = False, [begin]
+        while waiting:
             value = waiting.pop()
             for eqn, place in readers.get(value, ()):
                 has_product |= isinstance(eqn.op, DotGeneral)
-                next = _next(eqn, place, found[value], {*found, *padded}, graph)
-                if next is None or value in results:
-                    found = {}
+                also = _also_padded(eqn, place, found[value], found.keys() | padded.keys())
+                if also is None:
+                    waiting, has_product = [], False
                     break
-                new = {result: each for result, each in next.items() if result not in found}
-                found |= new
+                new = [result for result in also if result not in found]
+                found.update(dict.fromkeys(new, zeros))
                 waiting += new
         if has_product and results.isdisjoint(found):
             padded |= found
@@ -203,18 +205,18 @@ def _zeros(op: Pad) -> _Zeros | None:
     return _Zeros(dimension, op.low[dimension], op.high[dimension])
 
 
-def _next(eqn: Equation, place: int, zeros: _Zeros, padded: set[Value], graph: Graph) -> dict[Value, _Zeros] | None:
+def _also_padded(eqn: Equation, place: int, zeros: _Zeros, padded: Set[Value]) -> list[Value] | None:
     """What of the results of a reader is padded as its operand is; None where it has to read the zeros."""
     match eqn.op:
         case Convert():
-            return {eqn.results[0]: zeros}
+            return [eqn.results[0]]
         case OptimizationBarrier():
-            return {eqn.results[place]: zeros}
+            return [eqn.results[place]]
         case ReduceSum(dimensions=dimensions) if zeros.dimension in dimensions:
-            return {}
+            return []
         case DotGeneral() as op:
             other = eqn.operands[1 - place]
             is_larger = eqn.operands[place].type.size > other.type.size
             is_one = other not in padded and zeros.dimension not in op.batch[place]
-            return {} if is_larger and is_one and not other.type.dtype.is_complex else None
+            return [] if is_larger and is_one and not other.type.dtype.is_complex else None
     return None
