@@ -3,6 +3,9 @@
 Before:  %0 = dot_general %ct, %x {contract=[[0,1],[0,1]]}   %1 = transpose %0 {permutation=[1,0]}
 After:   %1 = dot_general %x, %ct {contract=[[0,1],[0,1]]}
 
+Before:  %0 = transpose %table {permutation=[1,0]}   %1 = dot_general %x, %0 {contract=[[1],[0]]}
+After:   %1 = dot_general %x, %table {contract=[[1],[1]]}   where %table is a parameter
+
 Gradients of weights come as the first. To a plan %0 would be memory, which of a language model's head is as much as all
 its weights, held until it is transposed. Complex products stay: in the other order they round otherwise.
 """
@@ -11,14 +14,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.values import Value
-from rematc.passes.legalize.factors import swapped, swapping
+from rematc.passes.dce import DeadCode
+from rematc.passes.legalize.factors import of_source, swapped, swapping
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
 
@@ -26,7 +30,7 @@ from rematc.passes.regions import RegionRewriter
 @register_pass
 @dataclass(frozen=True, slots=True)
 class FoldTransposes(Pass):
-    """Compute products that are only transposed the other way round; in regions too."""
+    """Compute products that are only transposed the other way round, and of parameters as they are; in regions too."""
 
     name: ClassVar[str] = "fold_transposes"
 
@@ -60,20 +64,45 @@ class _Folding:
             elif isinstance(eqn.op, Transpose) and _is_swapped(eqn, products.get(eqn.operands[0])):
                 folded[eqn.operands[0]] = eqn.results[0]
         equations = []
-        has_changed = False
+        has_changed = is_read_otherwise = False
+        given = _transposed_parameters(graph) if self._among is None else {}
         for eqn in graph.equations:
             if isinstance(eqn.op, Transpose) and eqn.operands[0] in folded:
                 continue
             new = self._folded(eqn, folded)
-            has_changed |= new is not eqn
-            equations.append(new)
-        return Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph
+            read = _of_parameters(new, given)
+            has_changed |= read is not eqn
+            is_read_otherwise |= read is not new
+            equations.append(read)
+        changed = Graph(graph.name, graph.params, tuple(equations), graph.results) if has_changed else graph
+        return DeadCode().run(changed) if is_read_otherwise else changed
 
     def _folded(self, eqn: Equation, folded: dict[Value, Value]) -> Equation:
         if isinstance(eqn.op, DotGeneral) and eqn.results[0] in folded:
             return Equation(swapped(eqn.op), eqn.operands[::-1], (folded[eqn.results[0]],), eqn.loc)
         op = self._regions.op(eqn.op)
         return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
+
+
+def _transposed_parameters(graph: Graph) -> dict[Value, Equation]:
+    params = set(graph.params)
+    return {
+        eqn.results[0]: eqn for eqn in graph.equations if isinstance(eqn.op, Transpose) and eqn.operands[0] in params
+    }
+
+
+def _of_parameters(eqn: Equation, given: dict[Value, Equation]) -> Equation:
+    """A product that reads parameters where they are, as long as the library for matrices takes them so."""
+    for side, value in enumerate(eqn.operands) if isinstance(eqn.op, DotGeneral) else ():
+        transpose = given.get(value)
+        if transpose is None or not isinstance(transpose.op, Transpose) or not isinstance(eqn.op, DotGeneral):
+            continue
+        op = of_source(eqn.op, side, transpose.op.permutation)
+        if op is not None and not op.moved(side, transpose.operands[0].type.shape):
+            operands = list(eqn.operands)
+            operands[side] = transpose.operands[0]
+            eqn = replace(eqn, op=op, operands=tuple(operands))
+    return eqn
 
 
 def _is_swapped(eqn: Equation, product: Equation | None) -> bool:

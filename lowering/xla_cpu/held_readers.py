@@ -25,7 +25,7 @@ from rematc.lowering.xla_cpu.own_broadcasts import with_own_broadcasts
 from rematc.lowering.xla_cpu.prediction import placement, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.kernels import CPU
-from rematc.passes.legalize.last_readers import Waits, waits_of, with_waits
+from rematc.passes.legalize.last_readers import Waits, reads_before, waits_of, with_waits
 from rematc.passes.manager import Pass
 
 #: How often what holds the peak is looked for, and with how many of what was found alone where all of it is no less.
@@ -103,7 +103,7 @@ def _with_own_broadcasts(way: _Placed, target: Target) -> _Placed:
 
 def _with_late_ones_held(best: _Placed, target: Target) -> _Placed:
     graph = best.graph
-    possible = waits_of(graph, CPU)
+    possible = reads_before(graph, CPU) | waits_of(graph, CPU)
     taken: Waits = {}
     for _ in range(_ROUNDS):
         for found in _attempts(_late(graph, best.placed, possible), possible):
@@ -122,6 +122,13 @@ def _late(graph: Graph, placed: Placement, possible: Waits) -> Waits:
     live = placed.allocation.live()
     at = max(range(len(live)), key=live.__getitem__, default=0)
     time = {value: step for step, kernel in enumerate(placed.order.order) for value in placed.values(kernel)}
+    placed_ones = set(time)
+    # What is fused with others is computed where the last of these is.
+    for eqn in reversed(graph.equations):
+        after = max([time[value] for value in eqn.results if value in time], default=-1)
+        for value in eqn.operands:
+            if value not in placed_ones:
+                time[value] = max(time.get(value, -1), after)
     late: Waits = {}
     for then, (operand, readers) in possible.items():
         begins = [time[value] for value in graph.equations[then].results if value in time]

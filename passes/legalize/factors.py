@@ -58,6 +58,19 @@ def swapped(op: DotGeneral) -> DotGeneral:
     return replace(op, contract=(op.contract[1], op.contract[0]), batch=(op.batch[1], op.batch[0]))
 
 
+def of_source(op: DotGeneral, side: int, permutation: tuple[int, ...]) -> DotGeneral | None:
+    """The product that reads what one factor is a transpose of; None where that is none for the library either."""
+    contract = tuple([permutation[d] for d in op.contract[side]])
+    batch = tuple([permutation[d] for d in op.batch[side]])
+    rest = [d for d in permutation if d not in contract and d not in batch]
+    is_plain = len(rest) == len(contract) == 1 and batch == tuple(range(len(batch)))
+    if rest != sorted(rest) or (is_plain and side == 0 and contract[0] != len(permutation) - 1):
+        return None
+    contracts, batches = list(op.contract), list(op.batch)
+    contracts[side], batches[side] = contract, batch
+    return replace(op, contract=(contracts[0], contracts[1]), batch=(batches[0], batches[1]))
+
+
 def swapping(op: DotGeneral, first: Value, result: Value) -> Transpose:
     """The transpose of a product's result to that of the factors in the other order, of which `first` is now first."""
     batch, end, rank = len(op.batch[0]), first.type.rank - len(op.contract[0]), result.type.rank

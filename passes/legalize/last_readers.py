@@ -34,19 +34,30 @@ def last_readers(graph: Graph) -> Graph:
 
 
 def with_waits(graph: Graph, waits: Waits) -> Graph:
-    """The graph with a barrier before each of the equations; the graph itself where there are none."""
+    """The graph with a barrier before each of the equations; the graph itself where there are none.
+
+    Whoever reads a small one of the other values later gets it from the barrier: the compiler would compute it there
+    once more, and read the large value for that.
+    """
     if not waits:
         return graph
     equations: list[Equation] = []
+    env: dict[Value, Value] = {}
     for index, eqn in enumerate(graph.equations):
         own = eqn
+        if not env.keys().isdisjoint(eqn.operands):
+            own = replace(eqn, operands=tuple([env.get(value, value) for value in eqn.operands]))
         if index in waits:
-            operand, readers = waits[index]
+            operand, *readers = [env.get(value, value) for value in (waits[index][0], *waits[index][1])]
             results = tuple([Value(value.type) for value in (operand, *readers)])
             equations.append(Equation(OptimizationBarrier(), (operand, *readers), results, eqn.loc))
-            own = replace(eqn, operands=tuple([results[0] if value is operand else value for value in eqn.operands]))
+            own = replace(own, operands=tuple([results[0] if value is operand else value for value in own.operands]))
+            for reader, result in zip(waits[index][1], results[1:], strict=True):
+                if reader.type.bytes * _PART <= operand.type.bytes:
+                    env[reader] = result
         equations.append(own)
-    return replace(graph, equations=tuple(equations))
+    results = tuple([env.get(value, value) for value in graph.results])
+    return replace(graph, equations=tuple(equations), results=results)
 
 
 def waits_of(graph: Graph, fusion: Fusion) -> Waits:
@@ -73,6 +84,38 @@ def waits_of(graph: Graph, fusion: Fusion) -> Waits:
             if given is not None and given not in held and not _is_before(equations, reader, then):
                 waits.setdefault(then, (operand, held))[1].append(given)
     return waits
+
+
+def reads_before(graph: Graph, fusion: Fusion) -> Waits:
+    """What could be written in the place of a large value, and what reads little of that and would be fused later.
+
+    So is the logit of each row's label with its loss, for which the compiler needs the softmax first.
+    """
+    stored = set(kernels(graph.equations, graph.results, fusion).stored)
+    most = max([value.type.bytes for value in stored], default=0)
+    users: dict[Value, list[int]] = {}
+    for index, eqn in enumerate(graph.equations):
+        for value in dict.fromkeys(eqn.operands):
+            if value in stored and value.type.bytes * _PART >= most:
+                users.setdefault(value, []).append(index)
+    waits: Waits = {}
+    for value, places in users.items():
+        first = next((place for place in places if _is_as_large(graph.equations[place], value)), None)
+        if first is None or first in waits:
+            continue
+        little = [place for place in places if place < first and _is_little(graph.equations[place], value)]
+        readers = [place for place in little if not _is_before(graph.equations, place, first)]
+        if readers:
+            waits[first] = (value, [graph.equations[place].results[0] for place in readers])
+    return waits
+
+
+def _is_as_large(eqn: Equation, value: Value) -> bool:
+    return eqn.op.is_elementwise and eqn.results[0].type.bytes == value.type.bytes
+
+
+def _is_little(eqn: Equation, value: Value) -> bool:
+    return len(eqn.results) == 1 and eqn.results[0].type.bytes * _PART <= value.type.bytes
 
 
 class _Readers:

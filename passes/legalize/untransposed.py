@@ -11,7 +11,6 @@ whose dimensions stand in another order, XLA brings into that of the library by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
@@ -20,6 +19,7 @@ from rematc.ir.ops.shape import BroadcastInDim, Transpose
 from rematc.ir.types import BF16
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
+from rematc.passes.legalize.factors import of_source
 from rematc.passes.regions import RegionRewriter
 
 
@@ -44,8 +44,9 @@ class _Untransposed:
             if isinstance(op, DotGeneral):
                 for side, operand in enumerate(eqn.operands):
                     permutation = sources.permutation(operand) if operand.type.dtype is BF16 else None
-                    folded = _folded(own, side, permutation) if permutation else None
+                    folded = of_source(op, side, permutation) if permutation else None
                     if folded is not None:
+                        op = folded
                         operands = list(own.operands)
                         operands[side] = sources.source(operand)
                         own = Equation(folded, tuple(operands), own.results, own.loc)
@@ -124,18 +125,3 @@ class _Sources:
         new = Value(value.type.with_shape(tuple(shape)))
         self.equations.append(Equation(BroadcastInDim(tuple(shape), ()), eqn.operands, (new,), eqn.loc))
         return new
-
-
-def _folded(eqn: Equation, side: int, permutation: tuple[int, ...]) -> DotGeneral | None:
-    """The product that reads what is transposed; None where that is none for the library either."""
-    op = eqn.op
-    assert isinstance(op, DotGeneral), "it has been looked at"
-    contract = tuple([permutation[d] for d in op.contract[side]])
-    batch = tuple([permutation[d] for d in op.batch[side]])
-    rest = [d for d in permutation if d not in contract and d not in batch]
-    is_plain = len(rest) == len(contract) == 1 and batch == tuple(range(len(batch)))
-    if rest != sorted(rest) or (is_plain and side == 0 and contract[0] != len(permutation) - 1):
-        return None
-    contracts, batches = list(op.contract), list(op.batch)
-    contracts[side], batches[side] = contract, batch
-    return replace(op, contract=(contracts[0], contracts[1]), batch=(batches[0], batches[1]))

@@ -24,6 +24,16 @@ IN_BATCHES = """graph @f(%a: f32[3,5,4], %b: f32[3,6,7,4]) -> (f32[3,6,7,5]) {
   return %1
 }"""
 
+#: A head that shares its table with an embedding, and scores whose second factor is turned, too.
+SHARED = """graph @f(%x: f32[8,4], %table: f32[64,4], %y: f32[3,2,8,4]) -> (f32[8,64], f32[3,2,8,8]) {
+  %0: f32[4,64] = transpose %table {permutation=[1,0]}
+  %1: f32[8,64] = dot_general %x, %0 {contract=[[1],[0]], batch=[[],[]]}
+  %2: f32[3,2,8,4] = tanh %y
+  %3: f32[3,2,4,8] = transpose %2 {permutation=[0,1,3,2]}
+  %4: f32[3,2,8,8] = dot_general %y, %3 {contract=[[3],[2]], batch=[[0,1],[0,1]]}
+  return %1, %4
+}"""
+
 
 def ops(graph: Graph) -> list[str]:
     return [eqn.op.name for eqn in graph.equations]
@@ -35,6 +45,17 @@ def test_a_product_that_is_only_transposed_is_computed_so(text: str) -> None:
     after = FoldTransposes().run(before)
     verify(after)
     assert ops(after) == ["dot_general"] and after.equations[0].operands == before.equations[0].operands[::-1]
+    arguments = arguments_for(before, special=0.0)
+    assert_near(evaluate(after, arguments), evaluate(before, arguments), 1e-5)
+
+
+def test_a_parameter_is_multiplied_as_it_is() -> None:
+    """Beside what is computed: its transpose is memory that a plan may do without."""
+    before = parse(SHARED)
+    after = FoldTransposes().run(before)
+    verify(after)
+    assert ops(after) == ["dot_general", "tanh", "transpose", "dot_general"]
+    assert after.equations[0].operands == (before.params[0], before.params[1])
     arguments = arguments_for(before, special=0.0)
     assert_near(evaluate(after, arguments), evaluate(before, arguments), 1e-5)
 
