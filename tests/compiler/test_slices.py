@@ -272,7 +272,7 @@ def test_auto_takes_the_slices_of_the_fastest_plan_within_a_budget(where: str) -
         slices = compiled.report().slices
         return 1 if slices is None else slices.largest.count
 
-    assert counted(LOGITS) > 1, "whole logits leave no room for anything else"
+    assert counted(LOGITS * 7 // 8) > 1, "whole logits are more"
     if where == "of the derivative":
         assert counted(8 * LOGITS) == 1, "it fits as it stands"
 

@@ -17,6 +17,7 @@ from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.gather_scatter import ScatterDimensions
 from rematc.ir.ops.indexing import ScatterAdd
 from rematc.ir.types import F32, I8, I32, U8, DType, TensorType
+from rematc.passes.dce import DeadCode
 from rematc.passes.simplify import Simplify
 from tests.passes.test_batched_gathers import FORMS, LABELS, LOGITS, MANY, WEIGHTS
 from tests.support.random_graphs import same_bits
@@ -45,20 +46,24 @@ def test_one_that_may_meet_an_element_twice_keeps_it(form: str) -> None:
     np.testing.assert_allclose(ours, jax.jit(gradient)(LOGITS, LABELS), rtol=1e-5)
 
 
-def scattered(zero: float, integers: DType) -> Graph:
-    """Of each of four rows of three, what is added at one place."""
+def scattered(zero: float, integers: DType, reduced: str = "") -> Graph:
+    """Of each of four rows of three, what is added at one place; or the sums of the rows."""
     b = Builder()
     at, updates = b.parameter(TensorType(integers, (4, 1))), b.parameter(TensorType(F32, (4, 1)))
     rows = b.broadcast_in_dim(b.full(TensorType(F32, ()), zero), (4, 3), ())
     dims = ScatterDimensions((), (1,), (1,), 1, (0,), (0,))
-    return b.build(b.emit1(ScatterAdd(dims), rows, at, b.reshape(updates, (4,))))
+    added = b.emit1(ScatterAdd(dims), rows, at, b.reshape(updates, (4,)))
+    if reduced:
+        added = b.reduce_sum(b.negate(added) if reduced == "negated" else added, (1,))
+    return b.build(added)
 
 
+@pytest.mark.parametrize("reduced", ["", "sums", "negated"])
 @pytest.mark.parametrize("integers", [I32, I8, U8], ids=str)
-def test_special_values_and_places_outside(integers: DType) -> None:
-    before = scattered(0.0, integers)
+def test_special_values_and_places_outside(integers: DType, reduced: str) -> None:
+    before = scattered(0.0, integers, reduced)
     after = Simplify().run(before)
-    assert "scatter_add" not in [eqn.op.name for eqn in after.equations]
+    assert not {"scatter_add", "reduce_sum"} & {eqn.op.name for eqn in DeadCode().run(after).equations}
     places = np.array([[0], [2], [3], [-1]]).astype(integers.numpy)
     arguments = [places, np.array([[-0.0], [np.nan], [np.inf], [1]], np.float32)]
     assert same_bits(evaluate(after, arguments), evaluate(before, arguments))
