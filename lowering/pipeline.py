@@ -66,10 +66,13 @@ def run_passes(
     pipeline: str | None = None,
     after_each: Callable[[str, Graph], None] | None = None,
     target: Target | None = None,
+    *,
+    holds_readers: bool = True,
 ) -> PassedGraph:
     """Run a pipeline (the default one if None), verifying after each pass; see `rematc.passes.manager`.
 
-    Where the program is made for a target, what is late on it is held as well (`HoldReaders`).
+    Where the program is made for a target, what is late on it is held as well (`HoldReaders`), unless `holds_readers`
+    says that `with_readers_held` is to do it.
     """
     passes = parse_pipeline(DEFAULT_PIPELINE if pipeline is None else pipeline)
     if target is None:
@@ -78,7 +81,8 @@ def run_passes(
         fusion = device_of(target.platform, target.device_kind).fusion
         late = [BehindBarriers(fusion)] if fusion.feeds_products else []
         with targeting(target):
-            result = PassManager([*passes, *late, HoldReaders()], after_each=after_each).run(graph)
+            held = [HoldReaders()] if holds_readers else []
+            result = PassManager([*passes, *late, *held], after_each=after_each).run(graph)
     return PassedGraph(result.graph, result.records)
 
 

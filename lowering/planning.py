@@ -18,6 +18,7 @@ from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline,
 from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
+from rematc.lowering.xla_cpu.held_readers import with_readers_held
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.donated_updates import updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
@@ -159,6 +160,7 @@ class GraphPlanner:
         self.peak = self._planner.peak
         self._plans: dict[tuple[Planner, int], Plan] = {}
         self._known: dict[Hashable, int] = {}
+        self._without_held: dict[Hashable, int] = {}
 
     @property
     def _machine(self) -> Machine:
@@ -225,9 +227,12 @@ class GraphPlanner:
 
     def _passed(self, graph: Graph) -> PassedGraph:
         passed = run_passes(graph, default_pipeline(self._strategy), target=self.target)
-        if not self.donated or not has_recomputation(passed.graph):
-            return passed  # without barriers it may be compiled in another order, as runs_depth_first says
-        return replace(passed, graph=self._updated_last(passed.graph, self.donated))
+        return replace(passed, graph=self._with_updates_last(passed.graph))
+
+    def _with_updates_last(self, graph: Graph) -> Graph:
+        if not self.donated or not has_recomputation(graph):
+            return graph  # without barriers it may be compiled in another order, as runs_depth_first says
+        return self._updated_last(graph, self.donated)
 
     def _updated_last(self, graph: Graph, donated: Sequence[int], *, is_held: bool = True) -> Graph:
         return updated_last(graph, aliased_results(graph, donated), self._device.fusion, is_held=is_held)
@@ -237,6 +242,20 @@ class GraphPlanner:
         if plan.does not in self._known:
             self._known[plan.does] = self._expected(self.applied(plan), plan.peak)
         return self._known[plan.does]
+
+    def _fits(self, plan: Plan, limit: float) -> bool:
+        """Whether a plan is expected to take no more; most do before what is late is looked for, which takes long."""
+        if not self.is_modelled or self.target.platform != "cpu" or plan.does in self._known:
+            return self.expected(plan) <= limit
+        if plan.does not in self._without_held:
+            pipeline = default_pipeline(self._strategy)
+            passed = run_passes(self.applied(plan), pipeline, target=self.target, holds_readers=False).graph
+            found = expected_peak(self._with_updates_last(passed), self.target, self.donated)
+            self._without_held[plan.does] = found
+            if found > limit:
+                held = self._with_updates_last(with_readers_held(passed, self.target))
+                self._known[plan.does] = found if held is passed else expected_peak(held, self.target, self.donated)
+        return self._without_held[plan.does] <= limit or self.expected(plan) <= limit
 
     def _expected(self, graph: Graph, simulated: int) -> int:
         if not self.is_modelled:
@@ -255,7 +274,7 @@ class GraphPlanner:
         if arranged is not None:
             return replace(arranged, budget=target)
         found = self._within(self._planner, target, limit)
-        if self.expected(found) <= limit or self._other_planner is None:
+        if self._fits(found, limit) or self._other_planner is None:
             return found
         other = self._within(self._other_planner, target, limit)
         return min(found, other, key=self.expected)
@@ -269,25 +288,24 @@ class GraphPlanner:
         if not self.is_modelled:
             return None
         whole = self.plan(self.peak)
-        if whole.recomputes or self.expected(whole) <= limit:
+        if whole.recomputes or self._fits(whole, limit):
             return None
         behind = [replace(whole, stages=Stages((place,), ((),))) for place in _places(whole.program)]
-        return next((plan for plan in behind if self.expected(plan) <= limit), None)
+        return next((plan for plan in behind if self._fits(plan, limit)), None)
 
     def _within(self, planner: Planner, target: int, limit: float) -> Plan:
         tried: list[Plan] = []
         high = planner.peak
 
         def fitting() -> list[Plan]:
-            return [plan for plan in tried if self.expected(plan) <= limit]
+            return [plan for plan in tried if self._fits(plan, limit)]
 
         for _ in range(_GUESSES):
             tried.append(self._plan(planner, target))
-            expected = self.expected(tried[-1])
-            if expected <= limit or not tried[-1].is_feasible:
+            if self._fits(tried[-1], limit) or not tried[-1].is_feasible:
                 break
             high = min(target, tried[-1].peak)
-            target = scaled(high, int(limit), expected)
+            target = scaled(high, int(limit), self.expected(tried[-1]))
         if not fitting():
             tried.append(self._plan(planner, 0))
         low = min(tried, key=lambda plan: plan.peak).peak
@@ -298,7 +316,7 @@ class GraphPlanner:
                 break
             middle = (low + high) // 2
             tried.append(self._plan(planner, middle))
-            if self.expected(tried[-1]) <= limit:
+            if self._fits(tried[-1], limit):
                 low = middle
             else:
                 high = min(middle, tried[-1].peak)
@@ -340,12 +358,11 @@ class GraphPlanner:
 
 
 def _places(program: PlannedProgram) -> list[int]:
-    """Where a barrier may change what the compiler holds: around what writes most, and here and there."""
+    """Where a barrier may change what the compiler holds: around what writes most, and halfway."""
     count = len(program.kernels)
     largest = sorted(range(count), key=lambda place: (-program.kernels[place].size, place))[:_LARGEST]
     around = [place + side for place in largest for side in (0, 1)]
-    spread = [backward_begin(program), *range(count // 4, count, max(1, count // 4))]
-    return [place for place in dict.fromkeys([*around, *spread]) if 0 < place < count]
+    return [place for place in dict.fromkeys([*around, count // 2, backward_begin(program)]) if 0 < place < count]
 
 
 def scaled(amount: int, part: int, whole: int) -> int:
