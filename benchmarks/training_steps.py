@@ -349,6 +349,21 @@ def contrastive() -> Built:
 
 
 @step
+def language_model() -> Built:
+    """A head that shares the embedding's table; of the logits all tokens' but the last are compared with the next."""
+    vocabulary, rows, length = 16000, 4, 128
+
+    def loss(params: Any, tokens: Any) -> Any:
+        hidden = network(params["layers"], params["table"][tokens])
+        logits = (hidden @ params["table"].T)[:, :-1]
+        labels = jnp.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - labels)
+
+    params = {"layers": weights(), "table": normal(78, vocabulary, WIDTH) / 8}
+    return plain(loss, params, (jax.random.randint(jax.random.key(79), (rows, length), 0, vocabulary),))
+
+
+@step
 def recurrent() -> Built:
     def loss(params: Any, xs: Any) -> Any:
         def cell(h: Any, x: Any) -> Any:

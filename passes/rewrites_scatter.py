@@ -9,17 +9,10 @@ as large as the logits, beside the other part of the gradient; what is chosen th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation
-from rematc.ir.ops.arithmetic import Negate
 from rematc.ir.ops.gather_scatter import selected
 from rematc.ir.ops.indexing import ScatterAdd
-from rematc.ir.ops.logical import Compare, Select
-from rematc.ir.ops.reduction import ReduceSum
-from rematc.ir.ops.shape import BroadcastInDim
-from rematc.ir.ops.structural import Iota
 from rematc.ir.values import Value
 from rematc.passes.batched_gathers import batched_indices
 from rematc.passes.rewriting import Scope, rewrites
@@ -45,41 +38,3 @@ def scatter_into_zeros(s: Scope, eqn: Equation) -> Value | None:
     for each in b.equations:
         s.append(each)
     return result
-
-
-@rewrites(ReduceSum)
-def sum_of_chosen(s: Scope, eqn: Equation) -> Value | None:
-    """Of what is zero but in one place, or negated so, the sum is what is there: so ends a softmax's derivative."""
-    op, (x,) = eqn.op, eqn.operands
-    assert isinstance(op, ReduceSum)
-    negated = s.definition(x, Negate)
-    chosen = s.definition(x if negated is None else negated[1][0], Select)
-    if chosen is None or len(op.dimensions) != 1 or not s.is_splat(chosen[1][2], 0):
-        return None
-    (d,) = op.dimensions
-    size, shape = x.type.shape[d], eqn.results[0].type.shape
-    compared = s.definition(chosen[1][0], Compare)
-    if compared is None or compared[0].direction != "EQ":
-        return None
-    counted = s.definition(compared[1][0], Iota)
-    place, part = [_repeated_along(s, value, d) for value in (compared[1][1], chosen[1][1])]
-    if counted is None or counted[0].dimension != d or place is None or part is None:
-        return None
-    b = Builder("sum")
-    b.loc = eqn.loc
-    at, found = [b.broadcast_in_dim(value, shape, dims) for value, dims in (place, part)]
-    found = found if negated is None else b.negate(found)
-    is_there = b.logical_and(b.compare(at, b.zeros(at.type), "GE"), b.compare(at, b.full(at.type, size - 1), "LE"))
-    zeros = b.zeros(found.type)
-    result = b.select(is_there, b.add(found, zeros), zeros)
-    for each in b.equations:
-        s.append(each)
-    return result
-
-
-def _repeated_along(s: Scope, value: Value, dimension: int) -> tuple[Value, Sequence[int]] | None:
-    """What is repeated along a dimension, and its places among the others; None where it is not repeated."""
-    found = s.definition(value, BroadcastInDim)
-    if found is None or dimension in found[0].dimensions:
-        return None
-    return found[1][0], [d - (d > dimension) for d in found[0].dimensions]
