@@ -38,6 +38,8 @@ _GUESSES = 4
 _LARGEST = 3
 #: A plan that takes so little longer than none is as good as it gets.
 _ALIKE = 0.005
+#: A plan that is expected to leave this part of what it may take, or less, leaves nothing for another one.
+_LEFT = 50
 #: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
 #: error that nine of ten predictions are within (`benchmarks/prediction.py`, and `benchmarks/budget.py --predicted`).
 ROOM = 15
@@ -161,6 +163,7 @@ class GraphPlanner:
         self._plans: dict[tuple[Planner, int], Plan] = {}
         self._known: dict[Hashable, int] = {}
         self._without_held: dict[Hashable, int] = {}
+        self._passed_without_held: tuple[Hashable, Graph | None] = (None, None)
 
     @property
     def _machine(self) -> Machine:
@@ -240,27 +243,36 @@ class GraphPlanner:
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan, by a model of what it does with the program."""
         if plan.does not in self._known:
-            self._known[plan.does] = self._expected(self.applied(plan), plan.peak)
+            does, passed = self._passed_without_held
+            if does == plan.does and passed is not None:
+                held = with_readers_held(passed, self.target)
+                self._known[does] = self._without_held[does] if held is passed else self._peak(held)
+            else:
+                self._known[plan.does] = self._expected(self.applied(plan), plan.peak)
         return self._known[plan.does]
 
     def _fits(self, plan: Plan, limit: float) -> bool:
         """Whether a plan is expected to take no more; most do before what is late is looked for, which takes long."""
-        if not self.is_modelled or self.target.platform != "cpu" or plan.does in self._known:
-            return self.expected(plan) <= limit
+        return self._at_first(plan) <= limit or self.expected(plan) <= limit
+
+    def _at_first(self, plan: Plan) -> int:
+        """What is expected before what is late is looked for, or with that where it is known or not looked for."""
+        if plan.does in self._known or not self.is_modelled or self.target.platform != "cpu":
+            return self.expected(plan)
         if plan.does not in self._without_held:
             pipeline = default_pipeline(self._strategy)
             passed = run_passes(self.applied(plan), pipeline, target=self.target, holds_readers=False).graph
-            found = expected_peak(self._with_updates_last(passed), self.target, self.donated)
-            self._without_held[plan.does] = found
-            if found > limit:
-                held = self._with_updates_last(with_readers_held(passed, self.target))
-                self._known[plan.does] = found if held is passed else expected_peak(held, self.target, self.donated)
-        return self._without_held[plan.does] <= limit or self.expected(plan) <= limit
+            self._without_held[plan.does] = self._peak(passed)
+            self._passed_without_held = (plan.does, passed)
+        return self._without_held[plan.does]
 
     def _expected(self, graph: Graph, simulated: int) -> int:
         if not self.is_modelled:
             return simulated
         return expected_peak(self._passed(graph).graph, self.target, self.donated)
+
+    def _peak(self, passed: Graph) -> int:
+        return expected_peak(self._with_updates_last(passed), self.target, self.donated)
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.
@@ -283,15 +295,19 @@ class GraphPlanner:
         """A plan without recomputation, behind barriers from one place on, that is expected to take no more.
 
         With a barrier the compiler orders kernels otherwise, and they are arranged for that: often this takes much less
-        and costs nothing. None where no such plan fits, and where it is not needed.
+        and costs nothing. None where no such plan fits, and where it is not needed. In the order of the program, which
+        it comes near to then, all that is kept takes what is simulated: for much less than that, none is tried.
         """
-        if not self.is_modelled:
+        if not self.is_modelled or limit * (100 + ROOM) < self.peak * 100:
             return None
         whole = self.plan(self.peak)
         if whole.recomputes or self._fits(whole, limit):
             return None
         behind = [replace(whole, stages=Stages((place,), ((),))) for place in _places(whole.program)]
-        return next((plan for plan in behind if self._fits(plan, limit)), None)
+        if not behind:
+            return None
+        best = min(behind, key=self._at_first)
+        return best if self._fits(best, limit) else None
 
     def _within(self, planner: Planner, target: int, limit: float) -> Plan:
         tried: list[Plan] = []
@@ -304,23 +320,31 @@ class GraphPlanner:
             tried.append(self._plan(planner, target))
             if self._fits(tried[-1], limit) or not tried[-1].is_feasible:
                 break
-            high = min(target, tried[-1].peak)
-            target = scaled(high, int(limit), self.expected(tried[-1]))
+            high, expected = min(target, tried[-1].peak), self.expected(tried[-1])
+            # XLA may take so many bytes more, or times as many: by both, in the middle of what would be the best.
+            aim = int(limit) - int(limit) // (2 * _LEFT)
+            target = max(0, min(scaled(high, aim, expected), high - (expected - aim)))
         if not fitting():
             tried.append(self._plan(planner, 0))
         low = min(tried, key=lambda plan: plan.peak).peak
         if not fitting():
             tried.append(self._plan(planner, low))  # of as many bytes the fastest one has fewer stages for XLA to fill
         for _ in range(_GUESSES):
-            if high <= low or any(plan.time <= self.least_time * (1 + _ALIKE) for plan in fitting()):
+            if high <= low or any(self._is_best(plan, limit) for plan in fitting()):
                 break
-            middle = (low + high) // 2
+            likely = [scaled(plan.peak, int(limit), self.expected(plan)) for plan in fitting()]
+            middle = min((low + high) // 2, max([amount for amount in likely if amount > low], default=high))
             tried.append(self._plan(planner, middle))
             if self._fits(tried[-1], limit):
                 low = middle
             else:
                 high = min(middle, tried[-1].peak)
         return min(fitting(), key=lambda plan: plan.time, default=min(tried, key=self.expected))
+
+    def _is_best(self, plan: Plan, limit: float) -> bool:
+        """Whether no other plan that fits is much faster: it is as fast as without a plan, or takes all that it may."""
+        takes_all = self.expected(plan) * _LEFT >= limit * (_LEFT - 1)
+        return takes_all or plan.time <= self.least_time * (1 + _ALIKE)
 
     @functools.cached_property
     def least_time(self) -> int:
