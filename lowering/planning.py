@@ -39,7 +39,7 @@ _LARGEST = 3
 #: A plan that takes so little longer than none is as good as it gets.
 _ALIKE = 0.005
 #: A plan that is expected to leave this part of what it may take, or less, leaves nothing for another one.
-_LEFT = 50
+_LEFT = 100
 #: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
 #: error that nine of ten predictions are within (`benchmarks/prediction.py`, and `benchmarks/budget.py --predicted`).
 ROOM = 15
@@ -257,7 +257,7 @@ class GraphPlanner:
 
     def _at_first(self, plan: Plan) -> int:
         """What is expected before what is late is looked for, or with that where it is known or not looked for."""
-        if plan.does in self._known or not self.is_modelled or self.target.platform != "cpu":
+        if not self.is_modelled or self.target.platform != "cpu" or plan.does in self._known:
             return self.expected(plan)
         if plan.does not in self._without_held:
             pipeline = default_pipeline(self._strategy)

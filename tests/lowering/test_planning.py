@@ -52,8 +52,8 @@ def test_a_plan_is_found_wherever_the_smallest_one_fits(smallest: int, room: int
 
 def test_what_a_budget_leaves_is_used_where_the_model_says_too_little() -> None:
     planner = Known(Plans(1406, 1966, 940))
-    assert planner.expected_within(2374, 2374, 1.0).peak in range(1425, 1435)
-    assert planner.expected_within(1300, 2400, 1.0).peak in range(1425, 1461), "guessed too low"
+    assert planner.expected_within(2374, 2374, 1.0).peak in range(1411, 1435), "99 % of it"
+    assert planner.expected_within(1300, 2400, 1.0).peak in range(1436, 1461), "guessed too low"
 
 
 class Crowded(Plans):
