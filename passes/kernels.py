@@ -20,6 +20,7 @@ from typing import Protocol
 from rematc.ir.core import Equation, Op
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
+from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.indexing import Gather, ScatterAdd
 from rematc.ir.ops.logical import Xor
@@ -95,7 +96,9 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     stored: list[Value] = []
 
     merged = _scattered_into(equations)
-    fusing = (Reduction, Gather) if fusion.fuses_gathers else (Reduction,)
+    gathers: tuple[type[Op], ...] = (Gather,) if fusion.fuses_gathers else ()
+    products: tuple[type[Op], ...] = (DotGeneral, Convolution) if fusion.feeds_products else ()
+    fusing: tuple[type[Op], ...] = (Reduction, *gathers, *products)
     rule = _ByBytes(equations, fusing, taken, fusion.slow) if fusion.repeats_work else _ByWork(equations)
     reducing = _reducing(equations) if fusion.reduces_alone else frozenset[int]()
     reduced: set[Value] = set()
@@ -260,7 +263,7 @@ class _ByBytes:
         """Bytes that a kernel moves besides: what it writes, unless that is few, and what else it reads."""
         eqn = self._equations[index]
         read = {source for value in eqn.operands for source in self._sources.get(value, (value,))} - sources
-        written = () if isinstance(eqn.op, self._fusing) else eqn.results
+        written = () if isinstance(eqn.op, (Reduction, Gather)) else eqn.results
         return sum(value.type.bytes for value in (*read, *written))
 
 

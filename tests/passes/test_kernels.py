@@ -118,7 +118,7 @@ def test_a_product_of_one_term_is_a_part_of_what_reads_it(column: str, row: str,
       return %3
     }}"""
     graph = parse_graph(text)
-    found = [value for eqn in graph.equations[1:] for value in eqn.results]
+    found = [value for eqn in graph.equations[2 if fusion.feeds_products else 1 :] for value in eqn.results]
     assert kernels(graph.equations, graph.results, fusion).stored == found
 
 
@@ -135,5 +135,6 @@ def test_random_bits_are_in_memory_only_for_what_takes_them_from_there(fusion: F
         names = {value: f"%{index}" for index, value in enumerate(v for eqn in graph.equations for v in eqn.results)}
         return {names[value] for value in kernels(graph.equations, graph.results, fusion).stored}
 
-    assert of("f32[8,8]", "%8") == {"%5", "%6", "%8"}
+    factor = set[str]() if fusion.feeds_products else {"%5"}
+    assert of("f32[8,8]", "%8") == {"%6", "%8"} | factor
     assert of("f32[8,8], u32[8,8]", "%8, %3") >= {"%2", "%3"}

@@ -21,22 +21,33 @@ def convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def loss(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    y = jnp.tanh(convolved(x, kernel)).reshape(4, 32, 32, 8, 4)
-    centred = (y - jnp.mean(y, (1, 2, 4), keepdims=True)).reshape(4, 32, 32, 32)
+    y = jnp.tanh(convolved(x, kernel))
+    grouped = y.reshape(*y.shape[:3], 8, 4)
+    centred = (grouped - jnp.mean(grouped, (1, 2, 4), keepdims=True)).reshape(y.shape)
     return jnp.sum(jnp.transpose(jnp.concatenate([centred, centred], -1), (0, 3, 1, 2)) ** 2)
 
 
-def lowered() -> Graph:
-    return rematc.lower(rematc.value_and_grad(rematc.from_jax(loss), 1), IMAGES, KERNEL).graph
+def lowered(images: np.ndarray = IMAGES) -> Graph:
+    return rematc.lower(rematc.value_and_grad(rematc.from_jax(loss), 1), images, KERNEL).graph
 
 
 def test_what_a_convolution_writes_and_what_follows_it_has_features_along_lanes() -> None:
     graph = lowered()
     found = {value.type.shape: times for value, times in padding(graph, 128).items()}
-    assert found[4, 32, 32, 32] == 4 and found[4, 32, 32, 8, 4] == 4 and found[4, 32, 32, 3] == 128 / 3
+    assert found[4, 32, 32, 32] == 4 and found[4, 32, 32, 8, 4] == 4
+    assert found[4, 32, 32, 3] == 32, "images along lanes, which are one more than features"
     assert found.get((4, 32, 32, 64), 2) == 2 and found.get((4, 64, 32, 32), 2) == 2
     assert (3, 3, 3, 32) not in found  # a kernel, and its gradient
     assert padding(graph, 1) == {}
+
+
+def test_as_many_images_as_lanes_fill_them() -> None:
+    graph = lowered(np.zeros((128, 8, 8, 3), np.float32))
+    assert not [value for value in padding(graph, 128) if value.type.shape[:1] == (128,)]
+    graph = lowered(np.zeros((96, 8, 8, 3), np.float32))
+    assert {padding(graph, 128)[value] for value in padding(graph, 128) if value.type.shape == (96, 8, 8, 32)} == {
+        4 / 3
+    }
 
 
 def test_a_program_without_convolutions_takes_its_own_bytes() -> None:
