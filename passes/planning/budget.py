@@ -65,10 +65,16 @@ class Found:
 
 
 class Chained:
-    """The chained plans of a problem, for all budgets: they are found once, when the first one asks."""
+    """The chained plans of a problem, for all budgets: they are found once, when the first one asks.
+
+    Attributes:
+        problem: what is planned.
+        smallest: of all plans the one with the smallest peak that is found, once somebody had the time to look for it.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.smallest: tuple[Run, Stages] | None = None
         self._simulator = Simulator(problem)
         self._plans: dict[int, tuple[Run, Stages]] = {}
 
@@ -149,7 +155,7 @@ def whole_curve(
     Each plan is there once, so that there may be fewer. As `curve` otherwise.
     """
     search = _Search(problem, seconds)
-    search.fit(0)
+    search.halve()
     smallest, whole = search.found(0).run.peak, Simulator(problem).run().peak
     budgets = [smallest + (whole - smallest) * place // max(1, count - 1) for place in range(count)]
     return list({found.stages: found for found in search.along(budgets, progress)}.values())
@@ -181,11 +187,12 @@ class _Search:
     def fit(self, budget: int) -> None:
         """Look for plans within a budget; where there is none, for that of the smallest peak."""
         self.fit_at(budget)
-        if self._fitting(budget) or self._is_over():
-            return
-        if budget:
+        if not self._fitting(budget) and not self._is_over():
             self._plans.append(self._smallest)
-            return
+
+    def halve(self) -> None:
+        """Look for plans of the smallest peak."""
+        self.fit_at(0)
         low = 0
         for _ in range(HALVINGS):
             middle = (low + min(run.peak for run, _ in self._plans)) // 2
@@ -198,10 +205,15 @@ class _Search:
     @functools.cached_property
     def _smallest(self) -> tuple[Run, Stages]:
         """The plan with the smallest peak that is found, whatever else was looked for: who asks for it, gets it."""
+        if self._chained.smallest is not None:
+            return self._chained.smallest
         left = None if self._deadline is None else self._deadline - monotonic()
         search = _Search(self.problem, left, self._chained)
-        search.fit(0)
-        return min(search._plans, key=lambda plan: plan[0].peak)
+        search.halve()
+        found = min(search._plans, key=lambda plan: plan[0].peak)
+        if not search._is_over():
+            self._chained.smallest = found
+        return found
 
     def fit_at(self, budget: int) -> None:
         """Look for plans within a budget."""
@@ -233,10 +245,8 @@ class _Search:
         found = self.fitting(budget)
         if found is not None:
             return found
-        if budget and not self._is_over():
-            run, stages = self._smallest
-        else:
-            run, stages = min(self._plans, key=lambda plan: plan[0].peak)
+        over = self._is_over()
+        run, stages = min(self._plans, key=lambda plan: plan[0].peak) if over else self._smallest
         return Found(self.problem, budget, stages, run, None)
 
     def fitting(self, budget: int) -> Found | None:
