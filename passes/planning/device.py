@@ -35,7 +35,6 @@ class Device:
             of plain matrices (`rematc.passes.legalize.factors`).
         fusion: what its kernels compute that they could also read.
         lanes: elements along the last dimension of the tiles in which its memory is (`rematc.passes.planning.lanes`).
-        vector_memory: bytes beside the vector units in which arrays may lie (`rematc.passes.planning.vector_memory`).
     """
 
     name: str
@@ -49,7 +48,6 @@ class Device:
     copies_factors: bool = False
     fusion: Fusion = TPU
     lanes: int = 1
-    vector_memory: int = 0
 
     def product_time(self, flops: int, bits: int) -> float:
         """Nanoseconds of a matrix product or convolution of elements of so many bits."""
@@ -120,9 +118,7 @@ B200 = Device(
     fusion=GPU,
 )
 
-_MIB, _GIB = 2**20, 2**30
-#: Of vector memory (`jax.experimental.pallas.tpu.get_tpu_info`), what XLA leaves to each kernel for itself.
-_KERNELS_OWN = 16 * _MIB
+_GIB = 2**30
 # Google Cloud TPUs (documentation): bf16, which products of 32 bits take by default, and int8. Of vector units, lanes
 # times cores times GHz: "How to scale your model".
 #: bf16 275 TFLOP/s, 1228 GB/s; two cores of 2048 lanes at 1.05 GHz ("TPU v4: An Optically Reconfigurable ...").
@@ -148,7 +144,6 @@ V5E = Device(
     memory=int(15.75 * _GIB),
     kinds=("TPU v5 lite", "TPU v5e"),
     lanes=128,
-    vector_memory=128 * _MIB - _KERNELS_OWN,
 )
 #: bf16 459 TFLOP/s, int8 918; 2765 GB/s; two cores of 8 x 128 lanes of four units at 1.75 GHz.
 V5P = Device(

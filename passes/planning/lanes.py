@@ -2,8 +2,9 @@
 
     %x: f32[4,256,256,32] = convolution ...      4 x 256 x 256 x 128 x 4 bytes, four times its own
     %y: f32[128,256,256,32] = convolution ...    128 x 256 x 256 x 32 x 4 bytes: 128 images fill a tile
+    %z: f32[64,8,192,192] = dot_general ...      64 x 8 x 192 x 256 x 4 bytes: nothing fills one better
 
-XLA for TPUs chooses which dimensions of an array lie along a tile, and may nearly always choose ones that fill it; a
+XLA for TPUs chooses which dimension of an array lies along the lanes of a tile, mostly the one that fills them best. A
 convolution reads and writes the features of each place together, and the images beside them, and what is computed of
 its result element by element lies as it does. (Of XLA's optimized modules for v5e the layouts are `{3,1,2,0:T(8,128)}`,
 features along the lanes, and for as many images as there are lanes `{0,3,2,1:T(8,128)}`.)
@@ -36,15 +37,22 @@ def padding(graph: Graph, lanes: int) -> dict[Value, float]:
         graph: a flat one.
         lanes: elements along the last dimension of a tile; 1 where there are no tiles.
     """
-    if lanes == 1 or not any(isinstance(eqn.op, Convolution) for eqn in graph.equations):
+    if lanes == 1:
         return {}
     padded: dict[Value, float] = {}
     for place in (_IMAGES, _FEATURES):
         for value, (first, last) in _followed(graph, place).items():
-            size = math.prod(value.type.shape[first:last])
-            most = -(-size // lanes) * lanes / size if size else 1.0
-            padded[value] = min(most, padded.get(value, most))
+            times = _times(math.prod(value.type.shape[first:last]), lanes)
+            padded[value] = min(times, padded.get(value, times))
+    for value in (value for eqn in graph.equations for value in eqn.results):
+        if value not in padded and value.type.size >= lanes:
+            padded[value] = min([_times(size, lanes) for size in value.type.shape])
     return {value: times for value, times in padded.items() if times > 1}
+
+
+def _times(size: int, lanes: int) -> float:
+    """How many times its bytes an array takes that has so many elements along the lanes."""
+    return -(-size // lanes) * lanes / size if size else 1.0
 
 
 def _followed(graph: Graph, place: int) -> dict[Value, _Along]:

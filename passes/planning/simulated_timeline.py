@@ -27,7 +27,6 @@ from rematc.passes.memory_timeline import (
 )
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import Translation, translate_passed
-from rematc.passes.planning.vector_memory import in_vector_memory
 from rematc.passes.recomputation import recomputed_equations
 
 
@@ -52,13 +51,13 @@ class _Lives:
         translation: the program.
         begins: for each value the node that writes it.
         ends: for each value the last node that reads it; one less where that writes over it.
-        elsewhere: the values that lie in the memory of results, or in a TPU's vector memory.
+        lent: the values that lie in the memory of results.
     """
 
     translation: Translation
     begins: Sequence[int]
     ends: Sequence[int]
-    elsewhere: frozenset[int]
+    lent: frozenset[int]
 
     @staticmethod
     def of(graph: Graph, machine: Machine, aliased: Sequence[tuple[int, int]]) -> _Lives:
@@ -73,18 +72,15 @@ class _Lives:
         for value, old in enumerate(problem.replaces.tolist()):
             if old >= 0 and ends[old] == begins[value] and problem.size[old] == problem.size[value]:
                 ends[old] -= 1
-        sizes: list[int] = problem.size.tolist()
-        lent = _lent(sizes, begins, ends, _rooms(translation, begins, aliased))
-        others = [value for value, size in enumerate(sizes) if size and value not in lent]
-        placed = in_vector_memory(begins, ends, sizes, machine.device.vector_memory, others)
-        return _Lives(translation, begins, ends, lent | placed)
+        rooms = _rooms(translation, begins, aliased)
+        return _Lives(translation, begins, ends, _lent(problem.size.tolist(), begins, ends, rooms))
 
     def peak(self) -> int:
         """Bytes that are live at once at most, in memory that is no result's."""
         problem = self.translation.problem
         change = np.zeros(len(problem.cost) + 1, np.int64)
         for value, (begin, end) in enumerate(zip(self.begins, self.ends, strict=True)):
-            if value not in self.elsewhere and end >= begin:
+            if value not in self.lent and end >= begin:
                 change[begin] += problem.size[value]
                 change[end + 1] -= problem.size[value]
         return int((np.cumsum(change)[:-1] + problem.workspace).max(initial=0))
@@ -110,7 +106,7 @@ def simulated_timeline(
     sizes: list[int] = problem.size.tolist()
     own = [translation.own(node) for node in range(len(problem.cost))]
     repeats = [not again.isdisjoint(eqn.results) for eqn in own]
-    held = [v for v, size in enumerate(sizes) if size and ends[v] >= begins[v] and v not in lives.elsewhere]
+    held = [v for v, size in enumerate(sizes) if size and ends[v] >= begins[v] and v not in lives.lent]
     backward = len(own)
     if is_differentiated:
         losses = [node for node, eqn in enumerate(own) if any(not each.type.shape for each in eqn.results)]

@@ -36,6 +36,7 @@ from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.lanes import padding
 from rematc.passes.planning.partial_sums import partial_sums
 from rematc.passes.planning.problem import Problem, Run, problem_of, simulate
+from rematc.passes.planning.rounded_factors import rounded_factors
 from rematc.passes.planning.shards import Machine
 
 
@@ -113,7 +114,8 @@ def _translate(
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
     fixed = _normalizing(own, reads, writer, place, held, fusion.normalized)
     wider = padding(graph, inside.machine.device.lanes)
-    sizes = [round(shards.bytes(value) * wider.get(value, 1)) for value in place]
+    rounded = rounded_factors(graph) if fusion.feeds_products else frozenset[Value]()
+    sizes = [round(shards.bytes(value) * wider.get(value, 1)) // (2 if value in rounded else 1) for value in place]
     in_place = _in_place(own, reads, place, sizes, fixed)
     free = results | _in_results(own, reads, place, in_place, results)
     problem = problem_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +39,7 @@ def test_what_a_convolution_writes_and_what_follows_it_has_features_along_lanes(
     assert found[4, 32, 32, 32] == 4 and found[4, 32, 32, 8, 4] == 4
     assert found[4, 32, 32, 3] == 32, "images along lanes, which are one more than features"
     assert found.get((4, 32, 32, 64), 2) == 2 and found.get((4, 64, 32, 32), 2) == 2
-    assert (3, 3, 3, 32) not in found  # a kernel, and its gradient
+    assert found[3, 3, 3, 32] == 4, "a kernel's gradient has its largest dimension there"
     assert padding(graph, 1) == {}
 
 
@@ -50,9 +52,17 @@ def test_as_many_images_as_lanes_fill_them() -> None:
     }
 
 
-def test_a_program_without_convolutions_takes_its_own_bytes() -> None:
-    graph = rematc.lower(lambda x: (x @ x.T).sum(), np.zeros((64, 3), np.float32)).graph
-    assert padding(graph, 128) == {}
+def test_other_arrays_lie_in_the_dimension_that_fills_lanes_best() -> None:
+    def pairs(x: Any) -> Any:
+        return np.tanh(x @ x.transpose(0, 2, 1)).sum()
+
+    def times(shape: tuple[int, ...]) -> dict[tuple[int, ...], float]:
+        graph = rematc.lower(pairs, np.zeros(shape, np.float32)).graph
+        return {value.type.shape: times for value, times in padding(graph, 128).items()}
+
+    assert times((2, 192, 64))[2, 192, 192] == 4 / 3
+    assert (128, 192, 192) not in times((128, 192, 64))
+    assert not times((2, 256, 64)), "256 fills two, for what is transposed, too"
 
 
 def test_plans_for_tpus_count_whole_tiles() -> None:
