@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -71,6 +72,12 @@ class DType:
     @property
     def is_bool(self) -> bool:
         return self.kind is Kind.BOOL
+
+    @property
+    def greatest(self) -> int:
+        """The greatest number of a type of integers."""
+        limits: Any = ml_dtypes.iinfo
+        return int(limits(self.numpy).max)
 
 
 def _float(name: str, mlir: str, bits: int, numpy: object) -> DType:

@@ -39,7 +39,7 @@ _LARGEST = 3
 #: A plan that takes so little longer than none is as good as it gets.
 _ALIKE = 0.005
 #: A plan that is expected to leave this part of what it may take, or less, leaves nothing for another one.
-_LEFT = 100
+_LEFT = 200
 #: What is left of a budget for the prediction's error where XLA is not asked, in percent of what is planned for: the
 #: error that nine of ten predictions are within (`benchmarks/prediction.py`, and `benchmarks/budget.py --predicted`).
 ROOM = 15
@@ -163,7 +163,7 @@ class GraphPlanner:
         self._plans: dict[tuple[Planner, int], Plan] = {}
         self._known: dict[Hashable, int] = {}
         self._without_held: dict[Hashable, int] = {}
-        self._passed_without_held: tuple[Hashable, Graph | None] = (None, None)
+        self._passed_last: tuple[Hashable, Graph] | None = None
 
     @property
     def _machine(self) -> Machine:
@@ -243,12 +243,13 @@ class GraphPlanner:
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan, by a model of what it does with the program."""
         if plan.does not in self._known:
-            does, passed = self._passed_without_held
-            if does == plan.does and passed is not None:
+            if self._looks_twice:
+                passed = self._passed_at_first(plan)
                 held = with_readers_held(passed, self.target)
-                self._known[does] = self._without_held[does] if held is passed else self._peak(held)
+                found = self._at_first(plan) if held is passed else self._peak(held)
             else:
-                self._known[plan.does] = self._expected(self.applied(plan), plan.peak)
+                found = self._expected(self.applied(plan), plan.peak)
+            self._known[plan.does] = found
         return self._known[plan.does]
 
     def _fits(self, plan: Plan, limit: float) -> bool:
@@ -257,14 +258,24 @@ class GraphPlanner:
 
     def _at_first(self, plan: Plan) -> int:
         """What is expected before what is late is looked for, or with that where it is known or not looked for."""
-        if not self.is_modelled or self.target.platform != "cpu" or plan.does in self._known:
+        if not self._looks_twice or plan.does in self._known:
             return self.expected(plan)
         if plan.does not in self._without_held:
+            self._without_held[plan.does] = self._peak(self._passed_at_first(plan))
+        return self._without_held[plan.does]
+
+    @property
+    def _looks_twice(self) -> bool:
+        """Whether a program is expected to take less where what is late in it is held."""
+        return self.is_modelled and self.target.platform == "cpu"
+
+    def _passed_at_first(self, plan: Plan) -> Graph:
+        """The program of a plan after the passes, before what is late is looked for; the last one is remembered."""
+        if self._passed_last is None or self._passed_last[0] != plan.does:
             pipeline = default_pipeline(self._strategy)
             passed = run_passes(self.applied(plan), pipeline, target=self.target, holds_readers=False).graph
-            self._without_held[plan.does] = self._peak(passed)
-            self._passed_without_held = (plan.does, passed)
-        return self._without_held[plan.does]
+            self._passed_last = plan.does, passed
+        return self._passed_last[1]
 
     def _expected(self, graph: Graph, simulated: int) -> int:
         if not self.is_modelled:
@@ -304,10 +315,8 @@ class GraphPlanner:
         if whole.recomputes or self._fits(whole, limit):
             return None
         behind = [replace(whole, stages=Stages((place,), ((),))) for place in _places(whole.program)]
-        if not behind:
-            return None
-        best = min(behind, key=self._at_first)
-        return best if self._fits(best, limit) else None
+        best = min(behind, key=self._at_first, default=None)
+        return best if best is not None and self._fits(best, limit) else None
 
     def _within(self, planner: Planner, target: int, limit: float) -> Plan:
         tried: list[Plan] = []
@@ -343,8 +352,9 @@ class GraphPlanner:
 
     def _is_best(self, plan: Plan, limit: float) -> bool:
         """Whether no other plan that fits is much faster: it is as fast as without a plan, or takes all that it may."""
-        takes_all = self.expected(plan) * _LEFT >= limit * (_LEFT - 1)
-        return takes_all or plan.time <= self.least_time * (1 + _ALIKE)
+        if plan.time <= self.least_time * (1 + _ALIKE):
+            return True
+        return self.expected(plan) * _LEFT >= limit * (_LEFT - 1)
 
     @functools.cached_property
     def least_time(self) -> int:

@@ -9,9 +9,7 @@ After:   %2 = gather %logits, %labels {start_index_map=[1], operand_batching_dim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rematc.ir.builder import Builder
@@ -118,8 +116,7 @@ def _counts_along(value: Value, definitions: Definitions) -> int | None:
             return _moved(along, x.type.shape, op.shape)
         case Select():
             return along if _is_never(eqn.operands[0], x, definitions) else None
-    limits: Any = ml_dtypes.iinfo
-    return along if limits(value.type.dtype.numpy).max >= x.type.shape[along] else None
+    return along if value.type.dtype.greatest >= x.type.shape[along] else None
 
 
 def _counted(op: Constant) -> int | None:

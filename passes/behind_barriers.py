@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.facts import Storage
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.kernels import Fusion, Kernels, kernels
 from rematc.passes.manager import Pass
+from rematc.passes.readers import is_renamed, read_only_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,14 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A graph, what of it is in memory, and where its values are computed and read."""
+    """A graph, what of it is in memory, where its values are computed and read, and which products alone read."""
 
     graph: Graph
     kernels: Kernels
     stored: frozenset[Value]
     producer: dict[Value, int]
     readers: dict[Value, list[int]]
+    for_products: frozenset[Value]
 
     @staticmethod
     def of(graph: Graph, fusion: Fusion) -> _Found:
@@ -77,35 +78,20 @@ class _Found:
                 readers.setdefault(value, []).append(index)
         for value in graph.results:
             readers.setdefault(value, []).append(len(graph.equations))
-        return _Found(graph, found, frozenset(found.stored), producer, readers)
+        for_products = read_only_by(graph, lambda eqn: isinstance(eqn.op, DotGeneral), is_renamed)
+        return _Found(graph, found, frozenset(found.stored), producer, readers, for_products)
 
     def moved(self, barrier: int) -> dict[int, _Part]:
         """The operands of a barrier, by their places, that are to be computed behind it."""
         eqn = self.graph.equations[barrier]
         moved: dict[int, _Part] = {}
         for place, (operand, result) in enumerate(zip(eqn.operands, eqn.results, strict=True)):
-            if self.readers[operand] != [barrier] or not self._is_for_products(result):
+            if self.readers[operand] != [barrier] or result not in self.for_products:
                 continue
             part = self._part(operand)
             if part is not None and self._held(part, eqn, operand.type.size) <= operand.type.bytes:
                 moved[place] = part
         return moved
-
-    def _is_for_products(self, value: Value) -> bool:
-        """Whether all that reads a value, themselves or in another shape, are products of matrices."""
-        waiting, is_read = [value], False
-        while waiting:
-            for index in self.readers.get(waiting.pop(), ()):
-                if index == len(self.graph.equations):
-                    return False
-                eqn = self.graph.equations[index]
-                if isinstance(eqn.op, DotGeneral):
-                    is_read = True
-                elif eqn.op.storage in (Storage.ALIAS, Storage.BITCAST):
-                    waiting.extend(eqn.results)
-                else:
-                    return False
-        return is_read
 
     def _part(self, value: Value) -> _Part | None:
         """What is computed with a value; None where that is nothing, as of a product's result."""

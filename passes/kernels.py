@@ -263,7 +263,8 @@ class _ByBytes:
         """Bytes that a kernel moves besides: what it writes, unless that is few, and what else it reads."""
         eqn = self._equations[index]
         read = {source for value in eqn.operands for source in self._sources.get(value, (value,))} - sources
-        written = () if isinstance(eqn.op, (Reduction, Gather)) else eqn.results
+        is_little = isinstance(eqn.op, self._fusing) and not eqn.op.is_product
+        written = () if is_little else eqn.results
         return sum(value.type.bytes for value in (*read, *written))
 
 

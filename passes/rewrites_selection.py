@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rematc.ir.core import Equation
@@ -94,8 +92,7 @@ def _chosen(s: Scope, x: Value) -> _Chosen | None:
 
 def _counts(dtype: DType, size: int) -> bool:
     """Whether so many places have a number each in a type."""
-    limits: Any = ml_dtypes.iinfo
-    return dtype.is_integer and 0 < size <= int(limits(dtype.numpy).max) + 1
+    return dtype.is_integer and 0 < size <= dtype.greatest + 1
 
 
 def _is_inside(s: Scope, index: Value, size: int, eqn: Equation) -> Value:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rematc.ir.core import Emitter, Op
@@ -254,9 +252,7 @@ def _last_starts(
     b: Emitter, dims: GatherDimensions, operand_shape: Sequence[int], sizes: Sequence[int], indices: TensorType
 ) -> Value:
     """The greatest index vector whose window fits, broadcast to the shape of the indices."""
-    limits: Any = ml_dtypes.iinfo
-    greatest = limits(indices.dtype.numpy).max
-    last = [min(operand_shape[d] - sizes[d], greatest) for d in dims.start_index_map]
+    last = [min(operand_shape[d] - sizes[d], indices.dtype.greatest) for d in dims.start_index_map]
     if len(set(last)) == 1:
         return b.full(indices, last[0])
     vector = b.emit1(Constant.of(np.asarray(last).astype(indices.dtype.numpy)))
@@ -307,8 +303,7 @@ def selected(
     for component, d in enumerate(dims.start_index_map):
         if d in chosen:
             start = _component(b, dims, indices, component)
-            limits: Any = ml_dtypes.iinfo
-            if limits(start.type.dtype.numpy).max < x.shape[d]:
+            if start.type.dtype.greatest < x.shape[d]:
                 start = b.convert(start, I64)  # which counts all places
             spread = _spread(b, start, of_indices, x.with_dtype(start.type.dtype))
             is_there = b.compare(b.iota(spread.type, d), spread, "EQ")

@@ -201,8 +201,9 @@ class _Search:
                 low = middle
             if self._is_over():
                 return
+        self._chained.smallest = min(self._plans, key=lambda plan: plan[0].peak)
 
-    @functools.cached_property
+    @property
     def _smallest(self) -> tuple[Run, Stages]:
         """The plan with the smallest peak that is found, whatever else was looked for: who asks for it, gets it."""
         if self._chained.smallest is not None:
@@ -210,10 +211,7 @@ class _Search:
         left = None if self._deadline is None else self._deadline - monotonic()
         search = _Search(self.problem, left, self._chained)
         search.halve()
-        found = min(search._plans, key=lambda plan: plan[0].peak)
-        if not search._is_over():
-            self._chained.smallest = found
-        return found
+        return min(search._plans, key=lambda plan: plan[0].peak)
 
     def fit_at(self, budget: int) -> None:
         """Look for plans within a budget."""

@@ -33,6 +33,7 @@ class Device:
         kinds: how the names begin that JAX gives to such devices (`device_kind`).
         copies_factors: whether factors of products are copied where their dimensions stand in another order than that
             of plain matrices (`rematc.passes.legalize.factors`).
+        rounds_factors: whether products of 32-bit numbers round them to bfloat16, at default precision.
         fusion: what its kernels compute that they could also read.
         lanes: elements along the last dimension of the tiles in which its memory is (`rematc.passes.planning.lanes`).
     """
@@ -46,6 +47,7 @@ class Device:
     memory: int | None = None
     kinds: tuple[str, ...] = ()
     copies_factors: bool = False
+    rounds_factors: bool = False
     fusion: Fusion = TPU
     lanes: int = 1
 
@@ -131,6 +133,7 @@ V4 = Device(
     link=300.0,
     memory=int(30.75 * _GIB),
     kinds=("TPU v4",),
+    rounds_factors=True,
     lanes=128,
 )
 #: bf16 197 TFLOP/s, int8 393; 819 GB/s; 8 x 128 lanes of four units at 1.5 GHz.
@@ -143,6 +146,7 @@ V5E = Device(
     link=200.0,
     memory=int(15.75 * _GIB),
     kinds=("TPU v5 lite", "TPU v5e"),
+    rounds_factors=True,
     lanes=128,
 )
 #: bf16 459 TFLOP/s, int8 918; 2765 GB/s; two cores of 8 x 128 lanes of four units at 1.75 GHz.
@@ -155,6 +159,7 @@ V5P = Device(
     link=600.0,
     memory=int(95.73 * _GIB),
     kinds=("TPU v5", "TPU v5p"),
+    rounds_factors=True,
     lanes=128,
 )
 #: bf16 918 TFLOP/s, int8 1836; 1640 GB/s; the vector unit is not published: that of v5e at v5p's clock.
@@ -167,6 +172,7 @@ V6E = Device(
     link=448.0,
     memory=int(31.24 * _GIB),
     kinds=("TPU v6 lite", "TPU v6e"),
+    rounds_factors=True,
     lanes=128,
 )
 

@@ -61,7 +61,7 @@ def _followed(graph: Graph, place: int) -> dict[Value, _Along]:
     for eqn in graph.equations:
         for value, dimension in _read_and_written(eqn, place):
             along.setdefault(value, (dimension, dimension + 1))
-    for equations in (graph.equations, graph.equations[::-1], graph.equations):
+    for equations in (graph.equations, graph.equations[::-1], graph.equations) if along else ():
         for eqn in equations:
             along.update(_alike(eqn, along))
     return along

@@ -9,25 +9,17 @@ if that is for products alone.
 from __future__ import annotations
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.facts import Storage
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.types import F32
 from rematc.ir.values import Value
+from rematc.passes.readers import is_renamed, read_only_by
 
 
 def rounded_factors(graph: Graph) -> frozenset[Value]:
     """These values, not of the regions in the graph."""
-    others = set(graph.results)  # what something else reads
-    read = set[Value]()
-    for eqn in reversed(graph.equations):
-        hands_on = _hands_on(eqn)
-        if not (_rounds(eqn) or (hands_on and others.isdisjoint(eqn.results))):
-            others.update(eqn.operands)
-        if not hands_on or not read.isdisjoint(eqn.results):
-            read.update(eqn.operands)
-    return frozenset(value for value in read - others if value.type.dtype == F32)
+    return frozenset(value for value in read_only_by(graph, _rounds, _hands_on) if value.type.dtype == F32)
 
 
 def _rounds(eqn: Equation) -> bool:
@@ -35,7 +27,6 @@ def _rounds(eqn: Equation) -> bool:
 
 
 def _hands_on(eqn: Equation) -> bool:
-    """Whether it gives its operand in another shape."""
-    return isinstance(eqn.op, Transpose) or (
-        eqn.op.storage in (Storage.ALIAS, Storage.BITCAST) and len(eqn.operands) == len(eqn.results) == 1
-    )
+    if isinstance(eqn.op, Transpose):
+        return True
+    return is_renamed(eqn) and len(eqn.operands) == len(eqn.results) == 1

@@ -114,7 +114,7 @@ def _translate(
     clusters = [(*feeders, eqn) for (feeders, _), eqn in zip(fed, own, strict=True)]
     fixed = _normalizing(own, reads, writer, place, held, fusion.normalized)
     wider = padding(graph, inside.machine.device.lanes)
-    rounded = rounded_factors(graph) if fusion.feeds_products else frozenset[Value]()
+    rounded = rounded_factors(graph) if inside.machine.device.rounds_factors else frozenset[Value]()
     sizes = [round(shards.bytes(value) * wider.get(value, 1)) // (2 if value in rounded else 1) for value in place]
     in_place = _in_place(own, reads, place, sizes, fixed)
     free = results | _in_results(own, reads, place, in_place, results)

@@ -11,6 +11,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.conversion import Convert
+from rematc.ir.parser import parse_graph
 from rematc.ir.types import DTYPES, F32, DType, Kind, TensorType
 from rematc.ir.verifier import verify
 from rematc.passes.manager import PassManager, parse_pipeline
@@ -89,3 +90,28 @@ def test_clean_up_of_twice_as_many_equations_is_twice_the_work() -> None:
         return lines_run(lambda: clean_up.run(graph))
 
     assert work(10_000) < 2.5 * work(5_000)
+
+
+@pytest.mark.parametrize(
+    ("index", "size", "places"), [("i8", 300, [3, -56]), ("i4", 20, [3, -4]), ("f32", 4, [2, 1.5])]
+)
+def test_the_sum_of_what_is_chosen_stays_one_where_the_index_does_not_count(
+    index: str, size: int, places: list[float]
+) -> None:
+    """Of numbers that begin anew several places are alike, and none is at one and a half."""
+    text = f"""graph @f(%x: f32[2], %at: {index}[2]) -> (f32[2]) {{
+      %0: {index}[2,{size}] = iota {{type={index}[2,{size}], dimension=1}}
+      %1: {index}[2,{size}] = broadcast_in_dim %at {{shape=[2,{size}], dimensions=[0]}}
+      %2: bool[2,{size}] = compare %0, %1 {{direction="EQ"}}
+      %3: f32[2,{size}] = broadcast_in_dim %x {{shape=[2,{size}], dimensions=[0]}}
+      %4: f32[] = constant {{type=f32[], data=0.0}}
+      %5: f32[2,{size}] = broadcast_in_dim %4 {{shape=[2,{size}], dimensions=[]}}
+      %6: f32[2,{size}] = select %2, %3, %5
+      %7: f32[2] = reduce_sum %6 {{dimensions=[1]}}
+      return %7
+    }}"""
+    graph = parse_graph(text)
+    simple = Simplify().run(graph)
+    arguments = [np.array([1.0, 2.0], np.float32), np.array(places).astype(DTYPES[index].numpy)]
+    assert any(eqn.op.name == "reduce_sum" for eqn in simple.equations)
+    assert same_bits(evaluate(simple, arguments), evaluate(graph, arguments))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rematc.passes.planning.bound import bound
-from rematc.passes.planning.budget import curve, plan_for_budget, whole_curve
+from rematc.passes.planning.budget import Chained, _Search, curve, plan_for_budget, whole_curve
 from rematc.passes.planning.problem import Problem, problem_of, simulate
 from tests.support.exhaustive import least_time
 from tests.support.problems import joints, problems
@@ -82,3 +83,20 @@ def test_a_budget_that_one_node_exceeds_bounds_nothing() -> None:
     """What it reads and writes is more, whatever else is held: no plan fits, and the bound is the time of all nodes."""
     problem = problem_of(cost=[10, 10, 10], reads=[[], [0], [1]], size=[100, 100, 0], producer=[0, 1, 2], results=[2])
     assert bound(problem, 50) == 30
+
+
+def test_the_smallest_plan_of_a_problem_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    halve = _Search.halve
+
+    def counted(search: _Search) -> None:
+        looked.append(search)
+        halve(search)
+
+    monkeypatch.setattr(_Search, "halve", counted)
+    problem = problem_of(cost=[1, 1], reads=[[], [0]], size=[100, 100], producer=[0, 1], results=[1])
+    chained = Chained(problem)
+    peaks = {plan_for_budget(problem, budget, chained=chained).run.peak for budget in (0, 10, 99)}
+    assert len(peaks) == 1 and len(looked) == 1
+    whole_curve(problem, 4)
+    assert len(looked) == 2, "a curve has plans of its own"

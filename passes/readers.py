@@ -1,0 +1,39 @@
+"""Analysis: values that nothing but some equations reads.
+
+Before:  %0 = tanh %x   %1 = reshape %0   %2 = dot_general %1, %w   %3 = add %x, %2
+After:   only products read %0, %1 and %w; of %x and %2 they do not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Storage
+from rematc.ir.values import Value
+
+
+def read_only_by(
+    graph: Graph, reads: Callable[[Equation], bool], hands_on: Callable[[Equation], bool]
+) -> frozenset[Value]:
+    """The values that such equations read and nothing else does, parameters among them; not those of regions.
+
+    Args:
+        graph: its results are read by something else.
+        reads: whether an equation is one of them.
+        hands_on: whether it gives its operands on in another shape, so that who reads that reads them.
+    """
+    found, others = set[Value](), set(graph.results)
+    for eqn in reversed(graph.equations):
+        if reads(eqn):
+            found.update(eqn.operands)
+        elif not hands_on(eqn) or not others.isdisjoint(eqn.results):
+            others.update(eqn.operands)
+        elif not found.isdisjoint(eqn.results):
+            found.update(eqn.operands)
+    return frozenset(found - others)
+
+
+def is_renamed(eqn: Equation) -> bool:
+    """Whether it gives its operands under another name or in another shape, in their own memory."""
+    return eqn.op.storage in (Storage.ALIAS, Storage.BITCAST)
