@@ -17,6 +17,7 @@ from rematc.cli.logs import LOGGER
 
 R = TypeVar("R")
 DELAY_SECONDS = 1.0
+LISTENING_SECONDS = 0.1  # how long Ctrl-C may go unheard while a thread works
 
 
 class AbandonedWork(KeyboardInterrupt):
@@ -88,8 +89,9 @@ class _Indicator:
 def interruptible(function: Callable[[], R]) -> R:
     """Call `function` in a thread of its own, so that Ctrl-C ends the command at once.
 
-    XLA compiles and runs inside one call that Python cannot interrupt. Raises what `function` raises, and
-    AbandonedWork for Ctrl-C while it runs.
+    XLA compiles and runs inside one call that Python cannot interrupt. The caller's thread waits in pieces: a signal
+    that another thread takes, or that comes just before a wait begins, is noted and wakes nobody. Raises what
+    `function` raises, and AbandonedWork for Ctrl-C while it runs.
     """
     outcome: list[R] = []
     failure: list[BaseException] = []
@@ -103,7 +105,8 @@ def interruptible(function: Callable[[], R]) -> R:
     thread = threading.Thread(target=work, name="remat-compile-xla", daemon=True)
     try:
         thread.start()
-        thread.join()
+        while thread.is_alive():
+            thread.join(LISTENING_SECONDS)
     except KeyboardInterrupt:
         raise AbandonedWork from None
     if failure:

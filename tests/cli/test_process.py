@@ -134,7 +134,8 @@ import numpy as np
 
 def loss(x):
     print("tracing", file=sys.stderr, flush=True)
-    time.sleep(60)
+    for _ in range(600):  # in pieces: a signal that comes just before a sleep begins does not wake it
+        time.sleep(0.1)
     return np.sum(x)
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 
 import pytest
@@ -64,15 +64,20 @@ def test_interruptible_raises_what_the_call_raises() -> None:
         interruptible(fail)
 
 
-def test_ctrl_c_abandons_the_call() -> None:
+@pytest.mark.parametrize("delay", [0.0, 0.5], ids=["at once", "once the caller waits"])
+def test_ctrl_c_abandons_the_call_whatever_thread_takes_the_signal(delay: float) -> None:
     release = threading.Event()
 
     def work() -> None:
-        _thread.interrupt_main()
-        release.wait(30)
+        release.wait(delay)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not release.wait(30):
+            waited.append(30)
 
+    waited: list[int] = []
     try:
         with pytest.raises(AbandonedWork):
             interruptible(work)
+        assert not waited, "it was heard when the call was over"
     finally:
         release.set()
