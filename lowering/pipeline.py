@@ -21,6 +21,7 @@ from rematc.passes.behind_barriers import BehindBarriers
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 from rematc.passes.offload_order import OffloadOrder
 from rematc.passes.planning.device import device_of
+from rematc.passes.product_operands import ProductOperands
 
 #: Loops that are none first, then barriers: they dissolve regions, so that everything after them sees one flat graph.
 #: What is recomputed reads the barriers' results, which no other equation has, so cse cannot merge it with the forward
@@ -79,7 +80,7 @@ def run_passes(
         result = PassManager(passes, after_each=after_each).run(graph)
     else:
         fusion = device_of(target.platform, target.device_kind).fusion
-        late = [BehindBarriers(fusion)] if fusion.feeds_products else []
+        late = [BehindBarriers(fusion), ProductOperands(fusion)] if fusion.feeds_products else []
         with targeting(target):
             held = [HoldReaders()] if holds_readers else []
             result = PassManager([*passes, *late, *held], after_each=after_each).run(graph)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rematc.ir.core import Equation, Op
@@ -47,6 +47,9 @@ class Fusion:
         normalized: the elements of a row that is read, reduced, and read once more with what came out in one kernel, as
             that of a softmax, at most. Such a kernel, of XLA's emitter for Triton, writes over nothing that it reads.
         feeds_products: whether a product computes elements of its operands from what these follow from.
+        rows: the elements of a row, at most, whose sum or maximum such a product computes as well. XLA's modules for
+            v4, v5e and v5p do so for 1,280 and not for 1,408, those for a v6e for 3,072 and not for 4,096 (heads of 64
+            and 128, in 16 and 32 bits): the powers of two below.
     """
 
     repeats_work: bool = False
@@ -55,12 +58,14 @@ class Fusion:
     reduces_alone: bool = False
     normalized: int = 0
     feeds_products: bool = False
+    rows: int = 0
 
 
 #: On CPUs what is heavy is computed once.
 CPU = Fusion(reduces_alone=True)
 GPU = Fusion(repeats_work=True, slow=8, fuses_gathers=True, normalized=16_384)
-TPU = Fusion(repeats_work=True, feeds_products=True)
+TPU = Fusion(repeats_work=True, feeds_products=True, rows=1024)
+TPU_V6E = replace(TPU, rows=2048)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from rematc.ir.errors import CompileError
 from rematc.passes.kernels import CPU as FUSION_ON_CPU
-from rematc.passes.kernels import GPU, TPU, Fusion
+from rematc.passes.kernels import GPU, TPU, TPU_V6E, Fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,7 @@ V6E = Device(
     kinds=("TPU v6 lite", "TPU v6e"),
     rounds_factors=True,
     lanes=128,
+    fusion=TPU_V6E,
 )
 
 DEVICES = {device.name: device for device in (CPU, A100, H100, H200, B200, V4, V5E, V5P, V6E)}

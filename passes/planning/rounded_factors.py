@@ -29,4 +29,4 @@ def _rounds(eqn: Equation) -> bool:
 def _hands_on(eqn: Equation) -> bool:
     if isinstance(eqn.op, Transpose):
         return True
-    return is_renamed(eqn) and len(eqn.operands) == len(eqn.results) == 1
+    return is_renamed(eqn) and len(eqn.operands) == len(eqn.results) == 1  # a barrier of one value, too

@@ -1,0 +1,194 @@
+"""What products of matrices are not to compute of their operands, because it is dearer there, is behind a barrier.
+
+Before:  %2 = dot_general %d, %v   %3 = multiply %2, %z   %4 = dot_general %3, %k   %5 = dot_general %3, %q
+After:   %2 = dot_general %d, %v   %6 = multiply %2, %z   %3 = optimization_barrier %6
+         %4 = dot_general %3, %k   %5 = dot_general %3, %q
+
+XLA for TPUs has a product compute elements of its operands, which saves memory where they would be in memory beside
+what they follow from. Two things it does so are dear, as its modules for v4 to v6e show:
+
+- Where two products read the gradient of scores, it writes the product from which that follows, and computes the
+  exponentials, quotients and sums along rows in both. Behind a barrier the gradient is written, in the kernel of that
+  product, and rounded to bfloat16 where the products that read it round: half the memory, and less time.
+- What is reduced along a row and repeated along it, as the maximum that a softmax subtracts, it computes for each
+  element anew, as a window as long as two rows. A kernel holds such windows for rows of `Fusion.rows` elements at most.
+  For longer ones several arrays as large as the scores are written, and XLA's own estimate of the time is beyond
+  bounds. Behind a barrier the reduction is written, an element a row. So are the maxima of shorter rows of what
+  products of 16-bit numbers give: these XLA computes once more rather than write them, if it knows the maxima.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.arithmetic import Maximum, Minimum
+from rematc.ir.ops.conversion import Convert
+from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.reduction import Extremum, Reduction
+from rematc.ir.ops.shape import BroadcastInDim, Transpose
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.values import Value
+from rematc.passes.kernels import Fusion, kernels
+from rematc.passes.manager import Pass
+from rematc.passes.readers import is_renamed, read_only_by
+from rematc.passes.regions import EquationRewriter, Rule
+
+#: What may stand between a reduction along rows and its repetition along them.
+_BETWEEN = (Convert, Maximum, Minimum)
+_NARROW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOperands(Pass):
+    """The pass that does so, for a device that fuses like this; in regions, too."""
+
+    name: ClassVar[str] = "product_operands"
+    fusion: Fusion
+
+    def run(self, graph: Graph) -> Graph:
+        return EquationRewriter(self._rule).graph(graph)
+
+    def _rule(self, graph: Graph) -> Rule:
+        if not any(_is_product(eqn) for eqn in graph.equations):
+            return lambda _: None
+        program = _Program.of(graph, self.fusion)
+        written = frozenset((*program.shared(), *program.repeated()))
+
+        def rule(eqn: Equation) -> list[Equation] | None:
+            if len(eqn.results) != 1 or eqn.results[0] not in written:
+                return None
+            (result,) = eqn.results
+            computed = Value(result.type)
+            barrier = Equation(OptimizationBarrier(), (computed,), (result,), eqn.loc)
+            return [Equation(eqn.op, eqn.operands, (computed,), eqn.loc), barrier]
+
+        return rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A graph, what of it is in memory, and where its values are computed and read; results are read past its end."""
+
+    graph: Graph
+    fusion: Fusion
+    stored: frozenset[Value]
+    producer: Mapping[Value, int]
+    readers: Mapping[Value, Sequence[int]]
+
+    @staticmethod
+    def of(graph: Graph, fusion: Fusion) -> _Program:
+        readers: dict[Value, list[int]] = {}
+        for index, eqn in enumerate(graph.equations):
+            for value in dict.fromkeys(eqn.operands):
+                readers.setdefault(value, []).append(index)
+        for value in graph.results:
+            readers.setdefault(value, []).append(len(graph.equations))
+        producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
+        stored = frozenset(kernels(graph.equations, graph.results, fusion).stored)
+        return _Program(graph, fusion, stored, producer, readers)
+
+    # -- reductions that are repeated --------------------------------------------------------------------------------
+
+    def repeated(self) -> Iterator[Value]:
+        """What is reduced along rows and repeated along them, and is to be written."""
+        for eqn in self.graph.equations:
+            if isinstance(eqn.op, BroadcastInDim):
+                reduction = self._reduction_of(eqn.operands[0])
+                if reduction is not None and self._is_repeated(reduction, eqn.results[0]):
+                    yield reduction.results[0]
+
+    def _reduction_of(self, value: Value) -> Equation | None:
+        """The reduction that a value is, converted or compared with constants at most."""
+        index = self.producer.get(value, -1)
+        eqn = self.graph.equations[index] if index >= 0 else None
+        if eqn is None or isinstance(eqn.op, Reduction):
+            return eqn
+        if isinstance(eqn.op, OptimizationBarrier) or not (isinstance(eqn.op, _BETWEEN) or is_renamed(eqn)):
+            return None
+        found = map(self._reduction_of, eqn.operands)
+        return next((one for one in found if one is not None), None)
+
+    def _is_repeated(self, reduction: Equation, repeated: Value) -> bool:
+        (operand,) = reduction.operands
+        if operand.type.shape != repeated.type.shape:
+            return False
+        is_narrow = isinstance(reduction.op, Extremum) and self._is_of_narrow_numbers(operand)
+        return is_narrow or self._is_long(reduction)
+
+    def _is_of_narrow_numbers(self, value: Value) -> bool:
+        """Whether it follows, element by element, from the product of numbers of 16 bits or fewer."""
+        found = [self.graph.equations[self.producer[one]] for one in self._part(value)[1] if one in self.producer]
+        return any(_is_product(eqn) and eqn.operands[0].type.dtype.bits <= _NARROW for eqn in found)
+
+    def _is_long(self, eqn: Equation) -> bool:
+        """Whether it reduces rows that are too long for a kernel to reduce them beside a product."""
+        if not isinstance(eqn.op, Reduction):
+            return False
+        shape = eqn.operands[0].type.shape
+        return math.prod([shape[d] for d in eqn.op.dimensions]) > self.fusion.rows
+
+    # -- factors of several products ---------------------------------------------------------------------------------
+
+    def shared(self) -> Iterator[Value]:
+        """What several products read, and is to be written in the place of a product."""
+        for_products = read_only_by(self.graph, _is_product, _hands_on)
+        for eqn in self.graph.equations:
+            if len(eqn.results) == 1 and eqn.results[0] in for_products and eqn.op.is_fusible and not _hands_on(eqn):
+                (value,) = eqn.results
+                if self._products_of(value) > 1 and self._is_in_place_of_a_product(value):
+                    yield value
+
+    def _products_of(self, value: Value) -> int:
+        """How many products read a value, which nothing else does."""
+        count = 0
+        for index in self.readers[value]:
+            eqn = self.graph.equations[index]
+            count += 1 if _is_product(eqn) else sum(self._products_of(result) for result in eqn.results)
+        return count
+
+    def _is_in_place_of_a_product(self, value: Value) -> bool:
+        """Whether it follows, in one kernel, from the result of a product of its size, which nothing else needs."""
+        part, sources = self._part(value)
+        if any(self._is_long(self.graph.equations[index]) for index in part):
+            return False
+        return any(self._is_product_for(source, part, value.type.size) for source in sources)
+
+    def _is_product_for(self, source: Value, part: set[int], size: int) -> bool:
+        index = self.producer.get(source, -1)
+        is_product = index >= 0 and _is_product(self.graph.equations[index])
+        return is_product and source.type.size == size and part.issuperset(self.readers[source])
+
+    def _part(self, value: Value) -> tuple[set[int], set[Value]]:
+        """The equations that a value is computed by, sums along its rows among them, and what they read."""
+        part, sources = set[int](), set[Value]()
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            index = self.producer.get(one, -1)
+            eqn = self.graph.equations[index] if index >= 0 else None
+            is_inside = one is value or (eqn is not None and self._is_computed_with(one, eqn, value))
+            if eqn is not None and is_inside and not _is_product(eqn):
+                if index not in part:
+                    part.add(index)
+                    waiting.extend(eqn.operands)
+            else:
+                sources.add(one)
+        return part, sources
+
+    def _is_computed_with(self, one: Value, eqn: Equation, value: Value) -> bool:
+        """Whether what is computed on the way to a value belongs to it."""
+        if one not in self.stored:
+            return eqn.op.is_fusible
+        return isinstance(eqn.op, Reduction) and eqn.operands[0].type.shape == value.type.shape
+
+
+def _is_product(eqn: Equation) -> bool:
+    return isinstance(eqn.op, DotGeneral)
+
+
+def _hands_on(eqn: Equation) -> bool:
+    return isinstance(eqn.op, Transpose) or is_renamed(eqn)
