@@ -23,7 +23,7 @@ from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.kernels import Fusion, Kernels, kernels
 from rematc.passes.manager import Pass
-from rematc.passes.readers import is_renamed, read_only_by
+from rematc.passes.readers import is_renamed, read_only_by, readers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,8 @@ class _Found:
     def of(graph: Graph, fusion: Fusion) -> _Found:
         found = kernels(graph.equations, graph.results, fusion)
         producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
-        readers: dict[Value, list[int]] = {}
-        for index, eqn in enumerate(graph.equations):
-            for value in dict.fromkeys(eqn.operands):
-                readers.setdefault(value, []).append(index)
-        for value in graph.results:
-            readers.setdefault(value, []).append(len(graph.equations))
         for_products = read_only_by(graph, lambda eqn: isinstance(eqn.op, DotGeneral), is_renamed)
-        return _Found(graph, found, frozenset(found.stored), producer, readers, for_products)
+        return _Found(graph, found, frozenset(found.stored), producer, readers_of(graph), for_products)
 
     def moved(self, barrier: int) -> dict[int, _Part]:
         """The operands of a barrier, by their places, that are to be computed behind it."""

@@ -14,7 +14,8 @@ what they follow from. Two things it does so are dear, as its modules for v4 to 
   element anew, as a window as long as two rows. A kernel holds such windows for rows of `Fusion.rows` elements at most.
   For longer ones several arrays as large as the scores are written, and XLA's own estimate of the time is beyond
   bounds. Behind a barrier the reduction is written, an element a row. So are the maxima of shorter rows of what
-  products of 16-bit numbers give: these XLA computes once more rather than write them, if it knows the maxima.
+  products of 16-bit numbers give, but for those in loops: with them XLA computes such a product once more in each
+  kernel, and writes neither scores nor gradients of scores.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.kernels import Fusion, kernels
 from rematc.passes.manager import Pass
-from rematc.passes.readers import is_renamed, read_only_by
+from rematc.passes.readers import is_renamed, read_only_by, readers_of
 from rematc.passes.regions import EquationRewriter, Rule
 
 #: What may stand between a reduction along rows and its repetition along them.
@@ -50,12 +51,12 @@ class ProductOperands(Pass):
     fusion: Fusion
 
     def run(self, graph: Graph) -> Graph:
-        return EquationRewriter(self._rule).graph(graph)
+        return EquationRewriter(lambda one: self._rule(one, is_region=one is not graph)).graph(graph)
 
-    def _rule(self, graph: Graph) -> Rule:
+    def _rule(self, graph: Graph, is_region: bool) -> Rule:
         if not any(_is_product(eqn) for eqn in graph.equations):
             return lambda _: None
-        program = _Program.of(graph, self.fusion)
+        program = _Program.of(graph, self.fusion, is_region)
         written = frozenset((*program.shared(), *program.repeated()))
 
         def rule(eqn: Equation) -> list[Equation] | None:
@@ -75,21 +76,16 @@ class _Program:
 
     graph: Graph
     fusion: Fusion
+    is_region: bool
     stored: frozenset[Value]
     producer: Mapping[Value, int]
     readers: Mapping[Value, Sequence[int]]
 
     @staticmethod
-    def of(graph: Graph, fusion: Fusion) -> _Program:
-        readers: dict[Value, list[int]] = {}
-        for index, eqn in enumerate(graph.equations):
-            for value in dict.fromkeys(eqn.operands):
-                readers.setdefault(value, []).append(index)
-        for value in graph.results:
-            readers.setdefault(value, []).append(len(graph.equations))
+    def of(graph: Graph, fusion: Fusion, is_region: bool) -> _Program:
         producer = {value: index for index, eqn in enumerate(graph.equations) for value in eqn.results}
         stored = frozenset(kernels(graph.equations, graph.results, fusion).stored)
-        return _Program(graph, fusion, stored, producer, readers)
+        return _Program(graph, fusion, is_region, stored, producer, readers_of(graph))
 
     # -- reductions that are repeated --------------------------------------------------------------------------------
 
@@ -103,21 +99,26 @@ class _Program:
 
     def _reduction_of(self, value: Value) -> Equation | None:
         """The reduction that a value is, converted or compared with constants at most."""
-        index = self.producer.get(value, -1)
-        eqn = self.graph.equations[index] if index >= 0 else None
-        if eqn is None or isinstance(eqn.op, Reduction):
-            return eqn
-        if isinstance(eqn.op, OptimizationBarrier) or not (isinstance(eqn.op, _BETWEEN) or is_renamed(eqn)):
-            return None
-        found = map(self._reduction_of, eqn.operands)
-        return next((one for one in found if one is not None), None)
+        seen, waiting = set[Value](), [value]
+        while waiting:
+            one = waiting.pop()
+            if one in seen or one not in self.producer:
+                continue
+            seen.add(one)
+            eqn = self.graph.equations[self.producer[one]]
+            if isinstance(eqn.op, Reduction):
+                return eqn
+            if not isinstance(eqn.op, OptimizationBarrier) and (isinstance(eqn.op, _BETWEEN) or is_renamed(eqn)):
+                waiting.extend(eqn.operands)
+        return None
 
     def _is_repeated(self, reduction: Equation, repeated: Value) -> bool:
-        (operand,) = reduction.operands
-        if operand.type.shape != repeated.type.shape:
-            return False
-        is_narrow = isinstance(reduction.op, Extremum) and self._is_of_narrow_numbers(operand)
-        return is_narrow or self._is_long(reduction)
+        return reduction.operands[0].type.shape == repeated.type.shape and self._is_dear(reduction)
+
+    def _is_dear(self, eqn: Equation) -> bool:
+        """Whether it reduces rows, and what repeats that along them had better read it."""
+        is_maximum = isinstance(eqn.op, Extremum) and not self.is_region
+        return self._is_long(eqn) or (is_maximum and self._is_of_narrow_numbers(eqn.operands[0]))
 
     def _is_of_narrow_numbers(self, value: Value) -> bool:
         """Whether it follows, element by element, from the product of numbers of 16 bits or fewer."""
@@ -144,16 +145,18 @@ class _Program:
 
     def _products_of(self, value: Value) -> int:
         """How many products read a value, which nothing else does."""
-        count = 0
-        for index in self.readers[value]:
-            eqn = self.graph.equations[index]
-            count += 1 if _is_product(eqn) else sum(self._products_of(result) for result in eqn.results)
+        count, waiting = 0, [value]
+        while waiting:
+            for index in self.readers.get(waiting.pop(), ()):
+                eqn = self.graph.equations[index]
+                count += _is_product(eqn)
+                waiting.extend(() if _is_product(eqn) else eqn.results)
         return count
 
     def _is_in_place_of_a_product(self, value: Value) -> bool:
         """Whether it follows, in one kernel, from the result of a product of its size, which nothing else needs."""
         part, sources = self._part(value)
-        if any(self._is_long(self.graph.equations[index]) for index in part):
+        if any(self._is_dear(self.graph.equations[index]) for index in part):
             return False
         return any(self._is_product_for(source, part, value.type.size) for source in sources)
 

@@ -34,6 +34,17 @@ def read_only_by(
     return frozenset(found - others)
 
 
+def readers_of(graph: Graph) -> dict[Value, list[int]]:
+    """Where each value is read: indices of equations, and their number where it is a result of the graph."""
+    readers: dict[Value, list[int]] = {}
+    for index, eqn in enumerate(graph.equations):
+        for value in dict.fromkeys(eqn.operands):
+            readers.setdefault(value, []).append(index)
+    for value in graph.results:
+        readers.setdefault(value, []).append(len(graph.equations))
+    return readers
+
+
 def is_renamed(eqn: Equation) -> bool:
     """Whether it gives its operands under another name or in another shape, in their own memory."""
     return eqn.op.storage in (Storage.ALIAS, Storage.BITCAST)

@@ -155,18 +155,23 @@ SHORT = dataclasses.replace(TPU, rows=15)
 )
 def test_what_is_repeated_along_the_row_that_it_is_of_is_written_where_rows_are_long(text: str) -> None:
     assert barriers(text, SHORT) == [parse(text).equations[1].op.name]
-    assert barriers(text, dataclasses.replace(TPU, rows=16)) == []
+
+
+def test_a_long_row_of_maxima_is_followed_in_time() -> None:
+    """What is compared with itself, over and over: two paths to each, and three thousand of them."""
+    steps = [f"  %m{n}: f32[4] = maximum %{f'm{n - 1}' if n else 1}, %{f'm{n - 1}' if n else 1}\n" for n in range(3000)]
+    text = SOFTMAX.replace(
+        "  %2: f32[4] = stop_gradient %1\n", f"{''.join(steps)}  %2: f32[4] = stop_gradient %m2999\n"
+    )
+    assert behind(ProductOperands(SHORT).run(parse(text))) == ["reduce_max"]
 
 
 #: Scores of factors of 16 bits, which the softmax widens.
 NARROW = (
     SOFTMAX.replace("%q: f32", "%q: bf16")
     .replace("%k: f32", "%k: bf16")
-    .replace(
-        "%0: f32[4,16] = dot_general %q, %k {contract=[[1],[0]], batch=[[],[]]}",
-        "%8: bf16[4,16] = dot_general %q, %k {contract=[[1],[0]], batch=[[],[]]}\n"
-        "  %0: f32[4,16] = convert %8 {dtype=f32}",
-    )
+    .replace("%0: f32[4,16] = dot_general", "%8: bf16[4,16] = dot_general")
+    .replace("  %1: f32[4] = reduce_max", "  %0: f32[4,16] = convert %8 {dtype=f32}\n  %1: f32[4] = reduce_max")
 )
 
 
@@ -177,6 +182,15 @@ def test_of_what_narrow_numbers_give_the_maxima_of_short_rows_are_written_too() 
     assert of(NARROW) == ["reduce_max"]
     assert of(NARROW.replace("reduce_max", "reduce_sum")) == []
     assert of(SOFTMAX) == []
+
+
+def test_beside_such_maxima_gradients_of_scores_are_computed_in_products() -> None:
+    shape = _struct((2, 16, 2, 8), jnp.bfloat16)
+    step = rematc.value_and_grad(rematc.from_jax(attention), (0, 1, 2))
+    graph = ProductOperands(TPU).run(rematc.lower(step, shape, shape, shape).graph)
+    waiting = [eqn.operands[0].type for eqn in graph.equations if isinstance(eqn.op, OptimizationBarrier)]
+    assert behind(graph)[0] == "reduce_max"
+    assert not [type for type in waiting if type.shape[-2:] == (16, 16)], "none of them is as large as the scores"
 
 
 #: The row's value waits for the scores already.
