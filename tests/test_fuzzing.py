@@ -14,12 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
+from tests.support.fuzzing import finds as finding
 from tests.support.fuzzing.finds import ALL, finds, header
 from tests.support.fuzzing.functions import eager, judging
 from tests.support.fuzzing.functions.drawing import draw
 from tests.support.fuzzing.functions.entries import ENTRIES, Point, expected
 from tests.support.fuzzing.functions.source import Written
+from tests.support.fuzzing.laws import BrokenLawError, Case
 from tests.support.random_graphs import ROWS, seeded_program
 
 PROGRAMS = 300
@@ -32,6 +35,22 @@ FUNCTIONS = 12
 def test_programs_obey(law: str, start: int) -> None:
     found = [f"{header(find)}// {find.error}\n{find.text}" for find in finds(range(start, start + CHUNK), [law])]
     assert not found, "to be left in tests/regressions:\n\n" + "\n".join(found)
+
+
+def test_a_find_is_not_made_smaller_by_what_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = 3
+    whole = len(seeded_program(seed).equations)
+
+    def law(case: Case) -> None:
+        while len(case.graph.equations) < whole:
+            pass
+        raise BrokenLawError("it is whole")
+
+    monkeypatch.setattr(finding, "SECONDS", 0.005)
+    monkeypatch.setitem(finding.LAWS, "whole", law)
+    (found,) = finds([seed], ["whole"])
+    assert len(parse(found.text).equations) == whole
+    assert "it is whole" in found.error
 
 
 def _names(graph: Graph) -> set[str]:

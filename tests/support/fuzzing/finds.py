@@ -9,9 +9,13 @@ own.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import NoReturn
 
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
@@ -25,6 +29,8 @@ from tests.support.random_graphs import seeded_program
 
 #: How many programs XLA and JAX compile together.
 BATCH = 50
+#: How long a smaller program may take to be judged.
+SECONDS = 20.0
 LAWS = {**FIRST, **SECOND}
 ALL = (*LAWS, *JUDGES)
 
@@ -75,12 +81,34 @@ def finds(seeds: Sequence[int], laws: Sequence[str] = ALL) -> Iterator[Find]:
 
 
 def minimal(case: Case, law: str, error: Exception) -> Find:
-    """The find with the smallest program that fails in the same way: with an exception of the same type."""
+    """The find with the smallest program that fails in the same way, in time: with an exception of the same type."""
 
     def fails(graph: Graph) -> bool:
-        return type(broken(Case(graph, case.seed), law)) is type(error)
+        with contextlib.suppress(_OutOfTimeError), _at_most(SECONDS):
+            return type(broken(Case(graph, case.seed), law)) is type(error)
+        return False
 
     return find(case, law, error, fails)
+
+
+class _OutOfTimeError(BaseException):
+    """A smaller program runs for too long, as where its loop counts to another number. No law may catch it."""
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise _OutOfTimeError once so much time has passed, where Python runs in the main thread."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise _OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def find(case: Case, law: str, error: Exception, fails: Callable[[Graph], bool]) -> Find:
