@@ -30,12 +30,12 @@ from rematc.ir.ops.arithmetic import Maximum, Minimum
 from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.reduction import Extremum, Reduction
-from rematc.ir.ops.shape import BroadcastInDim, Transpose
+from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.kernels import Fusion, kernels
 from rematc.passes.manager import Pass
-from rematc.passes.readers import is_renamed, read_only_by, readers_of
+from rematc.passes.readers import is_renamed, is_reordered, read_only_by, readers_of
 from rematc.passes.regions import EquationRewriter, Rule
 
 #: What may stand between a reduction along rows and its repetition along them.
@@ -98,7 +98,7 @@ class _Program:
                     yield reduction.results[0]
 
     def _reduction_of(self, value: Value) -> Equation | None:
-        """The reduction that a value is, converted or compared with constants at most."""
+        """The reduction that a value is, if it is converted or compared with others at most."""
         seen, waiting = set[Value](), [value]
         while waiting:
             one = waiting.pop()
@@ -136,9 +136,9 @@ class _Program:
 
     def shared(self) -> Iterator[Value]:
         """What several products read, and is to be written in the place of a product."""
-        for_products = read_only_by(self.graph, _is_product, _hands_on)
+        for_products = read_only_by(self.graph, _is_product, is_reordered)
         for eqn in self.graph.equations:
-            if len(eqn.results) == 1 and eqn.results[0] in for_products and eqn.op.is_fusible and not _hands_on(eqn):
+            if len(eqn.results) == 1 and eqn.results[0] in for_products and eqn.op.is_fusible and not is_reordered(eqn):
                 (value,) = eqn.results
                 if self._products_of(value) > 1 and self._is_in_place_of_a_product(value):
                     yield value
@@ -191,7 +191,3 @@ class _Program:
 
 def _is_product(eqn: Equation) -> bool:
     return isinstance(eqn.op, DotGeneral)
-
-
-def _hands_on(eqn: Equation) -> bool:
-    return isinstance(eqn.op, Transpose) or is_renamed(eqn)

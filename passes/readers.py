@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
+from rematc.ir.ops.shape import Transpose
 from rematc.ir.values import Value
 
 
@@ -48,3 +49,8 @@ def readers_of(graph: Graph) -> dict[Value, list[int]]:
 def is_renamed(eqn: Equation) -> bool:
     """Whether it gives its operands under another name or in another shape, in their own memory."""
     return eqn.op.storage in (Storage.ALIAS, Storage.BITCAST)
+
+
+def is_reordered(eqn: Equation) -> bool:
+    """Whether it gives one value under another name, in another shape, or with its dimensions in another order."""
+    return isinstance(eqn.op, Transpose) or (is_renamed(eqn) and len(eqn.operands) == len(eqn.results) == 1)

@@ -11,22 +11,15 @@ from __future__ import annotations
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.ops.shape import Transpose
 from rematc.ir.types import F32
 from rematc.ir.values import Value
-from rematc.passes.readers import is_renamed, read_only_by
+from rematc.passes.readers import is_reordered, read_only_by
 
 
 def rounded_factors(graph: Graph) -> frozenset[Value]:
     """These values, not of the regions in the graph."""
-    return frozenset(value for value in read_only_by(graph, _rounds, _hands_on) if value.type.dtype == F32)
+    return frozenset(value for value in read_only_by(graph, _rounds, is_reordered) if value.type.dtype == F32)
 
 
 def _rounds(eqn: Equation) -> bool:
     return isinstance(eqn.op, (DotGeneral, Convolution)) and eqn.op.precision == "DEFAULT"
-
-
-def _hands_on(eqn: Equation) -> bool:
-    if isinstance(eqn.op, Transpose):
-        return True
-    return is_renamed(eqn) and len(eqn.operands) == len(eqn.results) == 1  # a barrier of one value, too
