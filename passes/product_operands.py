@@ -108,7 +108,7 @@ class _Program:
             eqn = self.graph.equations[self.producer[one]]
             if isinstance(eqn.op, Reduction):
                 return eqn
-            if not isinstance(eqn.op, OptimizationBarrier) and (isinstance(eqn.op, _BETWEEN) or is_renamed(eqn)):
+            if isinstance(eqn.op, _BETWEEN) or is_renamed(eqn):
                 waiting.extend(eqn.operands)
         return None
 

@@ -117,6 +117,17 @@ def test_what_would_be_in_memory_beside_what_it_follows_from_is_not_written(text
     assert barriers(text) == []
 
 
+def test_where_all_read_it_in_another_shape_it_is_written_in_its_own() -> None:
+    text = GRADIENT.replace("  %2: f32", "  %8: f32[4,16] = reshape %1 {shape=[4,16]}\n  %2: f32")
+    assert barriers(text.replace("dot_general %1", "dot_general %8")) == ["multiply"]
+
+
+def test_a_product_of_another_size_is_not_replaced() -> None:
+    text = GRADIENT.replace("%v: f32[8,16]", "%v: f32[8,1]").replace("%0: f32[4,16] = dot", "%9: f32[4,1] = dot")
+    repeated = "%0: f32[4,16] = broadcast_in_dim %9 {shape=[4,16], dimensions=[0,1]}\n  %1: f32"
+    assert barriers(text.replace("%1: f32", repeated)) == []
+
+
 def test_it_is_not_written_where_its_rows_are_too_long_for_a_kernel() -> None:
     def rows(length: int, fusion: Fusion) -> list[str]:
         return behind(ProductOperands(fusion).run(parse(SCORES.replace("16", str(length)))))
@@ -184,6 +195,17 @@ def test_of_what_narrow_numbers_give_the_maxima_of_short_rows_are_written_too() 
     assert of(SOFTMAX) == []
 
 
+def test_in_loops_those_maxima_are_left() -> None:
+    shape = _struct((3, 2, 16, 2, 8), jnp.bfloat16)
+
+    def mapped(q: Any) -> Any:
+        return jax.lax.map(lambda x: attention(x, x, x), q).sum()
+
+    graph = rematc.lower(rematc.from_jax(mapped), shape).graph
+    assert "reduce_max" not in behind(ProductOperands(TPU).run(graph))
+    assert "reduce_max" in behind(ProductOperands(SHORT).run(graph))
+
+
 def test_beside_such_maxima_gradients_of_scores_are_computed_in_products() -> None:
     shape = _struct((2, 16, 2, 8), jnp.bfloat16)
     step = rematc.value_and_grad(rematc.from_jax(attention), (0, 1, 2))
@@ -204,10 +226,16 @@ WAITING = SOFTMAX.replace(
     [
         pytest.param(SOFTMAX.replace("stop_gradient", "negate"), id="another value of each row"),
         pytest.param(WAITING, id="one that waits already"),
+        pytest.param(
+            SOFTMAX.replace("%0: f32[4,16] = dot", "%8: f32[4,8] = dot")
+            .replace("%k: f32[8,16]", "%k: f32[8,8], %0: f32[4,16]")
+            .replace("reduce_max %0", "reduce_max %8"),
+            id="of rows of another length",
+        ),
     ],
 )
 def test_other_values_of_rows_are_left(text: str) -> None:
-    assert barriers(text, SHORT) == []
+    assert barriers(text, dataclasses.replace(TPU, rows=7)) == []
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
