@@ -59,8 +59,16 @@ def test_stablehlo_is_valid_and_names_the_users_lines(command: Command) -> None:
     assert "click" not in text
 
 
-def test_stablehlo_needs_no_such_device(command: Command) -> None:
-    assert emitted(command, "stablehlo", "--target", "tpu") == emitted(command, "stablehlo")
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
+def test_stablehlo_needs_no_such_device(command: Command, target: str) -> None:
+    validate(emitted(command, "stablehlo", "--target", target))
+
+
+def test_stablehlo_is_of_the_target(command: Command) -> None:
+    """Two products on each layer's gradient: a TPU's kernels would compute it in both."""
+    here, there = (emitted(command, "stablehlo", *target) for target in ([], ["--target", "tpu"]))
+    assert here.count("optimization_barrier") == 0
+    assert there.count("stablehlo.optimization_barrier") == 2
 
 
 @pytest.mark.parametrize("stage", ["hlo", "hlo-optimized"])
