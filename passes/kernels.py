@@ -22,7 +22,7 @@ from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
-from rematc.ir.ops.indexing import Gather, ScatterAdd
+from rematc.ir.ops.indexing import Gather, ScatterAdd, Scattering
 from rematc.ir.ops.logical import Xor
 from rematc.ir.ops.random import Threefry2x32
 from rematc.ir.ops.reduction import Reduction
@@ -41,7 +41,12 @@ class Fusion:
             weighs time, and bytes take longer there; its modules for TPUs have it so, too.
         slow: bytes that could be moved in the time that an element of a slow function (`SLOW`) takes. XLA for an H100
             writes a tanh that two sums read, and not that of a gelu, whose kernels move as much: 8 tells them apart.
-        fuses_gathers: what a gather picks: on GPUs, not on TPUs.
+        code: how many ops, at most, a kernel applies for an element, those that read other places, as a pad, once for
+            each; what would take more is written. XLA for GPUs bounds the code of a kernel. 32 was found with the
+            associative scan of a state-space model; other scans, wavelets and shifts are predicted at 0.75 to 1.37 by
+            it, which were at 0.87 to 1.85. 0: not bounded, and what pads and joins is computed in one kernel alone.
+        fuses_gathers: what a gather picks, and what it picks from: on GPUs, not on TPUs.
+        fuses_scatters: the updates of a scatter, which adds them as it computes them: on GPUs, not on TPUs.
         reduces_alone: whether a kernel that reduces many elements computes with them only what nothing else reads. What
             another one reads as well is written, light work and conversions among it: on CPUs a library reduces.
         normalized: the elements of a row that is read, reduced, and read once more with what came out in one kernel, as
@@ -54,7 +59,9 @@ class Fusion:
 
     repeats_work: bool = False
     slow: int = 0
+    code: int = 0
     fuses_gathers: bool = False
+    fuses_scatters: bool = False
     reduces_alone: bool = False
     normalized: int = 0
     feeds_products: bool = False
@@ -63,7 +70,7 @@ class Fusion:
 
 #: On CPUs what is heavy is computed once.
 CPU = Fusion(reduces_alone=True)
-GPU = Fusion(repeats_work=True, slow=8, fuses_gathers=True, normalized=16_384)
+GPU = Fusion(repeats_work=True, slow=8, code=32, fuses_gathers=True, fuses_scatters=True, normalized=16_384)
 TPU = Fusion(repeats_work=True, feeds_products=True, rows=1024)
 TPU_V6E = replace(TPU, rows=2048)
 
@@ -102,9 +109,10 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
 
     merged = _scattered_into(equations)
     gathers: tuple[type[Op], ...] = (Gather,) if fusion.fuses_gathers else ()
+    scatters: tuple[type[Op], ...] = (Scattering,) if fusion.fuses_scatters else ()
     products: tuple[type[Op], ...] = (DotGeneral, Convolution) if fusion.feeds_products else ()
-    fusing: tuple[type[Op], ...] = (Reduction, *gathers, *products)
-    rule = _ByBytes(equations, fusing, taken, fusion.slow) if fusion.repeats_work else _ByWork(equations)
+    fusing: tuple[type[Op], ...] = (Reduction, *scatters, *products)
+    rule = _ByBytes(equations, fusing, gathers, taken, fusion) if fusion.repeats_work else _ByWork(equations)
     reducing = _reducing(equations) if fusion.reduces_alone else frozenset[int]()
     reduced: set[Value] = set()
 
@@ -117,14 +125,13 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     for index in range(len(equations) - 1, -1, -1):
         eqn = equations[index]
         storage = eqn.op.storage
-        if _is_kernel(eqn):
+        if _is_kernel(eqn, gathers):
             if merged.isdisjoint(eqn.results):
                 stored.extend(eqn.results)
             rule.write(index)
             for value in eqn.operands:
                 read(value, (index, index))
-                if not isinstance(eqn.op, fusing):
-                    taken.add(value)
+            taken.update(_from_memory(eqn, fusing))
             continue
         result = eqn.results[0]
         for other in eqn.results[1:]:
@@ -162,11 +169,22 @@ def is_outer(eqn: Equation) -> bool:
     return isinstance(eqn.op, DotGeneral) and eqn.op.is_outer(eqn.operands[0].type)
 
 
-def _is_kernel(eqn: Equation) -> bool:
-    """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that."""
+def _is_kernel(eqn: Equation, fused: tuple[type[Op], ...]) -> bool:
+    """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that.
+
+    `fused` are ops that a device computes where they are read, whatever they say of their storage.
+    """
     storage = eqn.op.storage
     is_fused = storage is Storage.FUSED or (storage is not Storage.WRITTEN and len(eqn.results) == 1)
+    is_fused = is_fused or isinstance(eqn.op, fused)
     return not (is_fused or is_outer(eqn))
+
+
+def _from_memory(eqn: Equation, fusing: tuple[type[Op], ...]) -> Sequence[Value]:
+    """The operands of a kernel that it does not compute itself: all of them, or what a scatter writes over."""
+    if not isinstance(eqn.op, fusing):
+        return eqn.operands
+    return eqn.operands[:1] if isinstance(eqn.op, Scattering) else ()
 
 
 def _reducing(equations: Sequence[Equation]) -> frozenset[int]:
@@ -231,13 +249,18 @@ class _ByBytes:
     """
 
     def __init__(
-        self, equations: Sequence[Equation], fusing: tuple[type[Op], ...], results: Set[Value], slow: int
+        self,
+        equations: Sequence[Equation],
+        fusing: tuple[type[Op], ...],
+        fused: tuple[type[Op], ...],
+        results: Set[Value],
+        fusion: Fusion,
     ) -> None:
         self._equations = equations
-        self._fusing = fusing
         self._kernels: dict[Value, frozenset[int]] = {}
-        self._sources = _sources(equations, fusing, results)
-        self._work = _work(equations, self._sources, slow) if slow else {}
+        self._code = _Code(fusion.code) if fusion.code else None
+        self._sources = _sources(equations, fusing, fused, results, self._code)
+        self._work = _work(equations, self._sources, fusion.slow) if fusion.slow else {}
 
     def write(self, index: int) -> None:
         """It reads its operands itself."""
@@ -255,21 +278,22 @@ class _ByBytes:
                 self._kernels[value] = known | by
 
     def is_in_memory(self, eqn: Equation) -> bool:
-        """Whether that moves fewer bytes."""
+        """Whether that moves fewer bytes, or its code is too much."""
         result = eqn.results[0]
+        if result in self._code.written if self._code else eqn.op.storage is Storage.FUSED_ONCE:
+            return True
         own, work = sum(value.type.bytes for value in eqn.results), self._work.get(result, 0)
         read = sum(value.type.bytes for value in self._sources[result])
         others = [self._others(index, self._sources[result]) for index in self._kernels.get(result, ())]
         again = sum(max(work, read + more) for more in others)
         once = max(work, read + own) + sum(own + more for more in others)
-        return again >= once or eqn.op.storage is Storage.FUSED_ONCE
+        return again >= once
 
     def _others(self, index: int, sources: Set[Value]) -> int:
         """Bytes that a kernel moves besides: what it writes, unless that is few, and what else it reads."""
         eqn = self._equations[index]
         read = {source for value in eqn.operands for source in self._sources.get(value, (value,))} - sources
-        is_little = isinstance(eqn.op, self._fusing) and not eqn.op.is_product
-        written = () if is_little else eqn.results
+        written = () if isinstance(eqn.op, Reduction) else eqn.results
         return sum(value.type.bytes for value in (*read, *written))
 
 
@@ -285,26 +309,76 @@ def _work(equations: Sequence[Equation], sources: dict[Value, frozenset[Value]],
 
 
 def _sources(
-    equations: Sequence[Equation], fusing: tuple[type[Op], ...], results: Set[Value]
+    equations: Sequence[Equation],
+    fusing: tuple[type[Op], ...],
+    fused: tuple[type[Op], ...],
+    results: Set[Value],
+    code: _Code | None,
 ) -> dict[Value, frozenset[Value]]:
     """For each value what in memory it is computed from, as far as that is known before what several kernels read is.
 
-    Of a value of too many, it is itself.
+    Of a value of too many, or of too much code, it is itself; and so it is of one that a gather picks: as many bytes
+    are read, whatever from.
     """
     taken = set(results)
     for eqn in reversed(equations):
         is_moved = eqn.op.storage is Storage.ALIAS or eqn.op.storage is Storage.BITCAST
-        is_reader = _is_kernel(eqn)
-        if (is_reader and not isinstance(eqn.op, fusing)) or (is_moved and eqn.results[0] in taken):
+        if is_moved and eqn.results[0] in taken:
             taken.update(eqn.operands)
+        elif _is_kernel(eqn, fused):
+            taken.update(_from_memory(eqn, fusing))
     found: dict[Value, frozenset[Value]] = {}
     for eqn in equations:
-        is_written = _is_kernel(eqn)
+        is_written = isinstance(eqn.op, fused) or _is_kernel(eqn, fused)
         own = frozenset[Value]().union(*[found.get(value, frozenset((value,))) for value in eqn.operands])
+        is_source = is_written or (not taken.isdisjoint(eqn.results) and bool(eqn.operands)) or len(own) > _MANY
+        if not is_source and code is not None:
+            is_source = code.is_written(eqn)
         for value in eqn.results:
-            is_source = is_written or (value in taken and eqn.operands) or len(own) > _MANY
             found[value] = frozenset((value,)) if is_source else own
     return found
+
+
+class _Code:
+    """How many ops an element of a value takes from what is in memory.
+
+    What elementwise ops read is computed at the same place, once; what a pad, a slice or a concatenation reads is
+    computed anew, at another one.
+
+    Attributes:
+        written: the values that would take more than the limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.written: set[Value] = set()
+        self._limit = limit
+        #: For each value the ops that are applied at the element's own place, along the longest way to it.
+        self._here: dict[Value, int] = {}
+        #: For each value those that read elsewhere and are reached from there; for each of these all that it takes.
+        self._moving: dict[Value, frozenset[Value]] = {}
+        self._elsewhere: dict[Value, int] = {}
+
+    def is_written(self, eqn: Equation) -> bool:
+        """Whether an equation's result takes too many; asked of equations in order, those whose results are fused."""
+        op, result = eqn.op, eqn.results[0]
+        if not eqn.operands:
+            return False
+        if op.is_elementwise or op.storage is Storage.ALIAS or op.storage is Storage.BITCAST:
+            self._here[result] = 1 + max([self._here.get(value, 0) for value in eqn.operands], default=0)
+            moving = [self._moving.get(value, frozenset[Value]()) for value in eqn.operands]
+            self._moving[result] = frozenset[Value]().union(*moving)
+        else:
+            self._elsewhere[result] = 1 + sum(self._of(value) for value in eqn.operands)
+            self._moving[result] = frozenset((result,))
+        if self._of(result) <= self._limit:
+            return False
+        self.written.add(result)
+        self._here[result] = 0
+        self._moving[result] = frozenset()
+        return True
+
+    def _of(self, value: Value) -> int:
+        return self._here.get(value, 0) + sum(self._elsewhere[other] for other in self._moving.get(value, ()))
 
 
 def _scattered_into(equations: Sequence[Equation]) -> set[Value]:

@@ -138,3 +138,61 @@ def test_random_bits_are_in_memory_only_for_what_takes_them_from_there(fusion: F
     factor = set[str]() if fusion.feeds_products else {"%5"}
     assert of("f32[8,8]", "%8") == {"%6", "%8"} | factor
     assert of("f32[8,8], u32[8,8]", "%8, %3") >= {"%2", "%3"}
+
+
+PICKS = (
+    "{dimension_numbers={offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1}, "
+    "slice_sizes=[1,8]}"
+)
+ADDS = (
+    "{dimension_numbers={update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], "
+    "index_vector_dim=1}}"
+)
+
+
+@pytest.mark.parametrize(("fusion", "edges"), [(GPU, set[str]()), (TPU, {"%1", "%2", "%3"}), (CPU, {"%1", "%2", "%3"})])
+def test_a_gpu_computes_what_it_scatters_from_what_it_gathers(fusion: Fusion, edges: set[str]) -> None:
+    """A layer on a graph: what has a row for each edge, 32 of them, is never in memory there."""
+    text = f"""graph @f(%x: f32[8,8], %w: f32[8,8], %from: i32[32,1], %to: i32[32,1]) -> (f32[8,8]) {{
+      %z: f32[] = constant {{type=f32[], data=0.0}}
+      %0: f32[8,8] = broadcast_in_dim %z {{shape=[8,8], dimensions=[]}}
+      %1: f32[32,8] = gather %x, %from {PICKS}
+      %2: f32[32,8] = gather %w, %to {PICKS}
+      %3: f32[32,8] = multiply %1, %2
+      %4: f32[8,8] = scatter_add %0, %to, %3 {ADDS}
+      return %4
+    }}"""
+    graph = parse_graph(text)
+    names = {value: f"%{index - 1}" for index, value in enumerate(v for eqn in graph.equations for v in eqn.results)}
+    found = {names[value] for value in kernels(graph.equations, graph.results, fusion).stored}
+    assert found == {"%0", "%4"} | edges
+
+
+@pytest.mark.parametrize(("fusion", "is_stored"), [(GPU, False), (TPU, True), (CPU, True)])
+def test_a_gpu_pads_in_several_kernels(fusion: Fusion, is_stored: bool) -> None:
+    body = (
+        "%0: f32[] = constant {type=f32[], data=0.0}\n"
+        "%1: f32[16,8] = pad %x, %0 {low=[4,0], high=[4,0], interior=[0,0]}\n"
+        "%2: f32[16,8] = negate %1\n%3: f32[16,8] = multiply %1, %1\nreturn %2, %3"
+    )
+    assert ("%1" in stored(body, "f32[16,8], f32[16,8]", fusion)) is is_stored
+
+
+@pytest.mark.parametrize(("levels", "are_stored"), [(3, False), (6, True)])
+def test_what_takes_too_much_code_is_written(levels: int, are_stored: bool) -> None:
+    """Sums of what was shifted, of sums of what was: twice the code at each level."""
+    lines = ["%zero: f32[] = constant {type=f32[], data=0.0}"]
+    last = "%x"
+    for level in range(levels):
+        up, down, name = f"%u{level}", f"%d{level}", f"%s{level}"
+        lines += [
+            f"{up}: f32[8,8] = pad {last}, %zero {{low=[1,0], high=[-1,0], interior=[0,0]}}",
+            f"{down}: f32[8,8] = pad {last}, %zero {{low=[-1,0], high=[1,0], interior=[0,0]}}",
+            f"{name}: f32[8,8] = add {up}, {down}",
+        ]
+        last = name
+    lines += [f"%first: f32[8,8] = negate {last}", f"%second: f32[8,8] = sine {last}"]
+    text = "graph @f(%x: f32[8,8]) -> (f32[8,8], f32[8,8]) {\n" + "\n".join(lines) + "\nreturn %first, %second\n}"
+    graph = parse_graph(text)
+    between = set(kernels(graph.equations, graph.results, GPU).stored) - set(graph.results)
+    assert bool(between) is are_stored
