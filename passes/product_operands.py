@@ -158,12 +158,23 @@ class _Program:
         part, sources = self._part(value)
         if any(self._is_dear(self.graph.equations[index]) for index in part):
             return False
-        return any(self._is_product_for(source, part, value.type.size) for source in sources)
+        return any(self._is_product_for(source, part, value) for source in sources)
 
-    def _is_product_for(self, source: Value, part: set[int], size: int) -> bool:
+    def _is_product_for(self, source: Value, part: set[int], value: Value) -> bool:
+        """Whether a source is a product, of which no part of a program but this needs more than the value."""
         index = self.producer.get(source, -1)
-        is_product = index >= 0 and _is_product(self.graph.equations[index])
-        return is_product and source.type.size == size and part.issuperset(self.readers[source])
+        if index < 0 or not _is_product(self.graph.equations[index]) or source.type.size != value.type.size:
+            return False
+        waiting, seen = [source], set[Value]()
+        while waiting:
+            one = waiting.pop()
+            if one in seen or one is value:
+                continue
+            seen.add(one)
+            if not part.issuperset(self.readers[one]):
+                return False
+            waiting.extend(result for reader in self.readers[one] for result in self.graph.equations[reader].results)
+        return True
 
     def _part(self, value: Value) -> tuple[set[int], set[Value]]:
         """The equations that a value is computed by, sums along its rows among them, and what they read."""

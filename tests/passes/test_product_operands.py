@@ -111,6 +111,14 @@ def test_the_factor_is_found_behind_a_transposition_and_a_reshape() -> None:
             .replace("return", "%9: f32[4,16] = sine %0\n  return"),
             id="another kernel reads the product",
         ),
+        pytest.param(
+            GRADIENT.replace("f32[16,8]) {", "f32[16,8], f32[4,16]) {")
+            .replace("%3\n", "%3, %9\n")
+            .replace("multiply %0, %z", "multiply %8, %z")
+            .replace("  %1", "  %8: f32[4,16] = negate %0\n  %1")
+            .replace("return", "%9: f32[4,16] = sine %8\n  return"),
+            id="another kernel reads what follows from the product, as a mask does before a relu",
+        ),
     ],
 )
 def test_what_would_be_in_memory_beside_what_it_follows_from_is_not_written(text: str) -> None:
