@@ -3,10 +3,10 @@
     python benchmarks/targets.py [--target h100,v5e] [--only chain,gpt2] [--policies none,nothing,auto] [--budgets 3]
         [--json FILE] [--write docs/devices.md]
 
-The models are those of benchmarks/architectures/ with larger arguments, and GPT-2 (`SIZED`). By hand JAX has the policy
-in `jax.checkpoint` around each block, in a scan around its body; beside `auto` it has `dots`. rematc gets the unchanged
-loss. Budgets lie between the memory of `nothing` and of `dots` by hand, both included, evenly. Nothing runs. The
-columns, JAX's figure before rematc's:
+The models are those of benchmarks/architectures/ with larger arguments, stacks of other blocks
+(benchmarks/whole/blocks.py), and GPT-2 (`SIZED`). By hand JAX has the policy in `jax.checkpoint` around each block, in
+a scan around its body; beside `auto` it has `dots`. rematc gets the unchanged loss. Budgets lie between the memory of
+`nothing` and of `dots` by hand, both included, evenly. Nothing runs. The columns, JAX's figure before rematc's:
 
     MiB         of temporary memory, as XLA says (memory_analysis); on a TPU without what lies in vector memory
     over        rematc's over JAX's; for a budget over the budget
@@ -42,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 from benchmarks.architectures import JAX, MODELS, chain, convolutional, sequences, unwrapped
 from benchmarks.language import BY_HAND, POLICIES, Step, of_jax, of_rematc
 from benchmarks.whole import WHOLE, Whole
+from benchmarks.whole.blocks import BLOCKS
 
 MEBIBYTE = 2**20
 _struct: Any = jax.ShapeDtypeStruct  # whose constructor JAX leaves untyped
@@ -76,6 +77,7 @@ SIZED = {
         sized("resnet", functools.partial(convolutional.resnet_arguments, batch=128)),
         sized("unet", functools.partial(convolutional.unet_arguments, batch=64)),
         sized("diffusion", functools.partial(convolutional.diffusion_arguments, batch=32)),
+        *BLOCKS,
         *[WHOLE[name] for name in ("gpt2-scan-4", "gpt2-scan", "gpt2")],
     )
 }
