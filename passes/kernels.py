@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rematc.ir.core import Equation, Op
+from rematc.ir.core import Equation
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution
@@ -30,6 +30,7 @@ from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant, Iota
 from rematc.ir.types import BF16, F32, F64
 from rematc.ir.values import Value
+from rematc.passes.readers import is_renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,7 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     stored: list[Value] = []
 
     merged = _scattered_into(equations)
-    gathers: tuple[type[Op], ...] = (Gather,) if fusion.fuses_gathers else ()
-    scatters: tuple[type[Op], ...] = (Scattering,) if fusion.fuses_scatters else ()
-    products: tuple[type[Op], ...] = (DotGeneral, Convolution) if fusion.feeds_products else ()
-    fusing: tuple[type[Op], ...] = (Reduction, *scatters, *products)
-    rule = _ByBytes(equations, fusing, gathers, taken, fusion) if fusion.repeats_work else _ByWork(equations)
+    rule = _ByBytes(equations, fusion, taken) if fusion.repeats_work else _ByWork(equations)
     reducing = _reducing(equations) if fusion.reduces_alone else frozenset[int]()
     reduced: set[Value] = set()
 
@@ -124,21 +121,20 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
 
     for index in range(len(equations) - 1, -1, -1):
         eqn = equations[index]
-        storage = eqn.op.storage
-        if _is_kernel(eqn, gathers):
+        if _is_kernel(eqn, fusion):
             if merged.isdisjoint(eqn.results):
                 stored.extend(eqn.results)
             rule.write(index)
             for value in eqn.operands:
                 read(value, (index, index))
-            taken.update(_from_memory(eqn, fusing))
+            taken.update(_from_memory(eqn, fusion))
             continue
         result = eqn.results[0]
         for other in eqn.results[1:]:
             if other in readers:
                 read(result, readers[other])
         own = readers.get(result, _NOBODY)
-        if storage is Storage.ALIAS or storage is Storage.BITCAST:
+        if is_renamed(eqn):
             if own[0] >= 0:
                 read(eqn.operands[0], own)
                 rule.fuse(index)
@@ -169,22 +165,24 @@ def is_outer(eqn: Equation) -> bool:
     return isinstance(eqn.op, DotGeneral) and eqn.op.is_outer(eqn.operands[0].type)
 
 
-def _is_kernel(eqn: Equation, fused: tuple[type[Op], ...]) -> bool:
-    """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that.
-
-    `fused` are ops that a device computes where they are read, whatever they say of their storage.
-    """
+def _is_kernel(eqn: Equation, fusion: Fusion) -> bool:
+    """Whether an equation is in no kernel but its own, and what it gives in memory, whatever reads that."""
     storage = eqn.op.storage
     is_fused = storage is Storage.FUSED or (storage is not Storage.WRITTEN and len(eqn.results) == 1)
-    is_fused = is_fused or isinstance(eqn.op, fused)
-    return not (is_fused or is_outer(eqn))
+    return not (is_fused or is_outer(eqn) or _is_picked(eqn, fusion))
 
 
-def _from_memory(eqn: Equation, fusing: tuple[type[Op], ...]) -> Sequence[Value]:
-    """The operands of a kernel that it does not compute itself: all of them, or what a scatter writes over."""
-    if not isinstance(eqn.op, fusing):
-        return eqn.operands
-    return eqn.operands[:1] if isinstance(eqn.op, Scattering) else ()
+def _is_picked(eqn: Equation, fusion: Fusion) -> bool:
+    """Whether it is a gather that is computed where it is read."""
+    return fusion.fuses_gathers and isinstance(eqn.op, Gather)
+
+
+def _from_memory(eqn: Equation, fusion: Fusion) -> Sequence[Value]:
+    """The operands of a kernel that it does not compute itself: all, none, or what a scatter writes over."""
+    if fusion.fuses_scatters and isinstance(eqn.op, Scattering):
+        return eqn.operands[:1]
+    is_fed = fusion.feeds_products and isinstance(eqn.op, (DotGeneral, Convolution))
+    return () if is_fed or isinstance(eqn.op, Reduction) else eqn.operands
 
 
 def _reducing(equations: Sequence[Equation]) -> frozenset[int]:
@@ -248,18 +246,11 @@ class _ByBytes:
     `PriorityFusion`.
     """
 
-    def __init__(
-        self,
-        equations: Sequence[Equation],
-        fusing: tuple[type[Op], ...],
-        fused: tuple[type[Op], ...],
-        results: Set[Value],
-        fusion: Fusion,
-    ) -> None:
+    def __init__(self, equations: Sequence[Equation], fusion: Fusion, results: Set[Value]) -> None:
         self._equations = equations
         self._kernels: dict[Value, frozenset[int]] = {}
         self._code = _Code(fusion.code) if fusion.code else None
-        self._sources = _sources(equations, fusing, fused, results, self._code)
+        self._sources = _sources(equations, fusion, results, self._code)
         self._work = _work(equations, self._sources, fusion.slow) if fusion.slow else {}
 
     def write(self, index: int) -> None:
@@ -309,11 +300,7 @@ def _work(equations: Sequence[Equation], sources: dict[Value, frozenset[Value]],
 
 
 def _sources(
-    equations: Sequence[Equation],
-    fusing: tuple[type[Op], ...],
-    fused: tuple[type[Op], ...],
-    results: Set[Value],
-    code: _Code | None,
+    equations: Sequence[Equation], fusion: Fusion, results: Set[Value], code: _Code | None
 ) -> dict[Value, frozenset[Value]]:
     """For each value what in memory it is computed from, as far as that is known before what several kernels read is.
 
@@ -322,14 +309,13 @@ def _sources(
     """
     taken = set(results)
     for eqn in reversed(equations):
-        is_moved = eqn.op.storage is Storage.ALIAS or eqn.op.storage is Storage.BITCAST
-        if is_moved and eqn.results[0] in taken:
+        if is_renamed(eqn) and eqn.results[0] in taken:
             taken.update(eqn.operands)
-        elif _is_kernel(eqn, fused):
-            taken.update(_from_memory(eqn, fusing))
+        elif _is_kernel(eqn, fusion):
+            taken.update(_from_memory(eqn, fusion))
     found: dict[Value, frozenset[Value]] = {}
     for eqn in equations:
-        is_written = isinstance(eqn.op, fused) or _is_kernel(eqn, fused)
+        is_written = _is_picked(eqn, fusion) or _is_kernel(eqn, fusion)
         own = frozenset[Value]().union(*[found.get(value, frozenset((value,))) for value in eqn.operands])
         is_source = is_written or (not taken.isdisjoint(eqn.results) and bool(eqn.operands)) or len(own) > _MANY
         if not is_source and code is not None:
@@ -360,10 +346,10 @@ class _Code:
 
     def is_written(self, eqn: Equation) -> bool:
         """Whether an equation's result takes too many; asked of equations in order, those whose results are fused."""
-        op, result = eqn.op, eqn.results[0]
+        result = eqn.results[0]
         if not eqn.operands:
             return False
-        if op.is_elementwise or op.storage is Storage.ALIAS or op.storage is Storage.BITCAST:
+        if eqn.op.is_elementwise or is_renamed(eqn):
             self._here[result] = 1 + max([self._here.get(value, 0) for value in eqn.operands], default=0)
             moving = [self._moving.get(value, frozenset[Value]()) for value in eqn.operands]
             self._moving[result] = frozenset[Value]().union(*moving)

@@ -171,9 +171,10 @@ class _Program:
             if one in seen or one is value:
                 continue
             seen.add(one)
-            if not part.issuperset(self.readers[one]):
+            readers = self.readers.get(one, ())
+            if not part.issuperset(readers):
                 return False
-            waiting.extend(result for reader in self.readers[one] for result in self.graph.equations[reader].results)
+            waiting.extend(result for reader in readers for result in self.graph.equations[reader].results)
         return True
 
     def _part(self, value: Value) -> tuple[set[int], set[Value]]:

@@ -196,3 +196,25 @@ def test_what_takes_too_much_code_is_written(levels: int, are_stored: bool) -> N
     graph = parse_graph(text)
     between = set(kernels(graph.equations, graph.results, GPU).stored) - set(graph.results)
     assert bool(between) is are_stored
+
+
+def test_what_two_scatters_take_is_written_since_each_would_gather_for_it() -> None:
+    """A gather reads as many bytes as it picks, however few it picks them from."""
+    text = f"""graph @f(%x: f32[8,8], %w: f32[8,8], %from: i32[32,1], %to: i32[32,1]) -> (f32[8,8], f32[8,8]) {{
+      %z: f32[] = constant {{type=f32[], data=0.0}}
+      %0: f32[8,8] = broadcast_in_dim %z {{shape=[8,8], dimensions=[]}}
+      %1: f32[32,8] = gather %x, %from {PICKS}
+      %2: f32[32,8] = gather %x, %to {PICKS}
+      %3: f32[32,8] = gather %w, %from {PICKS}
+      %4: f32[32,8] = gather %w, %to {PICKS}
+      %5: f32[32,8] = multiply %1, %2
+      %6: f32[32,8] = multiply %3, %4
+      %7: f32[32,8] = multiply %5, %6
+      %8: f32[8,8] = scatter_add %0, %to, %7 {ADDS}
+      %9: f32[8,8] = scatter_add %0, %from, %7 {ADDS}
+      return %8, %9
+    }}"""
+    graph = parse_graph(text)
+    edges = [eqn.results[0] for eqn in graph.equations[2:9]]
+    found = kernels(graph.equations, graph.results, GPU).stored
+    assert [value for value in edges if value in found] == edges[-1:]

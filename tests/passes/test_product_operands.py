@@ -125,6 +125,16 @@ def test_what_would_be_in_memory_beside_what_it_follows_from_is_not_written(text
     assert barriers(text) == []
 
 
+def test_what_follows_from_a_product_and_nobody_reads_needs_no_memory() -> None:
+    """One of two words of random bits, which a product's result counts."""
+    text = GRADIENT.replace("graph @main(", "graph @main(%key: u32[2], ").replace(
+        "%1: f32[4,16] = multiply %0, %z",
+        "%7: u32[4,16] = convert %0 {dtype=u32}\n  %8: u32[4,16], %9: u32[4,16] = threefry2x32 %key, %7, %7\n"
+        "  %1: f32[4,16] = convert %8 {dtype=f32}",
+    )
+    assert behind(ProductOperands(TPU).run(parse(text))) == ["convert"]
+
+
 def test_where_all_read_it_in_another_shape_it_is_written_in_its_own() -> None:
     text = GRADIENT.replace("  %2: f32", "  %8: f32[4,16] = reshape %1 {shape=[4,16]}\n  %2: f32")
     assert barriers(text.replace("dot_general %1", "dot_general %8")) == ["multiply"]
