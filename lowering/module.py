@@ -27,6 +27,7 @@ from rematc.lowering.ops import (
     convolution,
     custom_call,
     custom_derivatives,
+    devices,
     dot,
     dynamic,
     effects,
@@ -58,6 +59,7 @@ from rematc.lowering.program import Module
 from rematc.lowering.target import Target
 from rematc.lowering.writer import TOKEN, UNKNOWN, Writer, quoted, symbol
 from rematc.passes.legalize.legalization import Legalize
+from rematc.passes.manual_computations import with_manual_computations
 from rematc.passes.offload_order import OffloadOrder
 from rematc.passes.phases import phases_of
 
@@ -70,6 +72,7 @@ FAMILIES = (
     convolution,
     custom_call,
     custom_derivatives,
+    devices,
     dot,
     dynamic,
     effects,
@@ -119,6 +122,7 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
         CompileError: for an op that a pass should have removed, or for which the platform has no kernel.
     """
     target = target or Target.of("cpu")
+    graph = with_manual_computations(graph)
     legal = Legalize().run(OffloadOrder().run(graph) if target.waits_for_offloads else graph)
     graph = Legalize(target.platform, target.devices, target.shares_behind_barriers).run(legal)
     writer = Writer(target, phases_of(graph))

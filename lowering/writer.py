@@ -17,6 +17,7 @@ from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.errors import MissingRuleError
 from rematc.ir.facts import Effect
 from rematc.ir.locations import Location
+from rematc.ir.ops.mapped import Manual, Spec
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Value
 from rematc.lowering.labels import Labels
@@ -99,6 +100,22 @@ def symbol(name: str) -> str:
     return name if _BARE.fullmatch(name) else quoted(name)
 
 
+def braced(names: Iterable[str]) -> str:
+    """Axes of a mesh as Shardy spells them: `{"x", "y"}`."""
+    return f"{{{', '.join(map(quoted, names))}}}"
+
+
+def meshed(place: Manual, spec: Spec) -> str:
+    """How Shardy spells what one device has of an array: `<mesh<["x"=2]>, [{"x"}, {}]>`.
+
+    Where devices compute by themselves along some axes alone, dimensions are open for the others.
+    """
+    mesh = ", ".join([f"{quoted(name)}={size}" for name, size in zip(place.axes, place.sizes, strict=True)])
+    is_open = set(place.manual) < set(place.axes)
+    rows = [[*map(quoted, row), *["?"] * is_open] for row in spec]
+    return f"<mesh<[{mesh}]>, [{', '.join([f'{{{chr(44).join(row)}}}' for row in rows])}]>"
+
+
 class Writer:
     """Appends the lines of one module.
 
@@ -119,6 +136,7 @@ class Writer:
         loc_aliases: the lines that define the aliases of locations.
         foreign: the lines of functions that a frontend wrote.
         is_inside: whether what is written is part of a function that is called, of a loop or of a branch.
+        place: where devices compute by themselves, while that is written.
         is_tuned: whether something is written in one of several ways, the one that this platform is fast with.
     """
 
@@ -141,6 +159,7 @@ class Writer:
         self.constrained_at: Location | None = None
         self.is_inside = False
         self.is_tuned = False
+        self.place: Manual | None = None
         self._names: dict[Value, str] = {}
         self._types: dict[TensorType, str] = {}
         self._locs: dict[tuple[Location | None, str], str] = {(None, ""): UNKNOWN}

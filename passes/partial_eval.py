@@ -26,6 +26,8 @@ from rematc.ir.core import Equation, Graph, Op, SplitGraph, SplitRegion
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
+from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
+from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.structural import StopGradient, ToMemory
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Save
 from rematc.ir.splicing import splice
@@ -35,6 +37,7 @@ from rematc.passes.dce import DeadCode
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.light_work import light_work
 from rematc.passes.locating import located
+from rematc.passes.manual_computations import crossing_spec, place_of_shards, shard_values
 from rematc.passes.saving import Residual, Saving
 
 
@@ -294,10 +297,15 @@ def _transfer(split: _Split, plan: Saving, known_params: Sequence[Value]) -> _Tr
     transfer = _Transfer(list(split.known))
     position = {value: index for index, value in enumerate(known_params)}
     order = {value: index for index, value in enumerate((*known_params, *plan.producer))}
+    known = Graph("known", tuple(known_params), tuple(split.known), ())
+    place = place_of_shards(known)
+    shards = set[Value]() if place is None else shard_values(known, place)
     for root in sorted(plan.residuals, key=order.__getitem__):
         residual = Residual(root, position[root]) if root in position else plan.residual(root)
         available = residual.value
-        if root not in position and isinstance(decision := plan.decisions[root], Offload):
+        if place is not None and root in shards:
+            residual, available = _put_together(transfer, residual, place)
+        elif root not in position and isinstance(decision := plan.decisions[root], Offload):
             residual, reload = _offload(transfer.known, residual, decision)
             transfer.staged.append(reload)
             available = reload.results[0]
@@ -357,6 +365,28 @@ def _offload(known: list[Equation], residual: Residual, decision: Offload) -> tu
     back = Value(residual.value.type, residual.value.name)
     moved = replace(residual, value=copy, param=None)
     return moved, Equation(to_device, (copy,), (back,), loc)
+
+
+def _put_together(transfer: _Transfer, residual: Residual, place: Manual) -> tuple[Residual, Value]:
+    """Let what one device has of a residual cross as a part of a whole array: graphs take and give those alone.
+
+    The residual that the array is, and what one device has of it in the staged graph.
+    """
+    loc = residual.source.loc if residual.source else None
+    value, is_scalar = residual.value, not residual.value.type.rank
+    together = ShardToFull.at(place, crossing_spec(value, place))
+    cut = FullToShard.at(place, together.spec)
+    row = Value(value.type.with_shape((1,))) if is_scalar else value
+    whole, part = Value(together.infer((row.type,))[0], value.name), Value(row.type, value.name)
+    if is_scalar:
+        transfer.known.append(Equation(Reshape((1,)), (value,), (row,), loc))
+    transfer.known.append(Equation(together, (row,), (whole,), loc))
+    transfer.staged.append(Equation(cut, (whole,), (part,), loc))
+    if is_scalar:
+        scalar = Value(value.type, value.name)
+        transfer.staged.append(Equation(Reshape(()), (part,), (scalar,), loc))
+        part = scalar
+    return replace(residual, value=whole, param=None), part
 
 
 def _pin_precision(known: list[Equation], saved: set[Value]) -> list[Equation]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.mapped import ManualComputation
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
@@ -170,6 +171,9 @@ class _Analysis:
                 found = self._call(op, numbers, phase)
             case Checkpoint() as op:
                 found = self.graph(op.body, numbers, phase)
+            case ManualComputation() as op:
+                # It stands where the program is written, around equations of all phases.
+                found = results, self.graph(op.body, [self.fresh(is_variable=True) for _ in op.body.params], None)[1]
             case Case():
                 branches = [self.graph(branch, numbers[1:], phase) for branch in regions]
                 found = branches[-1][0], _joined([inside for _, inside in branches])
@@ -226,4 +230,4 @@ def _is_marked(eqn: Equation) -> bool:
     """Whether an equation, or one in its place as a function, comes from a backward pass."""
     if eqn.loc is not None and eqn.loc.is_backward:
         return True
-    return isinstance(eqn.op, Call) and any(map(_is_marked, eqn.op.body.equations))
+    return isinstance(eqn.op, Call | ManualComputation) and any(map(_is_marked, eqn.op.body.equations))

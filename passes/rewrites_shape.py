@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rematc.ir.core import Equation
 from rematc.ir.ops.arithmetic import Add, Divide, Multiply, Negate, Subtract
 from rematc.ir.ops.dynamic import DynamicSlice
+from rematc.ir.ops.mapped import FullToShard, ShardToFull
 from rematc.ir.ops.reduction import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
 from rematc.ir.values import Value
@@ -214,3 +216,25 @@ def reduction_of_single_elements(s: Scope, eqn: Equation) -> Rewritten:
     if isinstance(eqn.op, ReduceSum) and x.type.dtype.is_float:
         return None
     return x if x.type == result.type else Application(Reshape(result.type.shape), (x,))
+
+
+@rewrites(FullToShard)
+def part_of_put_together(s: Scope, eqn: Equation) -> Value | None:
+    """What a device has of the array that all parts are is its part."""
+    op, (x,) = eqn.op, eqn.operands
+    assert isinstance(op, FullToShard)
+    found = s.definition(x, ShardToFull)
+    return found[1][0] if found is not None and _is_same_cut(op, found[0]) else None
+
+
+@rewrites(ShardToFull)
+def put_together_again(s: Scope, eqn: Equation) -> Value | None:
+    """What the parts of an array are together is the array."""
+    op, (x,) = eqn.op, eqn.operands
+    assert isinstance(op, ShardToFull)
+    found = s.definition(x, FullToShard)
+    return found[1][0] if found is not None and _is_same_cut(found[0], op) else None
+
+
+def _is_same_cut(one: FullToShard, other: ShardToFull) -> bool:
+    return one.spec == other.spec and replace(one.where, is_checked=True) == replace(other.where, is_checked=True)

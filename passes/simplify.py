@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.ops.mapped import Border
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.values import Array, Value
 from rematc.passes import (
@@ -133,8 +134,9 @@ def _folded(scope: Scope, eqn: Equation) -> Value | None:
 
 
 def _is_folded(op: Op) -> bool:
-    # A broadcast constant is how a constant of one repeated element is written.
-    return not (op.is_identity or op.is_opaque or op.axes or op.regions() or isinstance(op, BroadcastInDim))
+    # A broadcast constant is how a constant of one repeated element is written; what a device has, it alone knows.
+    is_written = op.is_identity or isinstance(op, BroadcastInDim | Border)
+    return not (is_written or op.is_opaque or op.axes or op.regions())
 
 
 def _all_known(found: Iterable[Array | None]) -> list[Array] | None:

@@ -17,7 +17,7 @@ from rematc.ir.core import Emitter, Graph
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.host_functions import UNWRITTEN
-from rematc.ir.ops.mapped import DeviceMap
+from rematc.ir.ops.mapped import Border, DeviceMap, ManualComputation
 from rematc.ir.ops.structural import Identity
 from rematc.ir.registry import register
 from rematc.ir.slicings import Slicing
@@ -103,10 +103,10 @@ class Placement(Identity):
         return ()
 
 
-def placements_of(graph: Graph) -> Iterator[Placement | DeviceMap]:
+def placements_of(graph: Graph) -> Iterator[Placement | DeviceMap | Border | ManualComputation]:
     """The placements of a graph, those in regions included, and what else names devices."""
     for eqn in all_equations(graph):
-        if isinstance(eqn.op, (Placement, DeviceMap)):
+        if isinstance(eqn.op, Placement | DeviceMap | Border | ManualComputation):
             yield eqn.op
 
 

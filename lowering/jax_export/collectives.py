@@ -9,7 +9,7 @@ from typing import Any
 from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
 from rematc.ir.ops import collective, devices, mapped
-from rematc.lowering.jax_export.evaluating import exports, lax, varied, with_own_jvp
+from rematc.lowering.jax_export.evaluating import evaluate, exports, lax, varied, with_own_jvp
 
 
 @exports(collective.AxisSum)
@@ -99,6 +99,21 @@ def device_permute(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """`lax.ppermute`."""
     assert isinstance(eqn.op, devices.DevicePermute)
     return (lax.ppermute(operands[0], eqn.op.over, eqn.op.pairs),)
+
+
+@exports(mapped.ManualComputation)
+def manual_computation(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`jax.shard_map`, without its checks: types of ours do not say what differs from device to device."""
+    op = eqn.op
+    assert isinstance(op, mapped.ManualComputation)
+    if op.source is None:
+        raise CompileError(f"'{op.name}' was read from text, which does not say which devices it is for", eqn.loc)
+
+    def body(*given: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(op.body, given))
+
+    found: Sequence[Any] = op.source(body, op.manual, op.operands, op.results)(*operands)
+    return found
 
 
 @exports(mapped.DeviceMap)

@@ -24,6 +24,7 @@ from rematc.lowering.jax_internals.shardings import varying_axes_of
 from rematc.lowering.labels import Labels
 from rematc.passes.jvp import jvp
 from rematc.passes.linearize import Linearized, linearize
+from rematc.passes.manual_computations import with_manual_computations
 from rematc.passes.phases import phases_of
 
 #: JAX's operations. Any: many have no annotations, and none take what they give.
@@ -53,6 +54,7 @@ def evaluate(graph: Graph, operands: Sequence[Any]) -> list[Any]:
 
     Raises MissingRuleError at the equation's line for an op without a rule.
     """
+    graph = with_manual_computations(graph)
     env: dict[Any, Any] = dict(zip(graph.params, operands, strict=True))
     labels = _labels.get().inside(graph)
     with wide_types(graph):
@@ -75,6 +77,7 @@ _labels: ContextVar[Labels] = ContextVar("labels", default=_NO_LABELS)
 
 def evaluate_labelled(graph: Graph, operands: Sequence[Any]) -> list[Any]:
     """As `evaluate`, for a whole program: XLA's instructions say of which phase of it they are."""
+    graph = with_manual_computations(graph)
     token = _labels.set(Labels(phases_of(graph)))
     try:
         return evaluate(graph, operands)

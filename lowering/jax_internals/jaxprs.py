@@ -11,13 +11,25 @@ import jax
 import numpy as np
 from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.dispatch import apply_primitive
-from jax.extend.core import ClosedJaxpr, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
 from jax.interpreters import ad
 
 
 def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> Any:
     """A jaxpr as a closed one."""
     return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, tuple(constants))
+
+
+def has_primitive(jaxpr: Any, primitive: Any) -> bool:
+    """Whether a jaxpr, closed or not, has an equation of a primitive, or one of the jaxprs inside."""
+    waiting = [getattr(jaxpr, "jaxpr", jaxpr)]
+    while waiting:
+        for eqn in waiting.pop().eqns:
+            if eqn.primitive is primitive:
+                return True
+            held = [one for value in eqn.params.values() for one in (value if isinstance(value, tuple) else (value,))]
+            waiting += [getattr(one, "jaxpr", one) for one in held if isinstance(one, (ClosedJaxpr, Jaxpr))]
+    return False
 
 
 def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:

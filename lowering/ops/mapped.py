@@ -1,12 +1,13 @@
-"""Lowering of what devices compute each of its part: a function that JAX writes around `sdy.manual_computation`."""
+"""Lowering of what devices compute each of its part: `sdy.manual_computation`, or a function that JAX writes around one.
+"""
 
 from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.mapped import DeviceMap
+from rematc.ir.ops.mapped import DeviceMap, Manual, ManualComputation
 from rematc.lowering.jax_internals.written import written_function
-from rematc.lowering.writer import Writer, lowers
+from rematc.lowering.writer import Writer, braced, lowers, meshed
 
 
 @lowers(DeviceMap)
@@ -25,3 +26,32 @@ def device_map(w: Writer, eqn: Equation) -> None:
     callee = w.foreign_function(op.name, (op, types), lambda symbol: written_function(source, types, platform, symbol))
     signature = f"({w.types(eqn.operands)}) -> ({w.types(eqn.results)})"
     w.line(f"{w.define_all(eqn.results)}func.call @{callee}({w.names(eqn.operands)}) : {signature}", eqn.loc)
+
+
+@lowers(ManualComputation)
+def manual_computation(w: Writer, eqn: Equation) -> None:
+    """`%r = sdy.manual_computation(%x) in_shardings=[<mesh<["d"=2]>, [{"d"}, {}]>] ... manual_axes={"d"} (...) {...}`."""
+    op, place = eqn.op, w.place
+    assert isinstance(op, ManualComputation)
+    if place is not None:
+        raise CompileError(f"'{op.name}' stands in another one, which has no text", eqn.loc)
+    for mesh in () if op.source is None else op.source.meshes:
+        w.meshes.setdefault(mesh)
+    w.partitions = max(w.partitions, op.devices)
+    w.constrained_at = w.constrained_at or eqn.loc
+    w.place = Manual(op.axes_of_mesh, op.sizes, op.manual, False, op.source)
+    given = ", ".join([meshed(w.place, spec) for spec in op.operands])
+    gives = ", ".join([meshed(w.place, spec) for spec in op.results])
+    call = f"{w.define_all(eqn.results)}sdy.manual_computation({w.names(eqn.operands)})"
+    names = [w.fresh() for _ in op.body.params]
+    pairs = zip(names, op.body.params, strict=True)
+    params = ", ".join([f"{name}: {w.type(value.type)}" for name, value in pairs])
+    axes = f"manual_axes={braced(op.manual)}"
+    w.raw(f"{call} in_shardings=[{given}] out_shardings=[{gives}] {axes} ({params}) {{")
+    with w.scope():
+        for name, value in zip(names, op.body.params, strict=True):
+            w.bind(value, name)
+        w.body(op.body)
+        w.returned("sdy.return", [w.name(value) for value in op.body.results], list(map(w.type, op.body.result_types)))
+    w.line(f"}} : ({w.types(eqn.operands)}) -> ({w.types(eqn.results)})", eqn.loc)
+    w.place = place

@@ -22,6 +22,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.locations import Location
+from rematc.ir.ops.mapped import Manual
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import own_name, with_plain_integers
@@ -86,6 +87,7 @@ class Shared:
         is_in_adjoint: whether what is imported is the adjoint of a linear map, which is never transposed itself.
         target: what is imported for.
         choice: what of it is another function on other platforms; None where nothing is, as far as it is imported.
+        place: where the values of one device are, of the first `shard_map`; None where there was none.
         typed_placement: (block, abstract value, value) to the value where its type says; None where no type does.
     """
 
@@ -98,6 +100,7 @@ class Shared:
     called: set[Any] = field(default_factory=set)
     target: Target = field(default_factory=current_target)
     choice: PlatformChoice | None = None
+    place: Manual | None = None
     typed_placement: Callable[[Block, Any, Value], Value] | None = None
 
     @contextmanager

@@ -1,7 +1,9 @@
-"""Import of `shard_map`: one op, with JAX's derivatives of the whole equation.
+"""Import of `shard_map`: its equations, between borders to what one device has of each array.
 
-The rule is JAX's linearization of it: one `shard_map` to the values and to what the other one needs, which is linear in
-the tangents. So what the backward pass needs crosses in parts, each on its device, and policies decide about it.
+So all passes see what devices compute, and what they tell each other, and policies and plans decide on it. Where that
+has no place in a graph, as a `shard_map` in another one, over several meshes, or over axes of type Explicit, it is one
+op with JAX's derivatives of the whole equation. The rule is JAX's linearization of it: one `shard_map` to the values
+and to what the other one needs, which is linear in the tangents.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from rematc.compiler.frontends.jax.fallback import check_effects, transposable
 from rematc.compiler.frontends.jax.retracing import linearization_of
 from rematc.compiler.frontends.jax.values import type_of
 from rematc.ir.builder import Builder
-from rematc.ir.ops.mapped import DeviceMap
+from rematc.ir.errors import CompileError
+from rematc.ir.ops.mapped import DeviceMap, FullToShard, Manual, ShardToFull, Spec
 from rematc.ir.values import Value
+from rematc.lowering.jax_internals.jaxprs import closed, has_primitive
 from rematc.lowering.jax_internals.keys import apply_to_words
 from rematc.lowering.jax_internals.shardings import in_types_of
 
@@ -54,8 +58,105 @@ class MappedEquation:
         return replace(self, batches=self.batches + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class MeshDevices:
+    """The devices of a mesh of JAX's.
+
+    Attributes:
+        mesh: JAX's.
+    """
+
+    mesh: Any
+
+    @property
+    def meshes(self) -> tuple[Any, ...]:
+        return (self.mesh,) if isinstance(self.mesh, jax.sharding.Mesh) else ()
+
+    def __call__(self, function: Any, manual: Sequence[str], operands: Sequence[Spec], results: Sequence[Spec]) -> Any:
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=tuple(map(_partition_of, operands)),
+            out_specs=tuple(map(_partition_of, results)),
+            axis_names=set(manual),
+            check_vma=False,
+        )
+
+
+def _partition_of(spec: Spec) -> Any:
+    partition: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
+    return partition(*[row or None for row in spec])
+
+
 @imports("shard_map", keys=True)
 def shard_map(block: Block, eqn: Any) -> Sequence[Value]:
+    """The function's equations between `full_to_shard` and `shard_to_full`; else `device_map`."""
+    check_effects(block, eqn)
+    place = _place_of(block, eqn)
+    region = None if place is None else _inside(block, eqn)
+    if place is None or region is None:
+        return _device_map(block, eqn)
+    block.shared.place = place
+    values = [*region.captured, *block.operands(eqn)]
+    specs = [*[()] * len(region.captured), *eqn.params["in_specs"]]
+    pairs = zip(values, specs, strict=True)
+    parts = [block.b.emit1(FullToShard.at(place, _spec_of(spec, value)), value) for value, spec in pairs]
+    found = zip(block.b.inline(region.graph, parts), eqn.params["out_specs"], strict=True)
+    return [block.b.emit1(ShardToFull.at(place, _spec_of(spec, value)), value) for value, spec in found]
+
+
+def _place_of(block: Block, eqn: Any) -> Manual | None:
+    """Where the values inside are; None where a graph cannot have them beside whole ones."""
+    mesh, manual = eqn.params["mesh"], eqn.params["newly_manual_axes"]
+    axes = tuple(map(str, mesh.axis_names))
+    place = Manual(
+        axes,
+        tuple([int(mesh.shape[axis]) for axis in axes]),
+        tuple([axis for axis in axes if axis in manual]),
+        bool(eqn.params["check_vma"]),
+        MeshDevices(mesh),
+    )
+    here: Any = jax.sharding.get_abstract_mesh()
+    other = block.shared.place
+    is_other = other is not None and replace(other, is_checked=True) != replace(place, is_checked=True)
+    is_typed = bool(mesh.abstract_mesh.explicit_axes)
+    is_nested = bool(here.manual_axes) or has_primitive(eqn.params["jaxpr"], eqn.primitive)
+    return None if is_other or is_typed or is_nested else place
+
+
+def _spec_of(partition: Any, value: Value) -> Spec:
+    """For each dimension of a value the axes along which it is cut."""
+    rows = [() if row is None else (row,) if isinstance(row, str) else tuple(row) for row in partition]
+    return (*rows, *[()] * (value.type.rank - len(rows)))
+
+
+def _inside(block: Block, eqn: Any) -> Region | None:
+    """What each device computes; None where a primitive inside has no import by itself.
+
+    It is imported while JAX traces such a function, since rules ask which axes there are.
+    """
+    params, found = eqn.params, list[Region]()
+
+    def traced() -> tuple[()]:
+        found.append(block.region(closed(params["jaxpr"]), _label(eqn)))
+        return ()
+
+    mapped = jax.shard_map(
+        traced,
+        mesh=params["mesh"],
+        in_specs=(),
+        out_specs=(),
+        axis_names=set(params["newly_manual_axes"]),
+        check_vma=params["check_vma"],
+    )
+    try:
+        jax.eval_shape(mapped)
+    except CompileError:
+        return None
+    return found[0]
+
+
+def _device_map(block: Block, eqn: Any) -> Sequence[Value]:
     """`device_map` in a `custom_jvp`; the op alone where nothing is differentiated."""
     b = Builder("shard_map")
     b.loc = block.location(eqn)
@@ -63,7 +164,6 @@ def shard_map(block: Block, eqn: Any) -> Sequence[Value]:
     types = tuple([type_of(variable.aval) for variable in eqn.outvars])
     op = DeviceMap(_label(eqn), types, int(eqn.params["mesh"].size), MappedEquation(eqn))
     body = Region(b.build(*b.emit(op, *params)), ())
-    check_effects(block, eqn)
     return transposable(block, eqn, body, "shard_map", linearization_of)
 
 
