@@ -50,14 +50,20 @@ _ELSEWHERE = {
     "scan": "`stablehlo.while` with the body inside",
     "while": "`stablehlo.while`",
     "case": "`stablehlo.case`",
-    **dict.fromkeys(
-        ("axis_sum", "axis_max", "axis_min", "axis_gather", "axis_index"), "none: `vmap` over the axis replaces it"
-    ),
-    **dict.fromkeys(
-        [f"device_{what}" for what in ("exchange", "extremum", "gather", "permute", "scatter", "sum", "vary")],
-        "none: `jax.lax` applies it inside of `shard_map`",
-    ),
+    **dict.fromkeys(("axis_sum", "axis_max", "axis_min", "axis_gather"), "none: `vmap` over the axis replaces it"),
+    "axis_index": "`stablehlo.partition_id` where devices compute by themselves; `vmap` over the axis replaces it",
+    "device_exchange": "`stablehlo.all_to_all`",
+    "device_extremum": "`stablehlo.all_reduce`",
+    "device_gather": "`stablehlo.all_gather`",
+    "device_permute": "`stablehlo.collective_permute`",
+    "device_scatter": "`stablehlo.reduce_scatter`",
+    "device_sum": "`stablehlo.all_reduce`",
+    "device_vary": "no op",
     "device_map": "`func.call` of a function with `sdy.manual_computation`",
+    **dict.fromkeys(
+        ("full_to_shard", "shard_to_full"), "operands and results of the `sdy.manual_computation` that is made of them"
+    ),
+    "manual_computation": "`sdy.manual_computation`",
 }
 _EMITTED = re.compile(r"stablehlo\.custom_call @[\w$.]+|(?:stablehlo|chlo)\.[a-z_0-9]+(?=[\s\"(]|$)")
 _PLUMBING = frozenset({"stablehlo.constant", "stablehlo.return", "stablehlo.convert", "stablehlo.reshape"})

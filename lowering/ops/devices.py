@@ -93,6 +93,9 @@ def axis_index(w: Writer, eqn: Equation) -> None:
     """From the device's number; where XLA spreads values along other axes, in a region that is over these as well."""
     op, place = eqn.op, _place(w, eqn)
     assert isinstance(op, AxisIndex)
+    if op.size == 1:
+        w.line(f"{w.define(eqn.results[0])} = stablehlo.constant dense<0> : tensor<i32>", eqn.loc)
+        return
     axis = place.axes.index(op.axis)
     stride = int(np.prod(place.sizes[axis + 1 :]))
     others = [name for name in place.axes if name not in place.manual]
@@ -144,11 +147,14 @@ def _dense(rows: Sequence[Sequence[int]], count: int) -> str:
     return f"dense<[{text}]> : tensor<{len(rows)}x{count}xi64>" if rows else f"dense<> : tensor<0x{count}xi64>"
 
 
-def _reduced(
-    w: Writer, eqn: Equation, name: str, attributes: Sequence[str], combined: str, given: TensorType
-) -> None:
+def _reduced(w: Writer, eqn: Equation, name: str, attributes: Sequence[str], combined: str, given: TensorType) -> None:
     """A collective with a function of two scalars; its result in the shape of the equation's."""
     x, (result,) = eqn.operands[0], eqn.results
+    op = eqn.op
+    assert isinstance(op, devices.DeviceCollective)
+    if op.count == 1:
+        w.bind(result, _reshaped(w, w.name(x), x.type, result.type, eqn.loc))
+        return
     scalar = w.type(x.type.with_shape(()))
     own = w.fresh()
     w.raw(f'{own} = "stablehlo.{name}"({w.name(x)}) <{{{", ".join([_CHANNEL, *attributes])}}}> ({{')
@@ -162,6 +168,11 @@ def _reduced(
 
 def _simple(w: Writer, eqn: Equation, name: str, x: str, given: TensorType, attributes: Sequence[str]) -> None:
     (result,) = eqn.results
+    op = eqn.op
+    assert isinstance(op, devices.DeviceCollective)
+    if op.count == 1 and not isinstance(op, devices.DevicePermute):
+        w.bind(result, _reshaped(w, x, given, result.type, eqn.loc))
+        return
     signature = f"({w.type(given)}) -> {w.type(result.type)}"
     w.line(f'{w.define(result)} = "stablehlo.{name}"({x}) <{{{", ".join(attributes)}}}> : {signature}', eqn.loc)
 

@@ -1,9 +1,8 @@
-"""Lowering of what devices compute each of its part: `sdy.manual_computation`, or a function that JAX writes around one.
-"""
+"""Lowering of what devices compute each of its part: `sdy.manual_computation`; also functions that JAX writes."""
 
 from __future__ import annotations
 
-from rematc.ir.core import Equation
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.mapped import DeviceMap, Manual, ManualComputation
 from rematc.lowering.jax_internals.written import written_function
@@ -30,7 +29,7 @@ def device_map(w: Writer, eqn: Equation) -> None:
 
 @lowers(ManualComputation)
 def manual_computation(w: Writer, eqn: Equation) -> None:
-    """`%r = sdy.manual_computation(%x) in_shardings=[<mesh<["d"=2]>, [{"d"}, {}]>] ... manual_axes={"d"} (...) {...}`."""
+    """`%r = sdy.manual_computation(%x) in_shardings=[<mesh<["d"=2]>, [{"d"}, {}]>] ... manual_axes={"d"} (...) {`."""
     op, place = eqn.op, w.place
     assert isinstance(op, ManualComputation)
     if place is not None:
@@ -40,6 +39,10 @@ def manual_computation(w: Writer, eqn: Equation) -> None:
     w.partitions = max(w.partitions, op.devices)
     w.constrained_at = w.constrained_at or eqn.loc
     w.place = Manual(op.axes_of_mesh, op.sizes, op.manual, False, op.source)
+    if op.devices == 1:  # XLA partitions nothing, and knows no borders
+        _in_place(w, eqn, op.body)
+        w.place = place
+        return
     given = ", ".join([meshed(w.place, spec) for spec in op.operands])
     gives = ", ".join([meshed(w.place, spec) for spec in op.results])
     call = f"{w.define_all(eqn.results)}sdy.manual_computation({w.names(eqn.operands)})"
@@ -55,3 +58,15 @@ def manual_computation(w: Writer, eqn: Equation) -> None:
         w.returned("sdy.return", [w.name(value) for value in op.body.results], list(map(w.type, op.body.result_types)))
     w.line(f"}} : ({w.types(eqn.operands)}) -> ({w.types(eqn.results)})", eqn.loc)
     w.place = place
+
+
+def _in_place(w: Writer, eqn: Equation, body: Graph) -> None:
+    """The lines of a region without the region."""
+    names = [w.name(value) for value in eqn.operands]
+    with w.scope():
+        for name, value in zip(names, body.params, strict=True):
+            w.bind(value, name)
+        w.body(body)
+        names = [w.name(value) for value in body.results]
+    for name, value in zip(names, eqn.results, strict=True):
+        w.bind(value, name)

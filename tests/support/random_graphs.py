@@ -113,7 +113,10 @@ EXEMPT = {
         [f"device_{what}" for what in ("exchange", "extremum", "gather", "permute", "scatter", "sum", "vary")],
         "has a meaning inside shard_map alone: tests/compiler/jax_api/test_meshes.py",
     ),
-    "device_map": "has a meaning on devices alone: tests/compiler/test_device_maps.py",
+    **dict.fromkeys(
+        ("device_map", "full_to_shard", "manual_computation", "shard_to_full"),
+        "has a meaning on devices alone: tests/compiler/test_device_maps.py",
+    ),
     "placement": "it says where devices hold parts of an array: tests/compiler/test_placements.py",
     "to_memory": "its operand or result lies in the host's memory, which CPUs do not have: tests/passes",
 }

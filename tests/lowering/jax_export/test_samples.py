@@ -14,6 +14,7 @@ import pytest
 
 from rematc.ir.facts import Effect
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.mapped import Border
 from rematc.ir.registry import OPS
 from rematc.ir.values import Array
 from rematc.lowering.jax_export.evaluating import RULES
@@ -58,7 +59,8 @@ DIFFERENTIATED = {name: rows for name, samples in FAMILIES.items() if (rows := d
 
 
 def test_every_op_has_a_rule() -> None:
-    assert [name for name, op in OPS.items() if op not in RULES] == []
+    """But for borders: what is evaluated has regions in their place."""
+    assert [name for name, op in OPS.items() if op not in RULES and not issubclass(op, Border)] == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -16,6 +16,7 @@ import rematc
 import rematc.jax
 from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.ir.errors import CompileError
+from rematc.ir.traversal import all_equations
 from tests.support.jax_programs import assert_like_jax
 
 # Results are trees, which tests know and types do not.
@@ -140,13 +141,22 @@ def test_a_rule_that_cannot_be_imported_is_an_error_where_the_derivative_is_take
     assert caught.value.loc.file == __file__
 
 
-def test_shard_map_inside_is_one_op() -> None:
-    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_shard_map_is_its_equations_or_one_op(is_nested: bool) -> None:
+    """One op where it stands in another one: which devices compute by themselves is not the same for all."""
+    mesh = jax.make_mesh((1, 1), ("i", "j"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     partition: Any = jax.sharding.PartitionSpec
-    spec = partition("i")
-    function = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
-    (eqn,) = rematc.trace(from_jax(function), X).equations
-    assert [one.op.name for one in eqn.op.regions()[0].equations] == ["device_map"]
+    inner = jax.shard_map(jnp.sin, in_specs=partition("j"), out_specs=partition("j"), axis_names={"j"})
+    function = jax.shard_map(
+        inner if is_nested else jnp.sin,
+        mesh=mesh,
+        in_specs=partition("i"),
+        out_specs=partition("i"),
+        axis_names={"i"},
+    )
+    names = {eqn.op.name for eqn in all_equations(rematc.trace(from_jax(function), X))}
+    borders = {"full_to_shard", "shard_to_full"}
+    assert ("device_map" in names) == is_nested and (borders <= names) != is_nested
     found: Any = rematc.lower(from_jax(function), X).compile()(X)
     np.testing.assert_allclose(found, jnp.sin(X), rtol=1e-6)
 
