@@ -12,8 +12,7 @@ import numpy as np
 from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
 from rematc.ir.locations import Location
-from rematc.ir.ops import devices
-from rematc.ir.ops.collective import AxisIndex
+from rematc.ir.ops import collective, devices
 from rematc.ir.ops.mapped import Manual
 from rematc.ir.types import TensorType
 from rematc.lowering.writer import Writer, braced, lowers, meshed
@@ -28,18 +27,17 @@ def vary(w: Writer, eqn: Equation) -> None:
     w.bind(eqn.results[0], w.name(eqn.operands[0]))
 
 
-@lowers(devices.DeviceSum)
+@lowers(devices.DeviceSum, collective.AxisSum)
 def device_sum(w: Writer, eqn: Equation) -> None:
     """`%r = "stablehlo.all_reduce"(%x) <{..., replica_groups = dense<[[0, 1]]> : ...}> ({ ... add ... }) : ...`."""
-    assert isinstance(eqn.op, devices.DeviceSum)
     _reduced(w, eqn, "all_reduce", [_groups(w, eqn), _GLOBAL], "add", eqn.results[0].type)
 
 
-@lowers(devices.DeviceExtremum)
+@lowers(devices.DeviceExtremum, collective.AxisMax, collective.AxisMin)
 def device_extremum(w: Writer, eqn: Equation) -> None:
     """The same with `maximum` or `minimum`."""
-    assert isinstance(eqn.op, devices.DeviceExtremum)
-    combined = "maximum" if eqn.op.is_max else "minimum"
+    is_max = eqn.op.is_max if isinstance(eqn.op, devices.DeviceExtremum) else isinstance(eqn.op, collective.AxisMax)
+    combined = "maximum" if is_max else "minimum"
     _reduced(w, eqn, "all_reduce", [_groups(w, eqn), _GLOBAL], combined, eqn.results[0].type)
 
 
@@ -53,12 +51,13 @@ def device_scatter(w: Writer, eqn: Equation) -> None:
     _reduced(w, eqn, "reduce_scatter", attributes, "add", x.with_shape(shape))
 
 
-@lowers(devices.DeviceGather)
+@lowers(devices.DeviceGather, collective.AxisGather)
 def device_gather(w: Writer, eqn: Equation) -> None:
     """`stablehlo.all_gather`, along a dimension of size one where there is none."""
     op, x = eqn.op, eqn.operands[0].type
-    assert isinstance(op, devices.DeviceGather)
-    given = x if op.is_tiled else x.with_shape((*x.shape[: op.dimension], 1, *x.shape[op.dimension :]))
+    assert isinstance(op, devices.DeviceGather | collective.AxisGather)
+    is_tiled = isinstance(op, devices.DeviceGather) and op.is_tiled
+    given = x if is_tiled else x.with_shape((*x.shape[: op.dimension], 1, *x.shape[op.dimension :]))
     name = _reshaped(w, w.name(eqn.operands[0]), x, given, eqn.loc)
     attributes = [f"all_gather_dim = {op.dimension} : i64", _CHANNEL, _groups(w, eqn), _GLOBAL]
     _simple(w, eqn, "all_gather", name, given, attributes)
@@ -88,11 +87,11 @@ def device_permute(w: Writer, eqn: Equation) -> None:
     _simple(w, eqn, "collective_permute", w.name(eqn.operands[0]), eqn.operands[0].type, attributes)
 
 
-@lowers(AxisIndex)
+@lowers(collective.AxisIndex)
 def axis_index(w: Writer, eqn: Equation) -> None:
     """From the device's number; where XLA spreads values along other axes, in a region that is over these as well."""
     op, place = eqn.op, _place(w, eqn)
-    assert isinstance(op, AxisIndex)
+    assert isinstance(op, collective.AxisIndex)
     if op.size == 1:
         w.line(f"{w.define(eqn.results[0])} = stablehlo.constant dense<0> : tensor<i32>", eqn.loc)
         return
@@ -137,9 +136,15 @@ def _place(w: Writer, eqn: Equation) -> Manual:
 
 
 def _groups(w: Writer, eqn: Equation) -> str:
+    rows = numbers(_place(w, eqn), _over(eqn))
+    return f"replica_groups = {_dense(rows, len(rows[0]))}"
+
+
+def _over(eqn: Equation) -> tuple[str, ...]:
+    """The axes of an equation's devices, in their order."""
     op = eqn.op
-    assert isinstance(op, devices.DeviceCollective)
-    return f"replica_groups = {_dense(numbers(_place(w, eqn), op.over), op.count)}"
+    assert isinstance(op, devices.DeviceCollective | collective.Collective)
+    return op.over if isinstance(op, devices.DeviceCollective) else (op.axis,)
 
 
 def _dense(rows: Sequence[Sequence[int]], count: int) -> str:
@@ -150,9 +155,7 @@ def _dense(rows: Sequence[Sequence[int]], count: int) -> str:
 def _reduced(w: Writer, eqn: Equation, name: str, attributes: Sequence[str], combined: str, given: TensorType) -> None:
     """A collective with a function of two scalars; its result in the shape of the equation's."""
     x, (result,) = eqn.operands[0], eqn.results
-    op = eqn.op
-    assert isinstance(op, devices.DeviceCollective)
-    if op.count == 1:
+    if _place(w, eqn).size(_over(eqn)) == 1:
         w.bind(result, _reshaped(w, w.name(x), x.type, result.type, eqn.loc))
         return
     scalar = w.type(x.type.with_shape(()))
@@ -168,9 +171,7 @@ def _reduced(w: Writer, eqn: Equation, name: str, attributes: Sequence[str], com
 
 def _simple(w: Writer, eqn: Equation, name: str, x: str, given: TensorType, attributes: Sequence[str]) -> None:
     (result,) = eqn.results
-    op = eqn.op
-    assert isinstance(op, devices.DeviceCollective)
-    if op.count == 1 and not isinstance(op, devices.DevicePermute):
+    if _place(w, eqn).size(_over(eqn)) == 1 and not isinstance(eqn.op, devices.DevicePermute):
         w.bind(result, _reshaped(w, x, given, result.type, eqn.loc))
         return
     signature = f"({w.type(given)}) -> {w.type(result.type)}"
