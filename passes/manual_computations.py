@@ -26,6 +26,7 @@ from rematc.ir.splicing import splice
 from rematc.ir.traversal import all_equations
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
+from rematc.passes.barriers import barrier_behind
 from rematc.passes.regions import RegionRewriter
 
 
@@ -113,22 +114,33 @@ def _with_clear_sides(graph: Graph, place: Manual) -> Graph:
     """The graph in which functions and barriers have to do with whole values alone, or with those of one device."""
     local = shard_values(graph, place)
     equations: list[Equation] = []
+    env: dict[Value, Value] = {}
     for eqn in graph.equations:
+        own = eqn if env.keys().isdisjoint(eqn.operands) else replace(eqn, operands=_renamed(eqn.operands, env))
         is_function = isinstance(eqn.op, Call | Checkpoint)
-        equations += _hoisted(eqn) if is_function and not local.isdisjoint((*eqn.operands, *eqn.results)) else [eqn]
-    clear = Graph(graph.name, graph.params, tuple(equations), graph.results)
+        if is_function and not local.isdisjoint((*eqn.operands, *eqn.results)) and has_borders(eqn.op.regions()[0]):
+            hoisted = _hoisted(own)
+            if hoisted is None:
+                env.update(zip(eqn.results, _in_place(own, equations), strict=True))
+            else:
+                equations += hoisted
+        else:
+            equations.append(own)
+    clear = Graph(graph.name, graph.params, tuple(equations), _renamed(graph.results, env))
     return _BarrierSides(clear, place).graph()
 
 
-def _hoisted(eqn: Equation) -> list[Equation]:
+def _renamed(values: Sequence[Value], env: Mapping[Value, Value]) -> tuple[Value, ...]:
+    return tuple([env.get(value, value) for value in values])
+
+
+def _hoisted(eqn: Equation) -> list[Equation] | None:
     """A function of values of one device, with the borders that it had inside before and behind it.
 
-    In the place of one that has others as well stand its equations, behind a barrier over what it had to wait for.
+    None for one that has others as well.
     """
     op = eqn.op
     assert isinstance(op, Call | Checkpoint)
-    if not has_borders(op.body):
-        return [eqn]
     before: list[Equation] = []
     after: list[Equation] = []
     operands, results = list(eqn.operands), list(eqn.results)
@@ -155,28 +167,21 @@ def _hoisted(eqn: Equation) -> list[Equation]:
     kept = tuple([one for one in op.body.equations if gone.isdisjoint(one.results)])
     body = Graph(op.body.name, tuple(params), kept, tuple(inner))
     if has_borders(body):
-        return _in_place(eqn)
+        return None
     return [*before, Equation(replace(op, body=body), tuple(operands), tuple(results), eqn.loc), *after]
 
 
-def _in_place(eqn: Equation) -> list[Equation]:
-    op, operands, equations = eqn.op, list(eqn.operands), list[Equation]()
+def _in_place(eqn: Equation, equations: list[Equation]) -> tuple[Value, ...]:
+    """Append the equations of a function, behind a barrier over what it has to wait for; its results."""
+    op, operands = eqn.op, list(eqn.operands)
     assert isinstance(op, Call | Checkpoint)
     if isinstance(op, Call) and op.pinned is not None and any(op.pinned):
-        held = tuple([value for value, is_set in zip(operands, op.pinned, strict=True) if is_set])
-        results = tuple([Value(value.type, value.name) for value in held])
-        equations.append(Equation(OptimizationBarrier(), held, results, eqn.loc))
-        given = iter(results)
-        operands = [next(given) if is_set else value for value, is_set in zip(operands, op.pinned, strict=True)]
-    found = splice(op.body, operands, equations, eqn.loc)
-    names = dict(zip(found, eqn.results, strict=True))
-    if len(names) < len(found) or not names.keys().isdisjoint(operands):
-        raise CompileError(f"'{op.name}' gives what it takes, on devices that compute by themselves", eqn.loc)
-
-    def named(values: Sequence[Value]) -> tuple[Value, ...]:
-        return tuple([names.get(value, value) for value in values])
-
-    return [replace(one, operands=named(one.operands), results=named(one.results)) for one in equations]
+        held = [value for value, is_set in zip(operands, op.pinned, strict=True) if is_set]
+        names: dict[Value, Value] = {}
+        equations.append(barrier_behind(list(dict.fromkeys(held)), names, eqn.loc))
+        pairs = zip(operands, op.pinned, strict=True)
+        operands = [names[value] if is_set else value for value, is_set in pairs]
+    return splice(op.body, operands, equations, eqn.loc)
 
 
 class _BarrierSides:
@@ -193,14 +198,11 @@ class _BarrierSides:
 
     def graph(self) -> Graph:
         for eqn in self._graph.equations:
-            self._equation(replace(eqn, operands=self._renamed(eqn.operands)))
-        results = self._renamed(self._graph.results)
+            self._equation(replace(eqn, operands=_renamed(eqn.operands, self._env)))
+        results = _renamed(self._graph.results, self._env)
         read = {value for eqn in self._equations for value in eqn.operands} | set(results)
         kept = [eqn for eqn in self._equations if not isinstance(eqn.op, Border) or not read.isdisjoint(eqn.results)]
         return Graph(self._graph.name, self._graph.params, tuple(kept), results)
-
-    def _renamed(self, values: Sequence[Value]) -> tuple[Value, ...]:
-        return tuple([self._env.get(value, value) for value in values])
 
     def _equation(self, eqn: Equation) -> None:
         if isinstance(eqn.op, FullToShard):
