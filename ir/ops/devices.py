@@ -53,6 +53,10 @@ class DeviceCollective(Op):
         check_kind(self, operands[0], self.kinds)
         return (operands[0],)
 
+    def sent(self, given: int) -> int:
+        """Bytes that each device sends, in a ring, for an operand of so many: all but its own part, once."""
+        return given * (self.count - 1) // self.count
+
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         if b.axis is not None and b.axis in self.over:
             raise CompileError(
@@ -98,6 +102,10 @@ class DeviceSum(LinearCollective):
     sizes: tuple[int, ...]
     is_checked: bool = True
     kinds = NUMBERS
+
+    def sent(self, given: int) -> int:
+        """Parts of the sum go round, then the sum."""
+        return 2 * DeviceCollective.sent(self, given)
 
     def adjoint(self) -> Op:
         return DeviceVary(self.over, self.sizes) if self.is_checked else self
@@ -151,6 +159,10 @@ class DeviceGather(LinearCollective):
         if self.is_tiled:
             return (x.with_shape((*before, after[0] * self.count, *after[1:])),)
         return (x.with_shape((*before, self.count, *after)),)
+
+    def sent(self, given: int) -> int:
+        """The operands of all others go by."""
+        return given * (self.count - 1)
 
     def adjoint(self) -> Op:
         return DeviceScatter(self.over, self.sizes, self.dimension, self.is_tiled)
@@ -241,6 +253,9 @@ class DevicePermute(LinearCollective):
     sizes: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...]
 
+    def sent(self, given: int) -> int:
+        return given
+
     def adjoint(self) -> Op:
         return replace(self, pairs=tuple([(target, source) for source, target in self.pairs]))
 
@@ -263,3 +278,6 @@ class DeviceExtremum(DeviceCollective):
     )
     no_transpose: ClassVar[str] = NOT_LINEAR
     kinds = ORDERED
+
+    def sent(self, given: int) -> int:
+        return 2 * DeviceCollective.sent(self, given)

@@ -181,7 +181,7 @@ def recomputed(loop: Scan, dropped: Collection[int], read: Collection[int]) -> t
 def is_repeatable(eqn: Equation) -> bool:
     """Whether an equation may run again, with all that is in its regions."""
     op = eqn.op
-    if op.effect or op.is_opaque or op.axes or not op.is_repeatable:
+    if op.effect or op.is_opaque or not op.is_repeatable:
         return False
     return all(is_repeatable(inner) for region in op.regions() for inner in region.equations)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.devices import DeviceCollective
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
@@ -70,7 +71,12 @@ class Shards:
         return eqn.op.flops(tuple(map(self.type, eqn.operands)), tuple(map(self.type, eqn.results)))
 
     def sent(self, eqn: Equation) -> Sent:
-        """What devices send each other for a product: factors that do not lie as it reads them, and sums over them."""
+        """What devices send each other for a product: factors that do not lie as it reads them, and sums over them.
+
+        For a collective what a ring of them sends.
+        """
+        if isinstance(eqn.op, DeviceCollective):
+            return Sent(0, eqn.op.sent(eqn.operands[0].type.bytes))
         if self.is_whole or not eqn.op.is_product:
             return Sent()
         needed = [[set[str]() for _ in self.axes(value)] for value in eqn.operands]

@@ -187,9 +187,9 @@ def _time(machine: Machine, cluster: Sequence[Equation], read: Sequence[Value]) 
     device, shards = machine.device, machine.shards
     products, flops, sent = 0.0, 0, 0
     for eqn in cluster:
+        sent += shards.sent(eqn).moved
         if eqn.op.is_product:
             products += device.product_time(shards.flops(eqn), eqn.operands[0].type.dtype.bits)
-            sent += shards.sent(eqn).moved
         else:
             flops += shards.flops(eqn)
     moved = sum(shards.bytes(value) for value in (*read, *cluster[-1].results))
