@@ -23,6 +23,7 @@ from rematc.lowering.module import stablehlo_module
 from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
 from rematc.lowering.writer import quoted
+from rematc.passes.manual_computations import place_of_shards, shard_values
 from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
 
 _PIPELINE = "builtin.module(sdy-propagation-pipeline)"
@@ -97,7 +98,10 @@ class _Propagation:
     def run(self, graph: Graph, given: Sequence[str]) -> None:
         """`given` are shardings of the parameters, as Shardy spells them."""
         self._done[id(graph)] = graph
-        values = _spreadable(graph)
+        place = place_of_shards(graph)
+        # What one device computes by itself is spread no further, as far as anybody knows.
+        own = set[Value]() if place is None else shard_values(graph, place)
+        values = [value for value in _spreadable(graph) if value not in own]
         probe = Graph(graph.name, graph.params, graph.equations, tuple(values))
         module = parse(stablehlo_module(probe, self._target).text)
         _set_shardings(module, given)
@@ -107,7 +111,8 @@ class _Propagation:
         for value, sharding in zip(values, found[first:], strict=True):
             self.axes[value] = self._named(value, sharding, module)
         for eqn in graph.equations:
-            self._run_inside(eqn)
+            if own.isdisjoint((*eqn.operands, *eqn.results)):
+                self._run_inside(eqn)
 
     def _run_inside(self, eqn: Equation) -> None:
         if isinstance(eqn.op, DeviceMap):

@@ -63,8 +63,21 @@ def columns(checked):
         return lax.pmean(jnp.mean(x**2), "d")
     return over(body, P(None, None, "t"), P("d"), P(), check_vma=checked)
 
+def every(checked):
+    # All collectives.
+    def body(w, x):
+        for one in w:
+            y = jnp.tanh(x @ lax.all_gather(one, "t", tiled=True))
+            parts = lax.psum_scatter(y, "t", scatter_dimension=1, tiled=True)
+            parts += lax.all_to_all(y, "t", 1, 0, tiled=True).reshape(4, 8, 4).sum(0)
+            x = x + jnp.tile(parts, 4) * lax.axis_index("t") / 4
+            x = x + lax.ppermute(y, "d", [(0, 1), (1, 0)]) + lax.all_gather(y, "t")[1]
+        largest = lax.pmax(lax.stop_gradient(jnp.max(x)), ("d", "t"))
+        return lax.pmean(jnp.mean(x**2) / largest, ("d", "t"))
+    return over(body, P(None, "t"), P(("d", "t")), P(), check_vma=checked)
+
 def partial(checked):
-    body = lambda w, x: x + jnp.tanh(x @ lax.all_gather(w, "t", tiled=True))
+    body = lambda w, x: x + jnp.tanh(x @ lax.all_gather(w, "t", tiled=True)) * (1 + lax.axis_index("t"))
     layer = over(body, P("t"), P("t"), P("t"), check_vma=checked, axis_names={"t"})
     rows = NamedSharding(mesh, P("d"))
     return lambda w, x: jnp.mean(layer(w[0], lax.with_sharding_constraint(x, rows)) ** 2)
@@ -93,7 +106,7 @@ def twice(gradient):
 
 args = jax.device_put(w, NamedSharding(mesh, P(None, "t"))), jax.device_put(x, NamedSharding(mesh, P(("d", "t"))))
 said = {}
-for make in (unrolled, scanned, wrapped, batched, columns, partial):
+for make in (unrolled, scanned, wrapped, batched, columns, every, partial):
     for checked in (True, False):
         if make is partial and checked:
             continue
@@ -129,6 +142,26 @@ for name, kinds in {"explicit": (Explicit, Explicit), "mixed": (Explicit, Auto)}
             "rematc nothing": of_jax(rjax.value_and_grad(loss, policy="nothing"), *given),
             "twice": of_jax(jax.value_and_grad(lambda w, x: rjax.value_and_grad(loss)(w, x)[0]), *given),
         }
+def deep(wrap):
+    # Layers that are all in one function over devices.
+    def block(x, one):
+        return x + jnp.tanh(jnp.tanh(x @ lax.all_gather(one, "t", axis=1, tiled=True)) @ one) @ one.T
+    def body(w, x):
+        layer = wrap(block)
+        for one in w:
+            x = layer(x, one)
+        return lax.pmean(jnp.mean(x**2), ("d", "t"))
+    return over(body, P(None, None, "t"), P(("d", "t")), P())
+
+stack = jax.device_put(np.repeat(w[:1], 12, 0), NamedSharding(mesh, P(None, None, "t")))
+rows = jax.device_put(random.normal(0, 1, (8 * 512, 16)).astype(np.float32), NamedSharding(mesh, P(("d", "t"))))
+own, by_hand = rematc.from_jax(deep(lambda block: block)), deep(jax.checkpoint)
+said["deep"] = {
+    "jax": of_jax(jax.value_and_grad(by_hand), stack, rows),
+    "none": of_ours(rematc.value_and_grad(own), stack, rows),
+    "nothing": of_ours(rematc.value_and_grad(own, policy="nothing"), stack, rows),
+    "budget": of_ours(rematc.value_and_grad(own, budget="50%"), stack, rows),
+}
 loss = unrolled(False)
 batch = np.stack([x, 2 * x])
 own = rematc.vmap(rematc.grad(rematc.from_jax(loss)), (None, 0))(w, batch)
@@ -143,8 +176,10 @@ def said() -> dict[str, Any]:
     return said_by(PROGRAM, 8, "--xla_backend_optimization_level=0")
 
 
-NAMES = [f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns") for on in (True, False)]
-CASES = [*NAMES, "partial False", "twice", "explicit", "mixed"]
+NAMES = [
+    f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns", "every") for on in (True, False)
+]
+CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep"]
 
 
 @pytest.mark.slow
@@ -158,7 +193,7 @@ def test_values_and_shardings_are_those_of_jax(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("wrapped")])
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("wrapped", "deep"))])
 def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
     """But for what `jax.checkpoint` computes again: XLA of jax 0.10 merges it with the forward pass, on the CPU."""
     expected, found = said()[name]["jax"], said()[name]["rematc"]
@@ -171,6 +206,15 @@ def test_a_policy_decides_about_what_devices_computed() -> None:
     """What the backward pass needs of a layer is computed again, in a loop, too."""
     plain, kept = said()["scanned False"]["rematc"], said()["scanned False"]["rematc nothing"]
     assert kept["collectives"]["all-gather"] > plain["collectives"]["all-gather"]
+
+
+@pytest.mark.slow
+def test_layers_inside_of_one_function_are_recomputed_one_by_one() -> None:
+    """A policy and a budget see each of them; JAX has a `jax.checkpoint` around each."""
+    taken = {way: found["temporary"] for way, found in said()["deep"].items()}
+    assert taken["nothing"] <= 0.6 * taken["none"]
+    assert taken["nothing"] <= taken["jax"]
+    assert taken["budget"] <= 0.5 * taken["none"]
 
 
 @pytest.mark.slow
