@@ -1,6 +1,6 @@
 """Programs on eight devices: what one of them holds, beside JAX by hand, and what budgets take. Nothing runs.
 
-    python benchmarks/meshes.py [--target cpu|h100:8|v5e:2x4|...] [--layouts data,sharded,tensor] [--models plain,scan]
+    python benchmarks/meshes.py [--target cpu|h100:8|v5e:2x4|...] [--layouts data,manual,...] [--models plain,scan]
 
 A decoder of six layers: width 512, 8 heads, hidden 2048, 256 tokens, vocabulary 8192, float32; eight sequences on each
 device, or in all of `tensor`:
@@ -8,6 +8,7 @@ device, or in all of `tensor`:
     data      the batch is spread, weights are whole on each device
     sharded   the batch is spread, and so are the weights, which are gathered for products
     tensor    weights are spread by heads and hidden units, activations between blocks are whole
+    manual    as sharded, in one `jax.shard_map` around all of it, whose layers gather their weights themselves
 
 The first table has temporary MiB of one device, and how often it runs a collective and how many MiB these give: JAX,
 with `jax.checkpoint` around each layer by hand, before rematc with the policy on the whole. The second one has budgets,
@@ -21,7 +22,7 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ def block(x: Any, weights: Any) -> Any:
     return x + jax.nn.gelu(norm(x) @ weights["up"]) @ weights["down"]
 
 
-def loss_of(is_scanned: bool, wrap: Wrap) -> Callable[..., Any]:
-    """The cross-entropy; `wrap` is around each layer."""
-    layer = wrap(block)
+def loss_of(is_scanned: bool, wrap: Wrap, gather: Wrap = unwrapped) -> Callable[..., Any]:
+    """The cross-entropy; `wrap` is around each layer, which reads its weights by `gather`."""
+    layer = wrap(lambda x, weights: block(x, jax.tree.map(gather, weights)))
 
     def loss(params: Any, tokens: Any, labels: Any) -> Any:
         x = params["embedding"][tokens]
@@ -79,10 +80,25 @@ def loss_of(is_scanned: bool, wrap: Wrap) -> Callable[..., Any]:
         else:
             for weights in params["layers"]:
                 x = layer(x, weights)
-        logs = jax.nn.log_softmax(norm(x) @ params["head"])
+        logs = jax.nn.log_softmax(norm(x) @ gather(params["head"]))
         return -jnp.take_along_axis(logs, labels[..., None], -1).mean()
 
     return loss
+
+
+def placed_loss(layout: str, is_scanned: bool, wrap: Wrap, given: Sequence[Any], mesh: Mesh | None) -> Any:
+    """The loss of a layout, of arguments of these types."""
+    if layout != "manual" or mesh is None:
+        return loss_of(is_scanned, wrap)
+
+    def gather(weight: Any) -> Any:
+        return jax.lax.all_gather(weight, "x", tiled=True)
+
+    def own(*parts: Any) -> Any:
+        return jax.lax.pmean(loss_of(is_scanned, wrap, gather)(*parts), "x")
+
+    specs = jax.tree.map(lambda one: one.sharding.spec, tuple(given))
+    return jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=_spec())
 
 
 def shapes(layout: str, is_scanned: bool, mesh: Mesh | None) -> tuple[Any, ...]:
@@ -92,6 +108,7 @@ def shapes(layout: str, is_scanned: bool, mesh: Mesh | None) -> tuple[Any, ...]:
         "data": (_spec(), _spec()),
         "sharded": (_spec("x"), _spec("x")),
         "tensor": (_spec(None, "x"), _spec("x")),
+        "manual": (_spec("x"), _spec("x")),
     }[layout]
 
     def of(shape: tuple[int, ...], spec: Any, dtype: Any = jnp.float32) -> Any:
@@ -142,12 +159,11 @@ def compare(layout: str, is_scanned: bool, mesh: Mesh, platform: str) -> None:
         def wrap(layer: Any, kept: Any = kept) -> Any:
             return layer if kept is None else jax.checkpoint(layer, policy=kept, prevent_cse=not is_scanned)
 
-        lowered = jax.jit(jax.value_and_grad(loss_of(is_scanned, wrap))).lower(*given)
+        lowered = jax.jit(jax.value_and_grad(placed_loss(layout, is_scanned, wrap, given, mesh))).lower(*given)
         has_option = kept is not None and not Target.of(platform).barriers_hold
         by_hand = lowered.compile(compiler_options=KEPT if has_option else None)
-        step = rematc.value_and_grad(
-            rematc.from_jax(loss_of(is_scanned, unwrapped)), policy=None if policy == "none" else policy
-        )
+        plain = rematc.from_jax(placed_loss(layout, is_scanned, unwrapped, given, mesh))
+        step = rematc.value_and_grad(plain, policy=None if policy == "none" else policy)
         ours = rematc.compile(step, *given)
         memory: Any = by_hand.memory_analysis()
         cells = [
@@ -163,7 +179,7 @@ def budgets(layout: str, is_scanned: bool, mesh: Mesh) -> None:
         cells = []
         for each in (mesh, *([] if layout == "tensor" else [None])):
             given = shapes(layout, is_scanned, each)
-            step = rematc.value_and_grad(rematc.from_jax(loss_of(is_scanned, unwrapped)))
+            step = rematc.value_and_grad(rematc.from_jax(placed_loss(layout, is_scanned, unwrapped, given, each)))
             try:
                 made = rematc.compile(step, *given, budget=budget)
             except rematc.CompileError as error:
@@ -183,7 +199,7 @@ def main() -> None:
     """Compile and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", default="cpu", help="eight devices: cpu, or of rematc.targets, as h100:8")
-    parser.add_argument("--layouts", default="data,sharded,tensor")
+    parser.add_argument("--layouts", default="data,sharded,tensor,manual")
     parser.add_argument("--models", default="plain,scan")
     options = parser.parse_args()
     config: Any = jax.config

@@ -41,7 +41,7 @@ def reduction(block: Block, eqn: Any) -> Sequence[Value]:
         is_checked = any(varying_axes_of(atom.aval) for atom in eqn.invars)
         if op is AxisSum:
             return [block.b.emit1(DeviceSum(names, axis_sizes(names), is_checked), value) for value in values]
-        if is_checked:
+        if is_checked or len(names) > 1:
             return [block.b.emit1(DeviceExtremum(names, axis_sizes(names), op is AxisMax), value) for value in values]
     for axis, size in zip(names, axis_sizes(names), strict=True):
         values = [block.b.emit1(op(axis, size), value) for value in values]
