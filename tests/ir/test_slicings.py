@@ -166,6 +166,7 @@ NEEDS_ALL_WHOLE = {
         [f"device_{what}" for what in ("exchange", "extremum", "gather", "permute", "scatter", "sum", "map")],
         "a collective of devices",
     ),
+    **dict.fromkeys(("full_to_shard", "manual_computation", "shard_to_full"), "devices cut what they have alike"),
     **dict.fromkeys(("call", "checkpoint", "custom_jvp", "custom_vjp"), "inlined before programs are cut"),
     **dict.fromkeys(("case", "scan", "while"), "what its graphs do along a dimension is not looked into"),
     "constant": "its elements are its own; what reads it reads parts of it",
