@@ -329,10 +329,12 @@ def linear_ops() -> set[str]:
     return found
 
 
+@pytest.mark.each_case
 def test_every_op_has_rows() -> None:
     assert sorted(set(ops()) - set(sampled())) == sorted(WITHOUT_ROWS)
 
 
+@pytest.mark.each_case
 def test_every_op_is_lowered() -> None:
     # Borders become the manual_computation between them before anything is written.
     gone = (Border, Collective, DeviceCollective, DeviceVary)
@@ -340,6 +342,7 @@ def test_every_op_is_lowered() -> None:
     assert [name for name in lowered if OPS[name] not in WRITTEN and OPS[name] not in EXPANDED] == []
 
 
+@pytest.mark.each_case
 def test_every_op_is_differentiated_or_says_why_not() -> None:
     differentiated = {sample_of(key).op.name for key in DIFFERENTIABLE}
     without = [name for name in ops() if name not in differentiated and name not in WITHOUT_ROWS]
@@ -347,12 +350,14 @@ def test_every_op_is_differentiated_or_says_why_not() -> None:
     assert [name for name in differentiated if OPS[name].no_jvp] == []
 
 
+@pytest.mark.each_case
 def test_every_op_is_transposed_or_says_why_not() -> None:
     ruled = {name for name in ops() if OPS[name].transpose is not Op.transpose}
     assert [name for name in ops() if name not in ruled and not OPS[name].no_transpose] == []
     assert sorted(ruled - linear_ops() - set(WITHOUT_ROWS) - LINEAR_IN_RULES_OF_USERS) == []
 
 
+@pytest.mark.each_case
 def test_every_op_is_batched_or_says_why_not() -> None:
     ruled = {name for name in ops() if OPS[name].vmap is not Op.vmap}
     assert [name for name in ops() if name not in ruled and not OPS[name].no_vmap] == []

@@ -180,6 +180,7 @@ NEEDS_ALL_WHOLE = {
 }
 
 
+@pytest.mark.each_case
 def test_every_op_has_a_rule_or_a_reason() -> None:
     silent = {
         name
@@ -189,6 +190,7 @@ def test_every_op_has_a_rule_or_a_reason() -> None:
     assert silent == set(NEEDS_ALL_WHOLE)
 
 
+@pytest.mark.each_case
 def test_the_rows_cut_every_op_that_can_be() -> None:
     samples = [sample_of(key) for key in ROWS]
     cut = {sample.op.name for sample in samples if in_batch(sample) or ways(sample.op, sample.arrays())}
