@@ -88,7 +88,7 @@ class Shared:
         target: what is imported for.
         choice: what of it is another function on other platforms; None where nothing is, as far as it is imported.
         place: where the values of one device are, of the first `shard_map`; None where there was none.
-        typed_placement: (block, abstract value, value) to the value where its type says; None where no type does.
+        typed_placement: (block, equation, its results) to these where their types say; None where no type does.
     """
 
     constants: dict[int, Any] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Shared:
     target: Target = field(default_factory=current_target)
     choice: PlatformChoice | None = None
     place: Manual | None = None
-    typed_placement: Callable[[Block, Any, Value], Value] | None = None
+    typed_placement: Callable[[Block, Any, Sequence[Value]], list[Value]] | None = None
 
     @contextmanager
     def unlisted(self) -> Iterator[None]:
@@ -366,8 +366,7 @@ class Block:
             results = self._applied(rule, eqn)
             if self.shared.typed_placement is not None:
                 # As JAX, which constrains each value whose type says where it lies.
-                pairs = zip(eqn.outvars, results, strict=True)
-                results = [self.shared.typed_placement(self, variable.aval, value) for variable, value in pairs]
+                results = self.shared.typed_placement(self, eqn, results)
             if self.shared.policies:
                 results = marked(self.shared.policies, self.b, eqn, results)
         except CompileError as error:

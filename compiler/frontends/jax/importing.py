@@ -27,6 +27,7 @@ from rematc.compiler.frontends.jax import (
     solving,
 )
 from rematc.compiler.frontends.jax.block import Block, Shared
+from rematc.compiler.frontends.jax.implied_placements import without_implied
 from rematc.compiler.frontends.jax.policies import asked_around
 from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.tracing.user_location import user_location
@@ -82,13 +83,17 @@ class Imported:
 
 
 @collection_paused()
-def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] | None = None) -> Imported:
+def graph_of_jaxpr(
+    jaxpr: Any, name: str = "main", names: Sequence[str | None] | None = None, *, places_inputs: bool = False
+) -> Imported:
     """Import a closed jaxpr.
 
     Args:
         jaxpr: JAX's `ClosedJaxpr`, as `jax.make_jaxpr` returns it.
         name: name of the graph.
         names: of its parameters, one per input.
+        places_inputs: whether inputs, and so their gradients, are placed where their types say (axes of type Explicit);
+            not where somebody does so with what goes in and comes out.
 
     Raises:
         CompileError: at the user's line, for what cannot be imported.
@@ -102,9 +107,12 @@ def graph_of_jaxpr(jaxpr: Any, name: str = "main", names: Sequence[str | None] |
         block.b.parameter(type_of(variable.aval), label)
         for variable, label in zip(inputs, names or [None] * len(inputs), strict=True)
     ]
-    results = block.run(jaxpr, operands)
+    given = placements.inputs_by_types(block, inputs, operands) if places_inputs else operands
+    results = block.run(jaxpr, given)
     large = block.large_constants()
     graph = Graph(name, (*operands, *large.values()), tuple(block.b.equations), tuple(results))
+    if shared.typed_placement is not None:
+        graph = without_implied(graph)
     weak = tuple([is_weak(aval) for aval in jaxpr.out_avals])
     constants = tuple([shared.constants[key] for key in large])
     return Imported(graph, constants, weak, shared.fallbacks, shared.counts, shared.choice)

@@ -173,7 +173,7 @@ def reshard(block: Block, eqn: Any) -> Sequence[Value]:
     """`placement` by the type of the result."""
     _check_no_keys(block, eqn)
     (x,) = block.operands(eqn)
-    return [_by_type(block, eqn.outvars[0].aval, x, "reshard")]
+    return block.b.emit(placement_by_type(eqn.outvars[0].aval.sharding, x.type.rank, "reshard"), x)
 
 
 @imports("device_put", keys=True)
@@ -250,18 +250,25 @@ def _text(sharding: Any, rank: int) -> tuple[str, tuple[str, ...]]:
 def _dimension(entry: Any) -> str:
     if entry is _partition.UNCONSTRAINED:
         return OPEN
-    names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
-    return "{" + ", ".join([f'"{name}"' for name in names]) + "}"
+    return spelled(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
+
+
+def spelled(axes: Sequence[str]) -> str:
+    """Along which axes a dimension is spread, as Shardy spells it."""
+    return "{" + ", ".join([f'"{axis}"' for axis in axes]) + "}"
 
 
 # -- types that say where values lie ----------------------------------------------------------------------------------
 
+#: What errors call a placement that no primitive asks for.
+OF_TYPE = "the type's sharding"
 
-def _by_type(block: Block, aval: Any, value: Value, what: str) -> Value:
-    sharding = aval.sharding
-    spec = _partition(*sharding.spec, *(None,) * (value.type.rank - len(sharding.spec)))
-    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, _open(sharding.mesh, spec)), value.type.rank)
-    return block.b.emit1(Placement(what, mesh, dimensions, OfType(sharding.mesh, spec)), value)
+
+def placement_by_type(sharding: Any, rank: int, what: str = OF_TYPE) -> Placement:
+    """What places an array of so many dimensions where its type says, with this sharding of JAX's in it."""
+    spec = _partition(*sharding.spec, *(None,) * (rank - len(sharding.spec)))
+    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, _open(sharding.mesh, spec)), rank)
+    return Placement(what, mesh, dimensions, OfType(sharding.mesh, spec))
 
 
 def _open(mesh: Any, spec: Any) -> Any:
@@ -273,18 +280,47 @@ def _open(mesh: Any, spec: Any) -> Any:
     )
 
 
-def where_types_say(block: Block, aval: Any, value: Value) -> Value:
-    """The value where its type says, on a mesh with axes of type Explicit; the value itself for other types."""
+def inputs_by_types(block: Block, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+    """The inputs of a program where their types say, if one is spread; else themselves."""
+    if not any(is_spread(variable.aval) for variable in variables):
+        return list(values)
+    return [_by_type(block, *row, OF_TYPE) for row in zip(variables, values, strict=True)]
+
+
+def _by_type(block: Block, variable: Any, value: Value, what: str) -> Value:
+    aval = variable.aval
     is_placed = has_explicit_sharding(aval) and aval.ndim > 0 and not is_key(aval.dtype)
-    return _by_type(block, aval, value, "the type's sharding") if is_placed else value
+    return block.b.emit1(placement_by_type(aval.sharding, value.type.rank, what), value) if is_placed else value
 
 
-def where_types_spread(block: Block, aval: Any, value: Value) -> Value:
+def where_types_say(block: Block, eqn: Any, results: Sequence[Value]) -> list[Value]:
+    """An equation's results where their types say, on a mesh with axes of type Explicit; themselves for other types."""
+    asked = any(is_asked_for(eqn.params.get(name)) for name in ("sharding", "out_sharding"))
+    what = eqn.primitive.name if asked or _sums_over_devices(eqn) else OF_TYPE
+    return [_by_type(block, *row, what) for row in zip(eqn.outvars, results, strict=True)]
+
+
+def where_types_spread(block: Block, eqn: Any, results: Sequence[Value]) -> list[Value]:
     """The same for types that spread a dimension alone."""
-    return where_types_say(block, aval, value) if is_spread(aval) else value
+    pairs = zip(eqn.outvars, results, where_types_say(block, eqn, results), strict=True)
+    return [placed if is_spread(variable.aval) else value for variable, value, placed in pairs]
 
 
-def typed_placement(jaxpr: Any) -> Callable[[Block, Any, Value], Value] | None:
+def _sums_over_devices(eqn: Any) -> bool:
+    """Whether a product sums along a dimension that is spread: where its result lies does not follow from that."""
+    if eqn.primitive.name != "dot_general":
+        return False
+    (contracted, _), avals = eqn.params["dimension_numbers"], [atom.aval for atom in eqn.invars]
+    pairs = zip(avals, contracted, strict=True)
+    return any(is_spread(aval) and aval.sharding.spec[place] is not None for aval, own in pairs for place in own)
+
+
+def is_asked_for(sharding: Any) -> bool:
+    """Whether a parameter of an equation spreads its result."""
+    return isinstance(sharding, jax.sharding.NamedSharding) and spreads(sharding)
+
+
+def typed_placement(jaxpr: Any) -> Callable[[Block, Any, Sequence[Value]], list[Value]] | None:
     """How values of a jaxpr are placed by their types; None where no type says it.
 
     Where inputs are spread, all types on the mesh say it. Else, as where the types of arguments are not known, those do
@@ -299,4 +335,9 @@ def typed_placement(jaxpr: Any) -> Callable[[Block, Any, Value], Value] | None:
 
 def is_spread(aval: Any) -> bool:
     """Whether a type spreads a dimension over a mesh with axes of type Explicit."""
-    return has_explicit_sharding(aval) and any(entry is not None for entry in aval.sharding.spec)
+    return has_explicit_sharding(aval) and spreads(aval.sharding)
+
+
+def spreads(sharding: Any) -> bool:
+    """Whether a sharding spreads a dimension."""
+    return any(entry is not None for entry in sharding.spec)

@@ -1,0 +1,102 @@
+"""On a mesh with axes of type Explicit all types say where values lie; placed are those that do not follow from others.
+
+A mesh of one device has such types, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+
+import rematc
+from rematc.ir.core import Graph
+from rematc.ir.ops.placement import Placement
+from rematc.ir.traversal import all_equations
+
+P: Any = jax.sharding.PartitionSpec
+ROWS, COLUMNS = ('{"d"}', "{}"), ("{}", '{"d"}')
+
+
+def mesh() -> Any:
+    return jax.make_mesh((1,), ("d",), axis_types=(AxisType.Explicit,))
+
+
+def imported(function: Callable[..., Any], *specs: Any, shape: tuple[int, ...] = (8, 8)) -> Graph:
+    with jax.set_mesh(mesh()):
+        given = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh(), spec)) for spec in specs]
+        return rematc.trace(rematc.from_jax(function), *given)
+
+
+def placed(graph: Graph) -> list[tuple[str, tuple[str, ...]]]:
+    """What said it and how, of each placement but those of parameters."""
+    given = set(graph.params)
+    ops = [eqn.op for eqn in all_equations(graph) if given.isdisjoint(eqn.operands)]
+    return [(op.what, op.dimensions) for op in ops if isinstance(op, Placement)]
+
+
+def test_inputs_are_placed_and_so_are_their_gradients() -> None:
+    graph = imported(jax.grad(lambda x: jnp.sum(jnp.sin(x))), P("d"))
+    own = imported(lambda x: jnp.sum(jnp.sin(x)), P("d"))
+    assert [eqn.op.dimensions for eqn in own.equations if isinstance(eqn.op, Placement)] == [ROWS]
+    step = rematc.grad(rematc.from_jax(lambda x: jnp.sum(jnp.sin(x))))
+    with jax.set_mesh(mesh()):
+        struct = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh(), P("d")))
+        ours = rematc.trace(step, struct)
+    for one in (graph, ours):
+        assert isinstance(one.equations[-1].op, Placement)
+        assert one.equations[-1].op.dimensions == ROWS
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jnp.sum(jax.nn.softmax(x) * 2),
+        lambda x: jnp.sum(jnp.tanh(jnp.tanh(x)) @ jnp.ones((8, 4))),
+        lambda x: jnp.sum(x.reshape(8, 2, 4) ** 2),
+        lambda x: jnp.sum(jnp.where(x > 0, x, -1)),
+        lambda x: jnp.sum(jax.nn.relu(x - x.mean(-1, keepdims=True))),
+    ],
+    ids=["softmax", "product", "reshape", "where", "relu"],
+)
+def test_what_follows_from_operands_is_not_placed(function: Callable[..., Any]) -> None:
+    """A scalar has no dimensions to be spread."""
+    assert placed(imported(function, P("d"))) == []
+
+
+def test_what_somebody_asked_for_stays() -> None:
+    def function(x: Any) -> Any:
+        turned = jax.reshard(x, P(None, "d"))
+        ones = lax.broadcast(1.0, (8, 8), out_sharding=P("d"))
+        return jnp.sum(turned), jnp.sum(jnp.sin(ones))
+
+    found = placed(imported(lambda x: function(jnp.sin(x)), P("d")))
+    assert ("reshard", COLUMNS) in found
+    assert ("broadcast_in_dim", ROWS) in found
+    assert len(found) == 3, "and what is placed anew lies first where its type says"
+
+
+def test_a_product_that_sums_over_devices_stays() -> None:
+    """Where its result lies does not follow."""
+
+    def function(x: Any, w: Any) -> Any:
+        return jnp.sum(jnp.einsum("ij,jk->ik", jnp.sin(x), w, out_sharding=P("d")))
+
+    assert placed(imported(function, P(None, "d"), P("d"))) == [("dot_general", ROWS)]
+
+
+def test_what_loops_take_and_give_stays() -> None:
+    def function(x: Any) -> Any:
+        carry, _ = lax.scan(lambda x, _: (jnp.sin(x) * 2, None), jnp.cos(x), None, length=3)
+        return jnp.sum(carry)
+
+    assert [dimensions for _, dimensions in placed(imported(function, P("d")))] == [ROWS] * 3
+
+
+def test_results_stay() -> None:
+    assert placed(imported(lambda x: jnp.sin(x) * 2, P("d"))) == [("the type's sharding", ROWS)]
