@@ -54,13 +54,24 @@ def has_explicit_sharding(aval: Any) -> bool:
     return not mesh.empty and bool(mesh.explicit_axes)
 
 
+def sharding_of_type(value: object) -> jax.sharding.NamedSharding | None:
+    """The sharding that the type of one of JAX's arrays, or of what stands for one, says; None where it says none."""
+    if not (isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) and hasattr(value.dtype, "itemsize")):
+        return None
+    aval = jax.typeof(value)
+    return aval.sharding if has_explicit_sharding(aval) else None
+
+
 def abstract_mesh(sharding: Any) -> Any:
     """The mesh of a `NamedSharding`, without its devices."""
     return sharding.mesh.abstract_mesh
 
 
 def with_auto_axes(mesh: Any) -> Any:
-    """An abstract mesh over whose axes XLA spreads values as it likes, where types said it before."""
+    """A mesh, of devices or abstract, over whose axes XLA spreads values as it likes, where types said it before."""
+    if isinstance(mesh, jax.sharding.Mesh):
+        types = with_auto_axes(mesh.abstract_mesh).axis_types
+        return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=types)
     return mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto))
 
 

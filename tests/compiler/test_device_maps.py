@@ -27,6 +27,7 @@ import json, re
 import jax, jax.numpy as jnp, numpy as np, rematc, rematc.jax as rjax
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from rematc.ir.printer import print_graph
 
 mesh = jax.make_mesh((2, 4), ("d", "t"), axis_types=(AxisType.Auto,) * 2)
 random = np.random.default_rng(0)
@@ -88,8 +89,9 @@ def collectives(text):
 
 def described(compiled, results):
     value, gradient = results
+    spec = (*gradient.sharding.spec, *[None] * gradient.ndim)[:gradient.ndim]
     return {
-        "value": float(value), "gradient": np.asarray(gradient).tolist(), "sharding": str(gradient.sharding.spec),
+        "value": float(value), "gradient": np.asarray(gradient).tolist(), "sharding": str(spec),
         "temporary": compiled.memory_analysis().temp_size_in_bytes, "collectives": collectives(compiled.as_text()),
     }
 
@@ -141,8 +143,11 @@ for name, kinds in {"explicit": (Explicit, Explicit), "mixed": (Explicit, Auto)}
             "rematc": of_jax(rjax.value_and_grad(loss), *given),
             "rematc nothing": of_jax(rjax.value_and_grad(loss, policy="nothing"), *given),
             "twice": of_jax(jax.value_and_grad(lambda w, x: rjax.value_and_grad(loss)(w, x)[0]), *given),
+            "from_jax": of_ours(rematc.value_and_grad(rematc.from_jax(loss)), *given),
+            "from_jax nothing": of_ours(rematc.value_and_grad(rematc.from_jax(loss), policy="nothing"), *given),
         }
-def deep(wrap):
+        said[f"{name} text"] = print_graph(rematc.trace(rematc.from_jax(loss), *given))
+def deep(wrap, over=over):
     # Layers that are all in one function over devices.
     def block(x, one):
         return x + jnp.tanh(jnp.tanh(x @ lax.all_gather(one, "t", axis=1, tiled=True)) @ one) @ one.T
@@ -162,6 +167,19 @@ said["deep"] = {
     "nothing": of_ours(rematc.value_and_grad(own, policy="nothing"), stack, rows),
     "budget": of_ours(rematc.value_and_grad(own, budget="50%"), stack, rows),
 }
+typed = jax.make_mesh((2, 4), ("d", "t"))
+with jax.set_mesh(typed):
+    over_typed = lambda body, *specs: jax.shard_map(body, in_specs=specs[:-1], out_specs=specs[-1])
+    given = jax.tree.map(lambda one: jax.device_put(one, NamedSharding(typed, one.sharding.spec)), (stack, rows))
+    loss = deep(lambda block: block, over_typed)
+    own = rematc.from_jax(loss)
+    said["deep explicit"] = {
+        "jax": of_jax(jax.value_and_grad(deep(jax.checkpoint, over_typed)), *given),
+        "none": of_ours(rematc.value_and_grad(own), *given),
+        "nothing": of_ours(rematc.value_and_grad(own, policy="nothing"), *given),
+        "in jit": of_jax(rjax.value_and_grad(loss, policy="nothing"), *given),
+        "budget": of_ours(rematc.value_and_grad(own, budget="50%"), *given),
+    }
 loss = unrolled(False)
 batch = np.stack([x, 2 * x])
 own = rematc.vmap(rematc.grad(rematc.from_jax(loss)), (None, 0))(w, batch)
@@ -179,7 +197,7 @@ def said() -> dict[str, Any]:
 NAMES = [
     f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns", "every") for on in (True, False)
 ]
-CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep"]
+CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep", "deep explicit"]
 
 
 @pytest.mark.slow
@@ -197,7 +215,10 @@ def test_values_and_shardings_are_those_of_jax(name: str) -> None:
 def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
     """But for what `jax.checkpoint` computes again: XLA of jax 0.10 merges it with the forward pass, on the CPU."""
     expected, found = said()[name]["jax"], said()[name]["rematc"]
-    assert found["collectives"] == expected["collectives"]
+    if name == "explicit":  # cotangents of the same weights are added up before they are sent
+        assert sum(found["collectives"].values()) < sum(expected["collectives"].values())
+    else:
+        assert found["collectives"] == expected["collectives"]
     assert found["temporary"] <= 1.02 * expected["temporary"] + 256
 
 
@@ -209,11 +230,12 @@ def test_a_policy_decides_about_what_devices_computed() -> None:
 
 
 @pytest.mark.slow
-def test_layers_inside_of_one_function_are_recomputed_one_by_one() -> None:
+@pytest.mark.parametrize("name", ["deep", "deep explicit"])
+def test_layers_inside_of_one_function_are_recomputed_one_by_one(name: str) -> None:
     """A policy and a budget see each of them; JAX has a `jax.checkpoint` around each."""
-    taken = {way: found["temporary"] for way, found in said()["deep"].items()}
+    taken = {way: found["temporary"] for way, found in said()[name].items()}
     assert taken["nothing"] <= 0.6 * taken["none"]
-    assert taken["nothing"] <= taken["jax"]
+    assert max(taken["nothing"], taken.get("in jit", 0)) <= taken["jax"]
     assert taken["budget"] <= 0.5 * taken["none"]
 
 
@@ -230,6 +252,14 @@ def test_what_devices_compute_by_themselves_is_one_region() -> None:
     assert text.count("sdy.manual_computation(") == 1
     assert text.count('"stablehlo.all_gather"(') == text.count("stablehlo.tanh ") == 3
     assert 'manual_axes={"d", "t"}' in text
+
+
+@pytest.mark.slow
+def test_types_may_say_how_arrays_lie_that_devices_take_parts_of() -> None:
+    """What no type says of the values inside is imported as on other meshes; else it is one op."""
+    assert "shard_to_full" in said()["explicit text"]
+    assert "device_map" not in said()["explicit text"]
+    assert "placement" not in said()["explicit text"].partition("shard_to_full")[0], "the borders say where they lie"
 
 
 # -- the op -----------------------------------------------------------------------------------------------------------

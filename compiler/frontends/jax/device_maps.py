@@ -24,7 +24,7 @@ from rematc.ir.ops.mapped import DeviceMap, FullToShard, Manual, ShardToFull, Sp
 from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import closed, has_primitive
 from rematc.lowering.jax_internals.keys import apply_to_words
-from rematc.lowering.jax_internals.shardings import in_types_of
+from rematc.lowering.jax_internals.shardings import in_types_of, with_auto_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,24 @@ class MeshDevices:
         return (self.mesh,) if isinstance(self.mesh, jax.sharding.Mesh) else ()
 
     def __call__(self, function: Any, manual: Sequence[str], operands: Sequence[Spec], results: Sequence[Spec]) -> Any:
-        return jax.shard_map(
+        # Where types said how values lie, XLA may spread them as it likes now; where they still say it, those that come
+        # in have to lie as they are cut.
+        here: Any = jax.sharding.get_abstract_mesh()
+        specs = tuple(map(_partition_of, operands))
+        mapped: Any = jax.shard_map(
             function,
-            mesh=self.mesh,
-            in_specs=tuple(map(_partition_of, operands)),
+            mesh=with_auto_axes(self.mesh) if here.empty else here,
+            in_specs=specs,
             out_specs=tuple(map(_partition_of, results)),
             axis_names=set(manual),
             check_vma=False,
         )
+        if not set(manual) & set(here.explicit_axes):
+            return mapped
+        return lambda *values: mapped(*[_reshard(value, spec) for value, spec in zip(values, specs, strict=True)])
+
+
+_reshard: Any = jax.reshard  # which JAX leaves without annotations, as those below
 
 
 def _partition_of(spec: Spec) -> Any:
@@ -119,7 +129,8 @@ def _place_of(block: Block, eqn: Any) -> Manual | None:
     here: Any = jax.sharding.get_abstract_mesh()
     other = block.shared.place
     is_other = other is not None and replace(other, is_checked=True) != replace(place, is_checked=True)
-    is_typed = bool(mesh.abstract_mesh.explicit_axes)
+    # Along other axes of type Explicit types inside say how values lie.
+    is_typed = not set(mesh.abstract_mesh.explicit_axes) <= set(place.manual)
     is_nested = bool(here.manual_axes) or has_primitive(eqn.params["jaxpr"], eqn.primitive)
     return None if is_other or is_typed or is_nested else place
 
@@ -136,6 +147,8 @@ def _inside(block: Block, eqn: Any) -> Region | None:
     It is imported while JAX traces such a function, since rules ask which axes there are.
     """
     params, found = eqn.params, list[Region]()
+    # What is imported once more, for a further derivative, may be where XLA spreads what types spread before.
+    here: Any = jax.sharding.get_abstract_mesh()
 
     def traced() -> tuple[()]:
         found.append(block.region(closed(params["jaxpr"]), _label(eqn)))
@@ -143,7 +156,7 @@ def _inside(block: Block, eqn: Any) -> Region | None:
 
     mapped = jax.shard_map(
         traced,
-        mesh=params["mesh"],
+        mesh=params["mesh"] if here.empty else here,
         in_specs=(),
         out_specs=(),
         axis_names=set(params["newly_manual_axes"]),
