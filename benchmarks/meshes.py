@@ -9,6 +9,9 @@ device, or in all of `tensor`:
     sharded   the batch is spread, and so are the weights, which are gathered for products
     tensor    weights are spread by heads and hidden units, activations between blocks are whole
     manual    as sharded, in one `jax.shard_map` around all of it, whose layers gather their weights themselves
+    typed     as sharded, over axes of type Explicit, as `jax.make_mesh` makes them: layers gather weights by
+              `jax.reshard`
+    in-typed  as manual, over axes of type Explicit
 
 The first table has temporary MiB of one device, and how often it runs a collective and how many MiB these give: JAX,
 with `jax.checkpoint` around each layer by hand, before rematc with the policy on the whole. The second one has budgets,
@@ -19,17 +22,19 @@ it that of one device with an eighth of the batch, where that is the same progra
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import operator
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 import rematc
 
@@ -49,6 +54,7 @@ BUDGETS = ("35%", "60%", "80%")
 MEBIBYTE = 2**20
 _spec: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
 _struct: Any = jax.ShapeDtypeStruct
+_reshard: Any = jax.reshard
 _COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?")
 _ARRAYS = re.compile(r"[a-z]+(\d*)[a-z0-9]*\[([\d,]*)\]")
 Wrap = Callable[[Any], Any]
@@ -69,12 +75,12 @@ def block(x: Any, weights: Any) -> Any:
     return x + jax.nn.gelu(norm(x) @ weights["up"]) @ weights["down"]
 
 
-def loss_of(is_scanned: bool, wrap: Wrap, gather: Wrap = unwrapped) -> Callable[..., Any]:
-    """The cross-entropy; `wrap` is around each layer, which reads its weights by `gather`."""
+def loss_of(is_scanned: bool, wrap: Wrap, gather: Wrap = unwrapped, embed: Any = operator.getitem) -> Any:
+    """The cross-entropy; `wrap` is around each layer, which reads weights by `gather`; `embed` reads the embedding."""
     layer = wrap(lambda x, weights: block(x, jax.tree.map(gather, weights)))
 
     def loss(params: Any, tokens: Any, labels: Any) -> Any:
-        x = params["embedding"][tokens]
+        x = embed(params["embedding"], tokens)
         if is_scanned:
             x, _ = jax.lax.scan(lambda x, weights: (layer(x, weights), None), x, params["layers"])
         else:
@@ -88,8 +94,14 @@ def loss_of(is_scanned: bool, wrap: Wrap, gather: Wrap = unwrapped) -> Callable[
 
 def placed_loss(layout: str, is_scanned: bool, wrap: Wrap, given: Sequence[Any], mesh: Mesh | None) -> Any:
     """The loss of a layout, of arguments of these types."""
-    if layout != "manual" or mesh is None:
+    if mesh is None or layout not in ("manual", "typed", "in-typed"):
         return loss_of(is_scanned, wrap)
+    if layout == "typed":
+
+        def embed(table: Any, tokens: Any) -> Any:
+            return table.at[tokens].get(out_sharding=_spec("x"))
+
+        return loss_of(is_scanned, wrap, lambda weight: _reshard(weight, _spec()), embed)
 
     def gather(weight: Any) -> Any:
         return jax.lax.all_gather(weight, "x", tiled=True)
@@ -109,6 +121,8 @@ def shapes(layout: str, is_scanned: bool, mesh: Mesh | None) -> tuple[Any, ...]:
         "sharded": (_spec("x"), _spec("x")),
         "tensor": (_spec(None, "x"), _spec("x")),
         "manual": (_spec("x"), _spec("x")),
+        "typed": (_spec("x"), _spec("x")),
+        "in-typed": (_spec("x"), _spec("x")),
     }[layout]
 
     def of(shape: tuple[int, ...], spec: Any, dtype: Any = jnp.float32) -> Any:
@@ -195,27 +209,39 @@ def budgets(layout: str, is_scanned: bool, mesh: Mesh) -> None:
         print(f"| {layout}{', scan' if is_scanned else ''} | {budget} | {' | '.join(cells)} |", flush=True)
 
 
+@contextlib.contextmanager
+def mesh_of(layout: str, devices: Any) -> Iterator[Mesh]:
+    """The mesh of a layout; one over which types say how arrays lie is JAX's current one meanwhile."""
+    kind = AxisType.Explicit if layout in ("typed", "in-typed") else AxisType.Auto
+    mesh = Mesh(devices, ("x",), axis_types=(kind,))
+    set_mesh: Any = jax.set_mesh
+    with set_mesh(mesh) if kind is AxisType.Explicit else contextlib.nullcontext():
+        yield mesh
+
+
 def main() -> None:
     """Compile and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", default="cpu", help="eight devices: cpu, or of rematc.targets, as h100:8")
-    parser.add_argument("--layouts", default="data,sharded,tensor,manual")
+    parser.add_argument("--layouts", default="data,sharded,tensor,manual,typed,in-typed")
     parser.add_argument("--models", default="plain,scan")
     options = parser.parse_args()
     config: Any = jax.config
     config.update("jax_platforms", "cpu")
     config.update("jax_num_cpu_devices", COUNT)
-    mesh = Mesh(np.array(rematc.targets.devices(options.target)), ("x",))
+    devices = np.array(rematc.targets.devices(options.target))
     cases = [(layout, model == "scan") for layout in options.layouts.split(",") for model in options.models.split(",")]
     print(f"jax {jax.__version__}, compiled for {options.target}\n")
     print("| layout | policy | MiB: baseline | collectives / MiB | MiB: rematc | collectives / MiB |")
     print("|---|---|--:|--:|--:|--:|", flush=True)
     for layout, is_scanned in cases:
-        compare(layout, is_scanned, mesh, mesh.devices.flat[0].platform)
+        with mesh_of(layout, devices) as mesh:
+            compare(layout, is_scanned, mesh, devices.flat[0].platform)
     print("\n| layout | budget | MiB | compiled | time | one device: MiB | compiled | time |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     for layout, is_scanned in cases:
-        budgets(layout, is_scanned, mesh)
+        with mesh_of(layout, devices) as mesh:
+            budgets(layout, is_scanned, mesh)
 
 
 if __name__ == "__main__":

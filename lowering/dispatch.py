@@ -39,6 +39,7 @@ from rematc.lowering.jax_internals.settings import (
     swap_x64,
     tracing_with_x64,
 )
+from rematc.lowering.jax_internals.shardings import has_explicit_sharding
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.routes import Needs, RerouteError, Route, Routing
@@ -114,7 +115,7 @@ class Dispatcher:
 
         Args:
             lower: called as the compiled function is, with JAX tracers in place of the arrays (the arrays themselves
-                under `jax.disable_jit()`); their shapes, dtypes and weak types are the signature. Called once for
+                under `jax.disable_jit()`); their types are the signature. Called once for
                 each, of the last so many. Its parameters, as `inspect.signature` tells, are those of the compiled
                 function.
             static_argnums: positions of arguments that are part of the signature by value.
@@ -363,8 +364,13 @@ class Dispatcher:
         avals = [jax.typeof(leaf) for leaf in leaves]
         if self._flagged is not None and not self._sees_flags and any(map(_is_truth_value, avals)):
             raise _FlagsError
-        signature = (tree, static, tuple([(aval.shape, aval.dtype, aval.weak_type) for aval in avals]))
+        signature = (tree, static, tuple(map(_signature_of, avals)))
         return leaves, self._functions.find(signature, lambda: _given.get() or self._lower(*args, **kwargs))
+
+
+def _signature_of(aval: Any) -> Hashable:
+    """What a function is lowered for; types of axes of type Explicit say how their arrays lie."""
+    return (aval.shape, aval.dtype, aval.weak_type, aval.sharding if has_explicit_sharding(aval) else None)
 
 
 def _is_truth_value(aval: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import jax.tree_util
+from jax.sharding import NamedSharding
 
 from rematc.compiler.api.jit import compiled
 from rematc.compiler.frontends.jax.importing import Imported, graph_of_jaxpr
@@ -27,6 +28,7 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering.jax_internals.locations import equation_location
 from rematc.lowering.jax_internals.settings import is_x64_enabled
+from rematc.lowering.jax_internals.shardings import has_explicit_sharding
 from rematc.lowering.signature import Function, Owners, function_name
 
 P = ParamSpec("P")
@@ -43,6 +45,10 @@ def from_jax(
 
     The function is traced by JAX once for each signature of its arguments, and its primitives become ops, each at the
     user's line. Called outside of all traces it is compiled and runs.
+
+    On a mesh with axes of type Explicit, as `jax.make_mesh` makes it, types of arguments say how they are spread: those
+    of JAX's arrays and `jax.ShapeDtypeStruct`s that are passed on as they are, and what other such functions gave. Of
+    what rematc computed of them no type says anything.
 
     Element types follow JAX: without `jax_enable_x64` in JAX's configuration, and outside of blocks of
     `jax.enable_x64(True)`, 64-bit arguments become 32-bit ones. Strings and Python's booleans are passed to the
@@ -79,7 +85,7 @@ def from_jax(
 def _recorded(fun: Function, statics: Owners, args: Sequence[object], kwargs: dict[str, object]) -> object:
     """The function's graph, copied into the open trace."""
     call = CallArguments.of(fun, args, kwargs, statics)
-    imported, out_tree = imported_call(fun, call)
+    imported, out_tree, shardings = imported_call(fun, call)
     trace = require_trace()
     if imported.fallbacks:
         trace.records.append(Fallbacks(function_name(fun), imported.fallbacks, imported.counts))
@@ -90,11 +96,16 @@ def _recorded(fun: Function, statics: Owners, args: Sequence[object], kwargs: di
         for array, type, value in zip(call.arrays, call.types, imported.graph.params, strict=False)
     ]
     results = apply_graph(imported.graph, (*given, *imported.constants), imported.weak)
+    for result, sharding in zip(results, shardings, strict=True):
+        result.sharding = sharding
     return jax.tree_util.tree_unflatten(out_tree, results)
 
 
-def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tree_util.PyTreeDef]:
-    """A JAX function at the arguments of a call, as a graph, and the structure of what it returned.
+def imported_call(
+    fun: Function, call: CallArguments
+) -> tuple[Imported, jax.tree_util.PyTreeDef, list[NamedSharding | None]]:
+    """A JAX function at the arguments of a call, as a graph; the structure of what it returned, and what types of its
+    results say of shardings.
 
     The graph's parameters are the arrays of the call, in the element types that JAX gives them, then the constants.
     """
@@ -107,7 +118,7 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
         return leaves
 
     with jax.enable_x64(is_x64_enabled()):
-        structs = [_struct(type, is_weak) for type, is_weak in zip(call.types, call.weak, strict=True)]
+        structs = [_struct(*row) for row in zip(call.types, call.weak, call.shardings, strict=True)]
         jaxpr = _jaxpr(flat, structs)
         if any(isinstance(constant, jax.core.Tracer) for constant in jaxpr.consts):
             raise CompileError(
@@ -115,9 +126,11 @@ def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tre
                 "it as an argument, or use rematc.jax.value_and_grad, which is made for the inside of JAX's functions",
                 user_location(),
             )
-        _check_types(jaxpr.jaxpr)
-        imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names)
-    return imported, trees[-1]
+        if not any(call.shardings):
+            _check_types(jaxpr.jaxpr)
+        imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names, places_inputs=True)
+    shardings = [aval.sharding if has_explicit_sharding(aval) else None for aval in jaxpr.out_avals]
+    return imported, trees[-1], shardings
 
 
 def _jaxpr(flat: Function, structs: Sequence[Any]) -> Any:
@@ -136,13 +149,13 @@ def _jaxpr(flat: Function, structs: Sequence[Any]) -> Any:
 
 
 def _check_types(jaxpr: Any) -> None:
-    """Raise CompileError for types that say how values lie over devices: the arguments' types are not known here."""
+    """Raise CompileError for types that say how values lie over devices, where those of arguments do not."""
     for eqn in jaxpr.eqns:
         if any(is_spread(variable.aval) for variable in eqn.outvars):
             raise CompileError(
                 f"JAX's '{eqn.primitive.name}' gives a type that says how its arrays lie over devices (axes of type "
-                "Explicit), which from_jax cannot keep: it knows no such types of arguments; use "
-                "rematc.jax.value_and_grad, or a mesh with axes of type Auto",
+                "Explicit), which from_jax cannot keep: no argument has such a type; pass arrays that lie on the mesh, "
+                "or jax.ShapeDtypeStructs with such shardings, as they are, or use rematc.jax.value_and_grad",
                 equation_location(eqn),
             )
 
@@ -155,7 +168,7 @@ def _met_our_tracer(error: BaseException) -> bool:
     )
 
 
-def _struct(type: TensorType, is_weak: bool) -> Any:
+def _struct(type: TensorType, is_weak: bool, sharding: NamedSharding | None) -> Any:
     dtype = jax.dtypes.canonicalize_dtype(type.dtype.numpy)
     struct: Any = jax.ShapeDtypeStruct  # JAX leaves it without annotations
-    return struct(type.shape, dtype, weak_type=is_weak)
+    return struct(type.shape, dtype, weak_type=is_weak, sharding=sharding)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import jax.tree_util
 import numpy as np
+from jax.sharding import NamedSharding
 
 from rematc.compiler.frontends.numpy.tracer import NumpyTracer
 from rematc.compiler.tracing.arguments import CallArguments
@@ -65,6 +66,7 @@ def trace_function(
     in_tree: jax.tree_util.PyTreeDef,
     *,
     name: str,
+    shardings: Sequence[NamedSharding | None] = (),
 ) -> TracedFunction:
     """Run `function` on tracers and return what it did as a graph.
 
@@ -75,14 +77,14 @@ def trace_function(
         names: for each flat argument, the name of its parameter.
         in_tree: the tree of the tuple of positional arguments.
         name: name of the graph, and of the function in errors.
+        shardings: for each flat argument, what JAX's type of it says; none says anything by default.
 
     Raises:
         CompileError: at the user's line, for what cannot be traced.
     """
     trace = Trace(name, current_trace(), NumpyTracer)
     arguments = [
-        trace.parameter(type, is_weak, parameter)
-        for type, is_weak, parameter in zip(in_types, weak, names, strict=True)
+        trace.parameter(*row) for row in zip(in_types, weak, names, shardings or [None] * len(names), strict=True)
     ]
     with trace:
         output = _called(function, in_tree.unflatten(arguments))
@@ -140,6 +142,7 @@ def _traced(function: Function, call: CallArguments) -> TracedFunction:
         call.names,
         jax.tree_util.tree_structure(call.arrays),
         name=function_name(function),
+        shardings=call.shardings,
     )
 
 

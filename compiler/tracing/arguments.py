@@ -10,12 +10,14 @@ from typing import Any, Self, SupportsIndex
 import jax
 import jax.tree_util
 import numpy as np
+from jax.sharding import NamedSharding
 
 from rematc.compiler.tracing.trace import Tracer
 from rematc.compiler.tracing.typed_keys import with_words
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType, dtype_of_numpy
+from rematc.lowering.jax_internals.shardings import sharding_of_type
 from rematc.lowering.signature import NO_OWNERS, Function, Owner, Owners, Signature, function_name, owners_of_leaves
 
 
@@ -92,6 +94,10 @@ def leaf_type(leaf: object) -> tuple[TensorType, bool]:
     if dtype is None:
         raise CompileError(f"arrays of dtype {numpy} cannot be compiled; use booleans, integers, floats or complex")
     return TensorType(dtype, shape), is_weak
+
+
+def _sharding_of_type(leaf: object) -> NamedSharding | None:
+    return leaf.sharding if isinstance(leaf, Tracer) else sharding_of_type(leaf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,11 +197,13 @@ class CallArguments(Arguments):
         names: what each array is called in the user's terms: `params['w']`, `x`, `args[3]`.
         types: type of each.
         weak: for each, whether it is a Python number.
+        shardings: for each, JAX's sharding where its type says one (axes of type Explicit), else None.
     """
 
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
     weak: tuple[bool, ...]
+    shardings: tuple[NamedSharding | None, ...]
 
     @staticmethod
     def of(
@@ -214,6 +222,7 @@ class CallArguments(Arguments):
             Signature.of(function).leaf_names([rows[index][0] for index in places]),
             tuple([type for type, _ in types]),
             tuple([is_weak for _, is_weak in types]),
+            tuple([_sharding_of_type(rows[index][1]) for index in places]),
         )
 
     def only(self, owners: Sequence[Owner]) -> CallArguments:
@@ -225,6 +234,7 @@ class CallArguments(Arguments):
             names=tuple([self.names[index] for index in kept]),
             types=tuple([self.types[index] for index in kept]),
             weak=tuple([self.weak[index] for index in kept]),
+            shardings=tuple([self.shardings[index] for index in kept]),
         )
 
     def fixed(self) -> list[tuple[str, object]]:

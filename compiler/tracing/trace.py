@@ -13,6 +13,7 @@ from contextvars import ContextVar, Token
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from rematc.compiler.tracing.derivative_order import derivative_order
 from rematc.compiler.tracing.memory import Memory, Place
@@ -51,15 +52,18 @@ class Tracer:
         owner: the trace that it belongs to (`trace` is a method of NumPy's arrays).
         weak: whether it stands for a Python scalar, whose type yields to the arrays it meets (NEP 50).
         place: where it lies in memory, if it is a view or has some; None for scalars and for arrays of their own.
+        sharding: JAX's, where a type of JAX's says it (axes of type Explicit): of arguments, and of what functions of
+            JAX's give; None for what is computed of them.
     """
 
-    __slots__ = ("_value", "owner", "place", "weak")
+    __slots__ = ("_value", "owner", "place", "sharding", "weak")
     __hash__ = None  # type: ignore[assignment]  # like an array: `==` compares elements
 
     def __init__(self, owner: Trace, value: Value, weak: bool = False) -> None:
         self.owner = owner
         self.weak = weak
         self.place: Place | None = None
+        self.sharding: NamedSharding | None = None
         self._value = value
 
     @property
@@ -195,9 +199,12 @@ class Trace:
         self.builder.loc = user_location()
         return self.builder
 
-    def parameter(self, type: TensorType, weak: bool = False, name: str | None = None) -> Tracer:
-        """A new parameter of the graph."""
+    def parameter(
+        self, type: TensorType, weak: bool = False, name: str | None = None, sharding: NamedSharding | None = None
+    ) -> Tracer:
+        """A new parameter of the graph; `sharding` is what JAX's type of the argument says."""
         tracer = self._tracer_class(self, self.builder.parameter(type, name), weak)
+        tracer.sharding = sharding
         if type.shape:
             tracer.place = Place(Memory(self, tracer.value))
         return tracer

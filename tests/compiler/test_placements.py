@@ -63,7 +63,7 @@ def compiled(function):
 def described(one, results):
     return {
         "temporary": one.memory_analysis().temp_size_in_bytes,
-        "shardings": [str(array.sharding.spec) for array in results],
+        "shardings": [str((*array.sharding.spec, *[None] * array.ndim)[: array.ndim]) for array in results],
         "values": [float(jnp.sum(jnp.abs(array))) for array in results],
     }
 
@@ -186,7 +186,14 @@ with jax.set_mesh(typed):
         one = function.lower(weights, stripes).compile()
         said["types"][name] = described(one, one(weights, stripes))
     said["refused"]["types in vjp"] = refusal(rjax.vjp, of_types, weights, stripes)
-    said["refused"]["types in from_jax"] = refusal(rematc.compile, rematc.from_jax(of_types), weights, stripes)
+    own = rematc.value_and_grad(rematc.from_jax(of_types), argnums=(0, 1))
+    one = rematc.compile(own, weights, stripes)
+    said["types"]["from_jax"] = described(one.executable._compiled, one(weights, stripes)[1])
+    said["typed results"] = [str(jax.typeof(found)) for way in (one, own) for found in way(weights, stripes)[1]]
+    other = jax.device_put(w, NamedSharding(typed, P("d", None)))
+    said["types again"] = [str(jax.typeof(own(first, stripes)[1][0])) for first in (weights, other)]
+    computed = lambda w, x: rematc.from_jax(of_types)(w * 2, x * 2)
+    said["refused"]["types in from_jax"] = refusal(rematc.compile, computed, weights, stripes)
 print(json.dumps(said))
 """
 
@@ -267,7 +274,13 @@ def test_moves_to_devices_are_what_they_are_to_jax_in_a_program(name: str) -> No
     assert error < 1e-6
 
 
-@pytest.mark.parametrize("name", ["rematc", "checkpoint"])
+def test_results_have_the_types_that_jax_gives_them() -> None:
+    """A function's that is compiled ahead and one's that is called; each signature has its own."""
+    assert said()["typed results"] == ["float32[32,32]", "float32[512@d,32]"] * 2
+    assert said()["types again"] == ["float32[32,32]", "float32[32@d,32]"]
+
+
+@pytest.mark.parametrize("name", ["rematc", "checkpoint", "from_jax"])
 def test_types_that_say_where_values_lie_are_kept(name: str) -> None:
     expected, found = said()["types"]["jax"], said()["types"][name]
     assert found["shardings"] == expected["shardings"]
