@@ -79,18 +79,19 @@ class PlannedProgram:
 
 def trace_call(
     function: Function, chosen: Options, options: dict[str, Any], args: Any, kwargs: Any
-) -> tuple[TracedCall, Hashable, tuple[int, ...]]:
+) -> tuple[TracedCall, Hashable, tuple[int, ...], tuple[int, ...]]:
     """A function as `jax.jit` with these options traces it at a call's arguments, which may be without elements.
 
-    Beside it, what calls have in common that are traced alike, and which of the arrays are donated.
+    Beside it, what calls have in common that are traced alike, which leaves of the arguments are arrays, and which of
+    the arrays are donated.
     """
-    found: list[tuple[TracedCall, Hashable, tuple[int, ...]]] = []
+    found: list[tuple[TracedCall, Hashable, tuple[int, ...], tuple[int, ...]]] = []
 
     @functools.wraps(function, updated=())
     def probe(*args: Any, **kwargs: Any) -> tuple[()]:
         arguments = JaxArguments.of(args, kwargs, chosen.statics)
         traced = trace_jax(function, arguments, function_name(function))
-        found.append((traced, arguments.key(), arguments.among(chosen.donated)))
+        found.append((traced, arguments.key(), arguments.places, arguments.among(chosen.donated)))
         return ()
 
     given = {name: value for name, value in options.items() if name in _OF_ARGUMENTS}
@@ -130,11 +131,11 @@ def planned_program(
         CompileError: at the user's line, for what cannot be imported, and where no plan fits.
     """
     chosen = Options.of(function, *[options.get(name) for name in KEYWORDS])
-    traced, key, donated = trace_call(function, chosen, options, args, kwargs)
+    traced, key, places, donated = trace_call(function, chosen, options, args, kwargs)
     own = replace(target, has_options=True)
     with targeting(own):
         imported = traced.imported(0)
-    made = _Compiler(function, traced, key, imported, own, chosen.statics, options, args, kwargs)
+    made = _Compiler(function, traced, key, places, imported, own, chosen.statics, options, args, kwargs)
     with at_users_line():
         given = made.in_bytes(wanted) if slices != OFF else wanted
 
@@ -199,6 +200,7 @@ class _Compiler:
     function: Function
     traced: TracedCall
     key: Hashable
+    places: tuple[int, ...]
     imported: Imported
     target: Target
     statics: Owners
@@ -218,8 +220,8 @@ class _Compiler:
 
     def shardings(self) -> list[Any]:
         """Of the arrays of a call, with what `in_shardings` says; JAX tells it of a function that does nothing."""
-        arguments = JaxArguments.of(self.args, self.kwargs, self.statics)
-        own = [getattr(array, "sharding", None) for array in arguments.arrays]
+        leaves = jax.tree_util.tree_leaves(self.statics.split(self.args, self.kwargs)[0])
+        own = [getattr(leaves[place], "sharding", None) for place in self.places]
         if self.options.get("in_shardings") is None:
             return own
 
@@ -230,7 +232,7 @@ class _Compiler:
         given = {name: value for name, value in self.options.items() if name in _OF_ARGUMENTS}
         made = jax.jit(nothing, keep_unused=True, **given).lower(*self.args, **self.kwargs).compile()
         found = jax.tree_util.tree_leaves(made.input_shardings)
-        return [found[place] for place in arguments.places]
+        return [found[place] for place in self.places]
 
     def compiled(self, graph: Graph) -> tuple[_Made, int]:
         """The graph, which was through the passes, compiled; and the bytes that XLA takes."""
