@@ -106,6 +106,8 @@ def _implies(maker: Equation, placement: Placement, *, is_held: bool) -> bool:
         return (op.mesh, op.dimensions) == (placement.mesh, placement.dimensions)
     if isinstance(op, ShardToFull):
         return tuple(map(spelled, op.spec)) == placement.dimensions
+    if isinstance(op, _CONTROL_FLOW):
+        return True  # what its graphs give is placed
     if is_held:
         return False
     if isinstance(op, Reshape):
