@@ -347,8 +347,39 @@ for name, jit in (("jax", jax.jit), ("rematc", lambda f, **k: rematc.jax.jit(f, 
     structs = [jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=columns) for w in weights], x
     found[name] = [float(value), float(new[0].sum()), str(new[0].sharding), str(value.sharding), given[0].is_deleted(),
                    jitted.lower(*structs).compile().memory_analysis().temp_size_in_bytes]
+typed = jax.make_mesh((4,), ("data",))
+def of_types(weights, x):
+    for w in weights:
+        x = x + jnp.tanh(jnp.tanh(x @ w) @ w)
+    return jnp.mean(x * x)
+def taken(jitted, *args):
+    return jitted.lower(*args).compile().memory_analysis().temp_size_in_bytes
+with jax.set_mesh(typed):
+    spread = [NamedSharding(typed, spec) for spec in (P(), P("data"))]
+    arrays = jax.device_put((weights, x), tuple(spread))
+    structs = jax.tree.map(lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=one.sharding), arrays)
+    def typed_step(weights, x):
+        value, gradients = jax.value_and_grad(of_types)(weights, x)
+        return [w - 0.1 * g for w, g in zip(weights, gradients)], value
+    planned, ahead = [rematc.jax.jit(typed_step, budget="60%") for _ in range(2)]
+    ways = (planned, arrays), (ahead, structs), (jax.jit(typed_step), structs)
+    found["predicted"] = [one.report(*given).budget.plan.peak for one, given in ways[:2]]
+    (new, value), (other, expected) = planned(*arrays), jax.jit(typed_step)(*arrays)
+    found["typed"] = [taken(one, *given) for one, given in ways]
+    found["values"] = [float(value), float(new[0].sum())], [float(expected), float(other[0].sum())]
+    found["types"] = [str(jax.typeof(one)) for one in (new[0], other[0])]
 print(json.dumps(found))
 """
+
+
+def test_types_say_how_arrays_lie_and_structs_say_it_too() -> None:
+    """On a mesh as `jax.make_mesh` makes it; plans count what one device has."""
+    found = said_by(PROGRAM, 4)
+    arrays, structs, plain = found["typed"]
+    assert arrays == structs <= 0.6 * plain
+    assert found["predicted"][0] == found["predicted"][1] <= 0.6 * plain
+    np.testing.assert_allclose(*found["values"], rtol=1e-5)
+    assert found["types"][0] == found["types"][1]
 
 
 def test_shardings_are_kept() -> None:
