@@ -184,6 +184,17 @@ loss = unrolled(False)
 batch = np.stack([x, 2 * x])
 own = rematc.vmap(rematc.grad(rematc.from_jax(loss)), (None, 0))(w, batch)
 said["batched by us"] = [np.asarray(one).tolist() for one in (own, jax.vmap(jax.grad(loss), (None, 0))(w, batch))]
+def twice_whole(checked):
+    # Weights that all devices have: in the second derivative each is a residual of the first one.
+    body = lambda w, x: lax.pmean(jnp.sum(jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]) ** 2), ("d", "t"))
+    return over(body, P(), P(("d", "t")), P(), check_vma=checked)
+
+said["whole"] = {}
+for checked in (True, False):
+    loss = twice_whole(checked)
+    squares = lambda gradient: lambda w, x: (gradient(w, x) ** 2).sum()
+    ours = rematc.grad(squares(rematc.grad(rematc.from_jax(loss))))(w, x)
+    said["whole"][str(checked)] = [np.asarray(one).tolist() for one in (ours, jax.grad(squares(jax.grad(loss)))(w, x))]
 said["text"] = rematc.lower(rematc.from_jax(loss), *args).stablehlo()
 print(json.dumps(said))
 """
@@ -237,6 +248,14 @@ def test_layers_inside_of_one_function_are_recomputed_one_by_one(name: str) -> N
     assert taken["nothing"] <= 0.6 * taken["none"]
     assert max(taken["nothing"], taken.get("in jit", 0)) <= taken["jax"]
     assert taken["budget"] <= 0.5 * taken["none"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checked", ["True", "False"])
+def test_second_derivatives_by_weights_that_all_devices_have(checked: str) -> None:
+    """A cotangent of what crosses from each device is the sum of theirs."""
+    found, expected = said()["whole"][checked]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
