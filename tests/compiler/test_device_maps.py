@@ -191,10 +191,10 @@ def twice_whole(checked):
 
 said["whole"] = {}
 for checked in (True, False):
-    loss = twice_whole(checked)
+    both = twice_whole(checked)
     squares = lambda gradient: lambda w, x: (gradient(w, x) ** 2).sum()
-    ours = rematc.grad(squares(rematc.grad(rematc.from_jax(loss))))(w, x)
-    said["whole"][str(checked)] = [np.asarray(one).tolist() for one in (ours, jax.grad(squares(jax.grad(loss)))(w, x))]
+    ours = rematc.grad(squares(rematc.grad(rematc.from_jax(both))))(w, x)
+    said["whole"][str(checked)] = [np.asarray(one).tolist() for one in (ours, jax.grad(squares(jax.grad(both)))(w, x))]
 said["text"] = rematc.lower(rematc.from_jax(loss), *args).stablehlo()
 print(json.dumps(said))
 """
