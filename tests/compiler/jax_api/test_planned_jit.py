@@ -378,7 +378,7 @@ def test_types_say_how_arrays_lie_and_structs_say_it_too() -> None:
     arrays, structs, plain = found["typed"]
     assert arrays == structs <= 0.6 * plain
     assert found["predicted"][0] == found["predicted"][1] <= 0.6 * plain
-    np.testing.assert_allclose(*found["values"], rtol=1e-5)
+    np.testing.assert_allclose(found["values"][0], found["values"][1], rtol=1e-5)
     assert found["types"][0] == found["types"][1]
 
 
