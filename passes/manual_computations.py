@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.devices import DeviceExtremum, DeviceSum, DeviceVary
 from rematc.ir.ops.mapped import Border, FullToShard, Manual, ManualComputation, ShardToFull, Spec
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.shape import Reshape
@@ -84,35 +83,6 @@ def shard_values(graph: Graph, place: Manual, given: Iterable[Value] = ()) -> se
             found.update([value for value, operand in pairs if operand in found])
         elif not found.isdisjoint(eqn.operands) or not op.axes.isdisjoint(place.manual):
             found.update(eqn.results)
-    return found
-
-
-def varying_axes(graph: Graph, place: Manual) -> dict[Value, frozenset[str]]:
-    """For the values of one device in a graph, the axes along which they may differ from device to device.
-
-    Empty where nobody knows: without the checks of `shard_map`.
-    """
-    borders = [eqn.op for eqn in all_equations(graph) if isinstance(eqn.op, Border)]
-    if not any(op.is_checked for op in borders):
-        return {}
-    found: dict[Value, frozenset[str]] = {}
-    for eqn in graph.equations:
-        op, given = eqn.op, [found.get(value, frozenset()) for value in eqn.operands]
-        axes = frozenset[str]().union(*given)
-        if isinstance(op, ShardToFull):
-            continue
-        if isinstance(op, OptimizationBarrier):
-            found.update(zip(eqn.results, given, strict=True))
-            continue
-        if isinstance(op, FullToShard):
-            axes = frozenset([axis for row in op.spec for axis in row])
-        elif isinstance(op, DeviceVary):
-            axes |= frozenset(op.over)
-        elif isinstance(op, DeviceSum | DeviceExtremum):
-            axes -= frozenset(op.over)
-        else:
-            axes |= op.axes & frozenset(place.manual)
-        found.update(dict.fromkeys(eqn.results, axes))
     return found
 
 

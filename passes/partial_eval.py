@@ -26,7 +26,6 @@ from rematc.ir.core import Equation, Graph, Op, SplitGraph, SplitRegion
 from rematc.ir.effects import silent_equation, without_effects
 from rematc.ir.ops.bodies import without_unused
 from rematc.ir.ops.conversion import ReducePrecision
-from rematc.ir.ops.devices import DeviceVary
 from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
 from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.structural import StopGradient, ToMemory
@@ -38,7 +37,7 @@ from rematc.passes.dce import DeadCode
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.light_work import light_work
 from rematc.passes.locating import located
-from rematc.passes.manual_computations import crossing_spec, place_of_shards, shard_values, varying_axes
+from rematc.passes.manual_computations import crossing_spec, place_of_shards, shard_values
 from rematc.passes.saving import Residual, Saving
 
 
@@ -301,12 +300,11 @@ def _transfer(split: _Split, plan: Saving, known_params: Sequence[Value]) -> _Tr
     known = Graph("known", tuple(known_params), tuple(split.known), ())
     place = place_of_shards(known)
     shards = set[Value]() if place is None else shard_values(known, place)
-    varying = {} if place is None else varying_axes(known, place)
     for root in sorted(plan.residuals, key=order.__getitem__):
         residual = Residual(root, position[root]) if root in position else plan.residual(root)
         available = residual.value
         if place is not None and root in shards:
-            residual, available = _put_together(transfer, residual, place, varying.get(root))
+            residual, available = _put_together(transfer, residual, place)
         elif root not in position and isinstance(decision := plan.decisions[root], Offload):
             residual, reload = _offload(transfer.known, residual, decision)
             transfer.staged.append(reload)
@@ -369,13 +367,8 @@ def _offload(known: list[Equation], residual: Residual, decision: Offload) -> tu
     return moved, Equation(to_device, (copy,), (back,), loc)
 
 
-def _put_together(
-    transfer: _Transfer, residual: Residual, place: Manual, varying: frozenset[str] | None
-) -> tuple[Residual, Value]:
+def _put_together(transfer: _Transfer, residual: Residual, place: Manual) -> tuple[Residual, Value]:
     """Let what one device has of a residual cross as a part of a whole array: graphs take and give those alone.
-
-    `varying` are the axes along which it may differ, if anybody knows. What is the same on some devices crosses from
-    each of them, and a cotangent that comes back is the sum of theirs.
 
     The residual that the array is, and what one device has of it in the staged graph.
     """
@@ -387,11 +380,6 @@ def _put_together(
     whole, part = Value(together.infer((row.type,))[0], value.name), Value(row.type, value.name)
     if is_scalar:
         transfer.known.append(Equation(Reshape((1,)), (value,), (row,), loc))
-    alike = () if varying is None else tuple([axis for axis in place.manual if axis not in varying])
-    if alike:
-        own, row = row, Value(row.type, value.name)
-        vary = DeviceVary(alike, tuple([place.size((axis,)) for axis in alike]))
-        transfer.known.append(Equation(vary, (own,), (row,), loc))
     transfer.known.append(Equation(together, (row,), (whole,), loc))
     transfer.staged.append(Equation(cut, (whole,), (part,), loc))
     if is_scalar:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from rematc.ir.batches import Batch
 from rematc.ir.core import Emitter, JvpContext, Op, TransposeContext, VmapContext
 from rematc.ir.errors import CompileError, TypeMismatchError
-from rematc.ir.facts import Weight
+from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, NUMBERS, ORDERED, check_arity, check_kind
 from rematc.ir.ops.structural import Identity
@@ -122,6 +122,8 @@ class DeviceVary(Identity):
     """
 
     name = "device_vary"
+    #: No alias: to a derivative the two are not alike, as cotangents of the result are added up over devices.
+    storage = Storage.BITCAST
     over: tuple[str, ...]
     sizes: tuple[int, ...]
 

@@ -189,12 +189,21 @@ def twice_whole(checked):
     body = lambda w, x: lax.pmean(jnp.sum(jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]) ** 2), ("d", "t"))
     return over(body, P(), P(("d", "t")), P(), check_vma=checked)
 
-said["whole"] = {}
-for checked in (True, False):
-    both = twice_whole(checked)
-    squares = lambda gradient: lambda w, x: (gradient(w, x) ** 2).sum()
-    ours = rematc.grad(squares(rematc.grad(rematc.from_jax(both))))(w, x)
-    said["whole"][str(checked)] = [np.asarray(one).tolist() for one in (ours, jax.grad(squares(jax.grad(both)))(w, x))]
+def twice_parallel(checked):
+    # Activations that all devices have: each computes all of their cotangents.
+    def body(w, x):
+        for one in w:
+            x = x + lax.psum(jnp.tanh(x @ one) @ one.T, "t")
+        return jnp.mean(x**2)
+    return over(body, P(None, None, "t"), P(), P(), check_vma=checked)
+
+squares = lambda gradient: lambda w, x: (gradient(w, x) ** 2).sum()
+for make in (twice_whole, twice_parallel):
+    for checked in (True, False):
+        both = make(checked)
+        ours = rematc.grad(squares(rematc.grad(rematc.from_jax(both))))(w, x)
+        own = ours, jax.grad(squares(jax.grad(both)))(w, x)
+        said[f"{make.__name__} {checked}"] = [np.asarray(one).tolist() for one in own]
 said["text"] = rematc.lower(rematc.from_jax(loss), *args).stablehlo()
 print(json.dumps(said))
 """
@@ -251,10 +260,11 @@ def test_layers_inside_of_one_function_are_recomputed_one_by_one(name: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checked", ["True", "False"])
-def test_second_derivatives_by_weights_that_all_devices_have(checked: str) -> None:
-    """A cotangent of what crosses from each device is the sum of theirs."""
-    found, expected = said()["whole"][checked]
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("name", ["twice_whole", "twice_parallel"])
+def test_second_derivatives_through_what_all_devices_have(name: str, checked: bool) -> None:
+    """What differs from it in its type alone is another value: cotangents of that are added up over devices."""
+    found, expected = said()[f"{name} {checked}"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
