@@ -49,6 +49,8 @@ from rematc.lowering.target import Target
 
 COUNT = 8
 LAYERS, WIDTH, HEADS, HIDDEN, TOKENS, VOCABULARY = 6, 512, 8, 2048, 256, 8192
+#: Layouts over axes of type Explicit.
+TYPED = ("typed", "in-typed")
 POLICIES = ("none", "nothing", "dots")
 BUDGETS = ("35%", "60%", "80%")
 MEBIBYTE = 2**20
@@ -94,7 +96,7 @@ def loss_of(is_scanned: bool, wrap: Wrap, gather: Wrap = unwrapped, embed: Any =
 
 def placed_loss(layout: str, is_scanned: bool, wrap: Wrap, given: Sequence[Any], mesh: Mesh | None) -> Any:
     """The loss of a layout, of arguments of these types."""
-    if mesh is None or layout not in ("manual", "typed", "in-typed"):
+    if mesh is None or layout not in ("manual", *TYPED):
         return loss_of(is_scanned, wrap)
     if layout == "typed":
 
@@ -212,7 +214,7 @@ def budgets(layout: str, is_scanned: bool, mesh: Mesh) -> None:
 @contextlib.contextmanager
 def mesh_of(layout: str, devices: Any) -> Iterator[Mesh]:
     """The mesh of a layout; one over which types say how arrays lie is JAX's current one meanwhile."""
-    kind = AxisType.Explicit if layout in ("typed", "in-typed") else AxisType.Auto
+    kind = AxisType.Explicit if layout in TYPED else AxisType.Auto
     mesh = Mesh(devices, ("x",), axis_types=(kind,))
     set_mesh: Any = jax.set_mesh
     with set_mesh(mesh) if kind is AxisType.Explicit else contextlib.nullcontext():

@@ -39,7 +39,7 @@ from rematc.lowering.jax_internals.settings import (
     swap_x64,
     tracing_with_x64,
 )
-from rematc.lowering.jax_internals.shardings import has_explicit_sharding
+from rematc.lowering.jax_internals.shardings import explicit_sharding
 from rematc.lowering.program import Program
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.routes import Needs, RerouteError, Route, Routing
@@ -370,7 +370,7 @@ class Dispatcher:
 
 def _signature_of(aval: Any) -> Hashable:
     """What a function is lowered for; types of axes of type Explicit say how their arrays lie."""
-    return (aval.shape, aval.dtype, aval.weak_type, aval.sharding if has_explicit_sharding(aval) else None)
+    return (aval.shape, aval.dtype, aval.weak_type, explicit_sharding(aval))
 
 
 def _is_truth_value(aval: Any) -> bool:

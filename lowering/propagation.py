@@ -5,7 +5,7 @@ Source: the Shardy documentation, "Propagation". The pass pipeline is the one th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from rematc.lowering.entry_attributes import dictionaries_of, main_of
 from rematc.lowering.module import stablehlo_module
 from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
-from rematc.lowering.writer import quoted
+from rematc.lowering.writer import braced, quoted
 from rematc.passes.manual_computations import place_of_shards, shard_values
 from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
 
@@ -66,7 +66,7 @@ def _spelled_dimension(names: Any) -> str:
     if names is jax.sharding.PartitionSpec.UNCONSTRAINED:
         return "{?}"
     row = () if names is None else (names,) if isinstance(names, str) else names
-    return _braced(row)
+    return braced(row)
 
 
 def _spreadable(graph: Graph) -> list[Value]:
@@ -149,7 +149,7 @@ class _Propagation:
         names = [name for row in axes for name in row]
         if not names or not all(name.isidentifier() for name in names):
             return ""
-        return f"<{self._meshes[names[0]]}, [{', '.join(map(_braced, axes))}]>"
+        return f"<{self._meshes[names[0]]}, [{', '.join(map(braced, axes))}]>"
 
 
 def _whole(value: Value) -> Axes:
@@ -184,8 +184,3 @@ def _mesh_of(sharding: Any, module: ir.Module) -> dict[str, int]:
 
 def _spelled_mesh(mesh: Mapping[str, int]) -> str:
     return f"mesh<[{', '.join([f'{quoted(name)}={size}' for name, size in mesh.items()])}]>"
-
-
-def _braced(names: Iterable[str]) -> str:
-    """Axes of a dimension, as Shardy spells them."""
-    return f"{{{', '.join(map(quoted, names))}}}"

@@ -28,7 +28,6 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.types import TensorType
 from rematc.lowering.jax_internals.locations import equation_location
 from rematc.lowering.jax_internals.settings import is_x64_enabled
-from rematc.lowering.jax_internals.shardings import has_explicit_sharding
 from rematc.lowering.signature import Function, Owners, function_name
 
 P = ParamSpec("P")
@@ -85,7 +84,7 @@ def from_jax(
 def _recorded(fun: Function, statics: Owners, args: Sequence[object], kwargs: dict[str, object]) -> object:
     """The function's graph, copied into the open trace."""
     call = CallArguments.of(fun, args, kwargs, statics)
-    imported, out_tree, shardings = imported_call(fun, call)
+    imported, out_tree = imported_call(fun, call)
     trace = require_trace()
     if imported.fallbacks:
         trace.records.append(Fallbacks(function_name(fun), imported.fallbacks, imported.counts))
@@ -96,16 +95,13 @@ def _recorded(fun: Function, statics: Owners, args: Sequence[object], kwargs: di
         for array, type, value in zip(call.arrays, call.types, imported.graph.params, strict=False)
     ]
     results = apply_graph(imported.graph, (*given, *imported.constants), imported.weak)
-    for result, sharding in zip(results, shardings, strict=True):
+    for result, sharding in zip(results, imported.shardings, strict=True):
         result.sharding = sharding
     return jax.tree_util.tree_unflatten(out_tree, results)
 
 
-def imported_call(
-    fun: Function, call: CallArguments
-) -> tuple[Imported, jax.tree_util.PyTreeDef, list[NamedSharding | None]]:
-    """A JAX function at the arguments of a call, as a graph; the structure of what it returned, and what types of its
-    results say of shardings.
+def imported_call(fun: Function, call: CallArguments) -> tuple[Imported, jax.tree_util.PyTreeDef]:
+    """A JAX function at the arguments of a call, as a graph, and the structure of what it returned.
 
     The graph's parameters are the arrays of the call, in the element types that JAX gives them, then the constants.
     """
@@ -129,8 +125,7 @@ def imported_call(
         if not any(call.shardings):
             _check_types(jaxpr.jaxpr)
         imported = graph_of_jaxpr(jaxpr, function_name(fun), call.names, places_inputs=True)
-    shardings = [aval.sharding if has_explicit_sharding(aval) else None for aval in jaxpr.out_avals]
-    return imported, trees[-1], shardings
+    return imported, trees[-1]
 
 
 def _jaxpr(flat: Function, structs: Sequence[Any]) -> Any:

@@ -54,12 +54,15 @@ def has_explicit_sharding(aval: Any) -> bool:
     return not mesh.empty and bool(mesh.explicit_axes)
 
 
-def sharding_of_type(value: object) -> jax.sharding.NamedSharding | None:
-    """The sharding that the type of one of JAX's arrays, or of what stands for one, says; None where it says none."""
-    if not (isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) and hasattr(value.dtype, "itemsize")):
-        return None
-    aval = jax.typeof(value)
+def explicit_sharding(aval: Any) -> jax.sharding.NamedSharding | None:
+    """The sharding that a type says (axes of type Explicit); None where it says none."""
     return aval.sharding if has_explicit_sharding(aval) else None
+
+
+def sharding_of_type(value: object) -> jax.sharding.NamedSharding | None:
+    """The same of the type of one of JAX's arrays, or of what stands for one; None for other objects."""
+    is_typed = isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) and hasattr(value.dtype, "itemsize")
+    return explicit_sharding(jax.typeof(value)) if is_typed else None
 
 
 def abstract_mesh(sharding: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rematc.compiler.frontends.jax.placements import OF_TYPE, spelled
+from rematc.compiler.frontends.jax.placements import OF_TYPE
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.custom_jvp import CustomJvp
@@ -23,6 +23,7 @@ from rematc.ir.ops.structural import Identity
 from rematc.ir.ops.while_.op import While
 from rematc.ir.slicings import kept_by_reshape
 from rematc.ir.values import Value
+from rematc.lowering.writer import braced
 from rematc.passes.regions import RegionRewriter
 
 #: What has graphs whose values come from outside by ways of its own: what goes in and out is placed.
@@ -76,7 +77,7 @@ def _cut_alike(graph: Graph) -> dict[Value, tuple[str, ...] | None]:
     """For values that are read where devices take their parts of them, how these spread them; None for others."""
     found: dict[Value, tuple[str, ...] | None] = dict.fromkeys(graph.results)
     for eqn in graph.equations:
-        dimensions = tuple(map(spelled, eqn.op.spec)) if isinstance(eqn.op, FullToShard) else None
+        dimensions = tuple(map(braced, eqn.op.spec)) if isinstance(eqn.op, FullToShard) else None
         for value in eqn.operands:
             found[value] = dimensions if found.setdefault(value, dimensions) == dimensions else None
     return found
@@ -105,7 +106,7 @@ def _implies(maker: Equation, placement: Placement, *, is_held: bool) -> bool:
     if isinstance(op, Placement):
         return (op.mesh, op.dimensions) == (placement.mesh, placement.dimensions)
     if isinstance(op, ShardToFull):
-        return tuple(map(spelled, op.spec)) == placement.dimensions
+        return tuple(map(braced, op.spec)) == placement.dimensions
     if isinstance(op, _CONTROL_FLOW):
         return True  # what its graphs give is placed
     if is_held:

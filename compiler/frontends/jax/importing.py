@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jax.sharding import NamedSharding
+
 from rematc.compiler.frontends.jax import (
     branches,
     calls,
@@ -35,6 +37,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
 from rematc.ir.locations import Location
+from rematc.lowering.jax_internals.shardings import explicit_sharding
 from rematc.lowering.jax_internals.types import is_weak
 from rematc.lowering.program import PlatformChoice
 
@@ -69,6 +72,7 @@ class Imported:
         graph: parameters are the jaxpr's inputs, then one for each large constant.
         constants: the arrays to pass for the last parameters, as JAX holds them.
         weak: one per result: whether JAX gives it a weak type.
+        shardings: one per result: the one that its type says (axes of type Explicit), else None.
         fallbacks: the primitives that have no import rule, and the line where each was met first.
         counts: of each of these, how many equations there are.
         choice: what of it was taken for the current target's platform, and differs elsewhere.
@@ -77,6 +81,7 @@ class Imported:
     graph: Graph
     constants: tuple[Any, ...]
     weak: tuple[bool, ...]
+    shardings: tuple[NamedSharding | None, ...]
     fallbacks: dict[str, Location | None]
     counts: dict[str, int]
     choice: PlatformChoice | None
@@ -115,4 +120,5 @@ def graph_of_jaxpr(
         graph = without_implied(graph)
     weak = tuple([is_weak(aval) for aval in jaxpr.out_avals])
     constants = tuple([shared.constants[key] for key in large])
-    return Imported(graph, constants, weak, shared.fallbacks, shared.counts, shared.choice)
+    shardings = tuple(map(explicit_sharding, jaxpr.out_avals))
+    return Imported(graph, constants, weak, shardings, shared.fallbacks, shared.counts, shared.choice)

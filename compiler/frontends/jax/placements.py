@@ -24,6 +24,7 @@ from rematc.lowering.jax_internals.shardings import (
     is_unspecified,
     with_auto_axes,
 )
+from rematc.lowering.writer import braced
 
 # JAX leaves all three without annotations.
 _partition: Any = jax.sharding.PartitionSpec
@@ -250,12 +251,7 @@ def _text(sharding: Any, rank: int) -> tuple[str, tuple[str, ...]]:
 def _dimension(entry: Any) -> str:
     if entry is _partition.UNCONSTRAINED:
         return OPEN
-    return spelled(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
-
-
-def spelled(axes: Sequence[str]) -> str:
-    """Along which axes a dimension is spread, as Shardy spells it."""
-    return "{" + ", ".join([f'"{axis}"' for axis in axes]) + "}"
+    return braced(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
 
 
 # -- types that say where values lie ----------------------------------------------------------------------------------
@@ -293,17 +289,19 @@ def _by_type(block: Block, variable: Any, value: Value, what: str) -> Value:
     return block.b.emit1(placement_by_type(aval.sharding, value.type.rank, what), value) if is_placed else value
 
 
-def where_types_say(block: Block, eqn: Any, results: Sequence[Value]) -> list[Value]:
+def where_types_say(
+    block: Block, eqn: Any, results: Sequence[Value], says: Callable[[Any], bool] = has_explicit_sharding
+) -> list[Value]:
     """An equation's results where their types say, on a mesh with axes of type Explicit; themselves for other types."""
     asked = any(is_asked_for(eqn.params.get(name)) for name in ("sharding", "out_sharding"))
     what = eqn.primitive.name if asked or _sums_over_devices(eqn) else OF_TYPE
-    return [_by_type(block, *row, what) for row in zip(eqn.outvars, results, strict=True)]
+    pairs = zip(eqn.outvars, results, strict=True)
+    return [_by_type(block, variable, value, what) if says(variable.aval) else value for variable, value in pairs]
 
 
 def where_types_spread(block: Block, eqn: Any, results: Sequence[Value]) -> list[Value]:
     """The same for types that spread a dimension alone."""
-    pairs = zip(eqn.outvars, results, where_types_say(block, eqn, results), strict=True)
-    return [placed if is_spread(variable.aval) else value for variable, value, placed in pairs]
+    return where_types_say(block, eqn, results, is_spread)
 
 
 def _sums_over_devices(eqn: Any) -> bool:

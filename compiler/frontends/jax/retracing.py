@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 from rematc.ir.collecting import users_code
 from rematc.lowering.jax_internals.jaxprs import apply_equation, pulled_back
 from rematc.lowering.jax_internals.keys import is_key
-from rematc.lowering.jax_internals.shardings import has_explicit_sharding, varying_axes_of
+from rematc.lowering.jax_internals.shardings import explicit_sharding, varying_axes_of
 from rematc.lowering.jax_internals.types import is_float0, is_weak
 
 #: What a rule of the user's, or of JAX's, may raise where it is traced.
@@ -48,7 +48,7 @@ def structs(avals: Sequence[Any], *, is_alike: bool = False) -> list[Any]:
             aval.shape,
             aval.dtype,
             weak_type=is_weak(aval),
-            sharding=aval.sharding if has_explicit_sharding(aval) else None,
+            sharding=explicit_sharding(aval),
         )
         for aval in avals
     ]
