@@ -1,0 +1,131 @@
+"""Programs that say where arrays lie, and leave it to XLA, or to JAX's types, what devices compute and send."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+from jax.sharding import Mesh
+
+from benchmarks.architectures.library import Wrap
+from benchmarks.parallel import program as p
+from benchmarks.parallel.program import Built, Program, Sizes, Weights, given, placed
+
+Layer = Callable[[Any, Weights], Any]
+
+
+def _built(mesh: Mesh, sizes: Sizes, layer: Layer, layers: Any, *spec: Any, is_scanned: bool, batch: int) -> Built:
+    """Layers on sequences that are spread so, then a mean over all."""
+
+    def loss_of(wrap: Wrap) -> Callable[..., Any]:
+        def loss(layers: Any, x: Any) -> Any:
+            x = (p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers)
+            return (p.norm(x) ** 3).mean() + (x * x).mean()
+
+        return loss
+
+    return Built(loss_of, (layers, given(mesh, (batch, sizes.tokens, sizes.width), *spec)))
+
+
+def data(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
+    """The batch is spread; weights are whole."""
+
+    def layer(x: Any, weights: Weights) -> Any:
+        return p.perceptron(p.attention(x, weights, sizes.heads), weights)
+
+    layers = p.layers_given(mesh, sizes, lambda _: (), is_scanned)
+    return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch)
+
+
+def zero(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
+    """The batch and the weights are spread; layers ask for whole weights. Source: Rajbhandari et al. 2019 (stage 3)."""
+
+    def layer(x: Any, weights: Weights) -> Any:
+        whole = {name: placed(mesh, one, None, None) for name, one in weights.items()}
+        return p.perceptron(p.attention(x, whole, sizes.heads), whole)
+
+    layers = p.layers_given(mesh, sizes, lambda _: ("x",), is_scanned)
+    return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch)
+
+
+def _across(mesh: Mesh, axis: str, x: Any, weights: Weights, sizes: Sizes, batch: Any) -> Any:
+    """A layer whose heads and hidden units are spread along one axis, and its batch along another or none."""
+
+    def headed(name: str) -> Any:
+        split = weights[name].reshape(sizes.width, sizes.heads, -1)
+        return placed(mesh, _einsum("btw,whd->bthd", p.norm(x), split, (batch, None, axis, None)), batch, None, axis, None)
+
+    own = p.mixed(*map(headed, "qkv"))
+    joined = weights["out"].reshape(sizes.heads, -1, sizes.width)
+    x = x + placed(mesh, _einsum("bthd,hdw->btw", own, joined, (batch, None, None)), batch, None, None)
+    hidden = jax.nn.gelu(_einsum("btw,wh->bth", p.norm(x), weights["up"], (batch, None, axis)))
+    return x + placed(mesh, _einsum("bth,hw->btw", hidden, weights["down"], (batch, None, None)), batch, None, None)
+
+
+def _einsum(text: str, one: Any, other: Any, spec: tuple[Any, ...]) -> Any:
+    """An einsum that says where its result lies, as types ask where it sums along what is spread."""
+    import jax.numpy as jnp
+
+    mesh = jax.sharding.get_abstract_mesh()
+    explicit = getattr(mesh, "explicit_axes", ())
+    if not explicit:
+        return jnp.einsum(text, one, other)
+    typed = p.Spec(*[entry if entry in explicit else None for entry in spec])
+    return jnp.einsum(text, one, other, out_sharding=typed)
+
+
+def tensor(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
+    """Heads and hidden units are spread; activations between blocks are whole."""
+
+    def layer(x: Any, weights: Weights) -> Any:
+        return _across(mesh, "x", x, weights, sizes, None)
+
+    layers = p.layers_given(mesh, sizes, lambda name: ("x", None) if name in ("out", "down") else (None, "x"), is_scanned)
+    return _built(mesh, sizes, layer, layers, is_scanned=is_scanned, batch=sizes.batch // 8)
+
+
+def both(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
+    """Two axes: the batch along x, heads and hidden units along y."""
+
+    def layer(x: Any, weights: Weights) -> Any:
+        return _across(mesh, "y", x, weights, sizes, "x")
+
+    layers = p.layers_given(mesh, sizes, lambda name: ("y", None) if name in ("out", "down") else (None, "y"), is_scanned)
+    return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch // 4)
+
+
+def inside(mesh: Mesh, sizes: Sizes) -> Built:
+    """As data, with attention of each layer in a `jax.shard_map` of its own that sends keys and values around."""
+
+    def own(queries: Any, keys: Any, values: Any) -> Any:
+        whole = [lax.all_gather(one, "x", axis=1, tiled=True) for one in (keys, values)]
+        return p.mixed(queries, *whole, first=lax.axis_index("x") * queries.shape[1])
+
+    spec = p.Spec(None, "x")
+    attend = p.shard_map(own, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
+
+    def layer(x: Any, weights: Weights) -> Any:
+        queries, keys, values = [p.in_heads(p.norm(x) @ weights[name], sizes.heads) for name in "qkv"]
+        x = x + attend(queries, keys, values).reshape(x.shape) @ weights["out"]
+        return p.perceptron(x, weights)
+
+    layers = p.layers_given(mesh, sizes, lambda _: (), False)
+    return _built(mesh, sizes, layer, layers, None, "x", is_scanned=False, batch=sizes.batch // 2)
+
+
+_GRID = (("x", 2), ("y", 4))
+_ALL = ("Explicit", "Auto", "Mixed")
+PLACED = (
+    Program("data", functools.partial(data, is_scanned=False)),
+    Program("data, scan", functools.partial(data, is_scanned=True)),
+    Program("zero", functools.partial(zero, is_scanned=False)),
+    Program("zero, scan", functools.partial(zero, is_scanned=True)),
+    Program("tensor", functools.partial(tensor, is_scanned=False)),
+    Program("tensor, scan", functools.partial(tensor, is_scanned=True)),
+    Program("both", functools.partial(both, is_scanned=False), _GRID, _ALL),
+    Program("both, scan", functools.partial(both, is_scanned=True), _GRID, _ALL),
+    Program("inside", inside),
+)

@@ -1,0 +1,162 @@
+"""What a program on many devices is, and the pieces that those of this package have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+
+from benchmarks.architectures.library import Wrap
+
+#: JAX leaves these without annotations.
+Spec: Any = jax.sharding.PartitionSpec
+_reshard: Any = jax.reshard
+_constrain: Any = lax.with_sharding_constraint
+_struct: Any = jax.ShapeDtypeStruct
+shard_map: Any = jax.shard_map
+Weights = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large a program is: `batch` and `tokens` are of all devices together."""
+
+    layers: int
+    width: int
+    heads: int
+    hidden: int
+    tokens: int
+    batch: int
+
+
+#: Where activations take most of the memory; and what is run in double precision.
+REAL = Sizes(layers=4, width=256, heads=8, hidden=1024, tokens=256, batch=64)
+SMALL = Sizes(layers=2, width=16, heads=8, hidden=32, tokens=16, batch=16)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A program on a mesh.
+
+    Attributes:
+        loss_of: the wrap of a layer to a loss of (weights, inputs).
+        given: shapes of both, with shardings.
+    """
+
+    loss_of: Callable[[Wrap], Callable[..., Any]]
+    given: tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How to make one.
+
+    Attributes:
+        name: what tables call it.
+        build: it, on such a mesh.
+        axes: of the mesh, with how many devices are along each.
+        kinds: for each axis the types that it may have; `any` of JAX's where programs run over all.
+    """
+
+    name: str
+    build: Callable[[Mesh, Sizes], Built]
+    axes: tuple[tuple[str, int], ...] = (("x", 8),)
+    kinds: tuple[str, ...] = ("Explicit", "Auto")
+
+    def mesh(self, devices: Any, kind: str) -> Mesh:
+        """Of such devices; `Mixed` has its first axis Explicit and the others Auto."""
+        names, sizes = zip(*self.axes, strict=True)
+        row = [kind] * len(names) if kind != "Mixed" else ["Explicit", *["Auto"] * (len(names) - 1)]
+        types = tuple([getattr(AxisType, each) for each in row])
+        return Mesh(devices.reshape(sizes), names, axis_types=types)
+
+
+def given(mesh: Mesh, shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> Any:
+    """An argument, spread so."""
+    return _struct(shape, dtype, sharding=NamedSharding(mesh, Spec(*spec)))
+
+
+def specs_of(arguments: Any) -> Any:
+    """How arguments are spread."""
+    return jax.tree.map(lambda one: one.sharding.spec, arguments)
+
+
+def placed(mesh: Mesh, x: Any, *spec: Any) -> Any:
+    """Spread so: by its type on a mesh with axes of type Explicit, else by a constraint."""
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    typed = [_only(entry, [name for name in kinds if kinds[name] == AxisType.Explicit]) for entry in spec]
+    if AxisType.Explicit in kinds.values():
+        x = _reshard(x, Spec(*typed))
+    if AxisType.Auto not in kinds.values():
+        return x
+    free = [Spec.UNCONSTRAINED if kept is not None else entry for kept, entry in zip(typed, spec, strict=True)]
+    return _constrain(x, NamedSharding(jax.typeof(x).sharding.mesh if any(typed) else mesh, Spec(*free)))
+
+
+def _only(entry: Any, names: list[str]) -> Any:
+    return entry if entry in names else None
+
+
+def scanned(layer: Callable[[Any, Weights], Any], x: Any, layers: Weights) -> Any:
+    """All layers, whose weights are stacked, as steps of a scan."""
+    return lax.scan(lambda x, weights: (layer(x, weights), None), x, layers)[0]
+
+
+def unrolled(layer: Callable[[Any, Weights], Any], x: Any, layers: list[Weights]) -> Any:
+    """All layers, one after another."""
+    for weights in layers:
+        x = layer(x, weights)
+    return x
+
+
+def norm(x: Any) -> Any:
+    """Mean 0 and variance 1 along the last dimension."""
+    x = x - x.mean(-1, keepdims=True)
+    return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+
+def in_heads(x: Any, count: int) -> Any:
+    """[batch, tokens, width] as [batch, tokens, count, width / count]."""
+    return x.reshape(*x.shape[:2], count, -1)
+
+
+def mixed(queries: Any, keys: Any, values: Any, first: Any = 0) -> Any:
+    """Causal attention of [batch, tokens, heads, size]; the first query is at this place of the keys."""
+    scores = jnp.einsum("bthd,bshd->bhts", queries, keys) / math.sqrt(queries.shape[-1])
+    places = first + jnp.arange(queries.shape[1])[:, None]
+    scores = jnp.where(places >= jnp.arange(keys.shape[1]), scores, -1e9)
+    return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), values)
+
+
+def attention(x: Any, weights: Weights, count: int) -> Any:
+    """With the residual stream around it; `count` heads of those that are here."""
+    queries, keys, values = [in_heads(norm(x) @ weights[name], count) for name in "qkv"]
+    return x + mixed(queries, keys, values).reshape(*x.shape[:2], -1) @ weights["out"]
+
+
+def perceptron(x: Any, weights: Weights) -> Any:
+    """With the residual stream around it."""
+    return x + jax.nn.gelu(norm(x) @ weights["up"]) @ weights["down"]
+
+
+def layer_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Of attention's and a perceptron's weights."""
+    square = (sizes.width, sizes.width)
+    return {**dict.fromkeys(("q", "k", "v", "out"), square), "up": (sizes.width, sizes.hidden), "down": (sizes.hidden, sizes.width)}
+
+
+def layers_given(
+    mesh: Mesh, sizes: Sizes, spec: Callable[[str], tuple[Any, ...]], is_scanned: bool
+) -> Any:
+    """Weights of all layers, those of a name spread so."""
+    shapes = layer_shapes(sizes)
+    if is_scanned:
+        return {name: given(mesh, (sizes.layers, *shape), None, *spec(name)) for name, shape in shapes.items()}
+    one = {name: given(mesh, shape, *spec(name)) for name, shape in shapes.items()}
+    return [one] * sizes.layers
