@@ -55,7 +55,7 @@ def _or_error(cell: Callable[[], str]) -> str:
     """A cell, or the error that it ends with: a table of many programs goes on."""
     try:
         return cell()
-    except Exception as error:  # noqa: BLE001  # anything that a program may meet is what the table is for
+    except Exception as error:  # anything that a program may meet is what the table is for
         text = " ".join(str(error).split())
         smallest = re.search(r"reached is ([\d.]+ \w+)", text)
         return f"refused: {smallest[1]}" if smallest else f"**{type(error).__name__}**: {text[:_MESSAGE]}"
@@ -97,7 +97,9 @@ def rows_of_memory(name: str, built: Built, policies: Sequence[str], budgets: Se
         ]
         print(f"| {name} | {policy} | {' | '.join(cells)} |", flush=True)
     if budgets:
-        plain = _or_error(lambda: _memory(jax.jit(jax.value_and_grad(built.loss_of(unwrapped))).lower(*built.given).compile()))
+        plain = _or_error(
+            lambda: _memory(jax.jit(jax.value_and_grad(built.loss_of(unwrapped))).lower(*built.given).compile())
+        )
     for percent in budgets:
         found = _or_error(lambda percent=percent: _budgeted(built, percent))  # type: ignore[misc]
         print(f"| {name} | {percent} % | {plain} | {found} | |", flush=True)
@@ -156,7 +158,11 @@ def rows_of_values(name: str, built: Built, policies: Sequence[str], *, has_seco
     direction = _arrays(built.given[0], 2)
     loss = built.loss_of(unwrapped)
     expected = jax.jit(jax.value_and_grad(loss))(weights, inputs)
-    second = jax.jit(lambda w: jax.jvp(lambda w: jax.grad(loss)(w, inputs), (w,), (direction,))[1])(weights) if has_second else None
+    second = (
+        jax.jit(lambda w: jax.jvp(lambda w: jax.grad(loss)(w, inputs), (w,), (direction,))[1])(weights)
+        if has_second
+        else None
+    )
     for policy in policies:
         own = None if policy == "none" else policy
 
@@ -196,7 +202,9 @@ def _current(mesh: Mesh) -> Iterator[Mesh]:
 def main() -> None:
     """Compile or run, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--programs", default=",".join(name.replace(", ", "+") for name in PROGRAMS), help="a scan as fsdp+scan")
+    parser.add_argument(
+        "--programs", default=",".join(name.replace(", ", "+") for name in PROGRAMS), help="a scan as fsdp+scan"
+    )
     parser.add_argument("--kinds", default="Explicit,Auto,Mixed", help="types of the meshes' axes")
     parser.add_argument("--target", default="cpu", help="eight devices: cpu, or of rematc.targets, as h100:8")
     parser.add_argument("--policies", default="none,nothing,dots")

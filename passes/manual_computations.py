@@ -7,8 +7,8 @@ After:   %2: f32[8,16] = manual_computation %x {body=graph @shard(%0: f32[2,16])
 
 Values of one device stand beside whole ones until then (`rematc.ir.ops.mapped`), so that every other pass sees one
 program. Equations of whole arrays that need nothing of a region go before it; a region ends where one needs what it
-gives. What one region computes and another one reads crosses in parts, each on its device, and moves nowhere. What
-follows from constants alone is computed where it is read.
+gives. What one region computes and another one reads crosses in parts, each on its device, and moves nowhere; so does
+what waits in a barrier beside whole values. What follows from constants alone is computed where it is read.
 """
 
 from __future__ import annotations
@@ -185,7 +185,11 @@ def _in_place(eqn: Equation, equations: list[Equation]) -> tuple[Value, ...]:
 
 
 class _BarrierSides:
-    """Lets barriers over both sides hold values of one device alone: whole ones cross before, or pass by."""
+    """Lets barriers over both sides hold values of one: of one device if all whole ones can be cut, else whole ones.
+
+    Whole values can be cut that borders alone read behind the barrier, or that are put together from parts before it.
+    None may pass by: what waits for the others in the barrier would not wait, and XLA would merge it.
+    """
 
     def __init__(self, graph: Graph, place: Manual) -> None:
         self._graph, self._place = graph, place
@@ -218,17 +222,24 @@ class _BarrierSides:
         self._equations.append(eqn)
 
     def _barrier(self, eqn: Equation) -> None:
+        whole = [row for row in zip(eqn.operands, eqn.results, strict=True) if row[0] not in self._local]
+        specs = [self._read.get(result, self._parts.get(value, (None, None))[1]) for value, result in whole]
+        cut = {value: spec for (value, _), spec in zip(whole, specs, strict=True) if spec is not None}
+        if len(cut) == len(whole):
+            self._barrier_of_parts(eqn, cut)
+        else:
+            self._barrier_of_whole(eqn)
+
+    def _barrier_of_parts(self, eqn: Equation, specs: Mapping[Value, Spec]) -> None:
+        """The barrier over what each device has; whole values are cut so before."""
         held: list[tuple[Value, Value]] = []
         behind: list[Equation] = []
         for value, result in zip(eqn.operands, eqn.results, strict=True):
             if value in self._local:
                 held.append((value, result))
                 continue
+            spec = specs[value]
             part, own = self._parts.get(value, (None, None))
-            spec = self._read.get(result, own)
-            if spec is None:
-                self._env[result] = value
-                continue
             if part is None or spec != own:
                 cut = FullToShard.at(self._place, spec)
                 part = Value(cut.infer((value.type,))[0], value.name)
@@ -239,6 +250,30 @@ class _BarrierSides:
             behind.append(Equation(ShardToFull.at(self._place, spec), (inside,), (result,), eqn.loc))
         operands, results = tuple([value for value, _ in held]), tuple([value for _, value in held])
         self._local.update(operands, results)
+        self._equations += [replace(eqn, operands=operands, results=results), *behind]
+
+    def _barrier_of_whole(self, eqn: Equation) -> None:
+        """The barrier over whole values; those of one device are put one after another, which moves nothing."""
+        held: list[tuple[Value, Value]] = []
+        behind: list[Equation] = []
+        for value, result in zip(eqn.operands, eqn.results, strict=True):
+            if value not in self._local:
+                held.append((value, result))
+                continue
+            spec = crossing_spec(value, self._place)
+            part, part_behind = value, result
+            if not value.type.rank:
+                part, part_behind = [Value(_row_type(one), one.name) for one in (value, result)]
+                self._local.update((part, part_behind))
+                self._equations.append(Equation(Reshape((1,)), (value,), (part,), eqn.loc))
+                behind.append(Equation(Reshape(()), (part_behind,), (result,), eqn.loc))
+            border = ShardToFull.at(self._place, spec)
+            whole, whole_behind = [Value(border.infer((part.type,))[0], one.name) for one in (value, result)]
+            self._equations.append(Equation(border, (part,), (whole,), eqn.loc))
+            back = Equation(FullToShard.at(self._place, spec), (whole_behind,), (part_behind,), eqn.loc)
+            behind.insert(0, back)
+            held.append((whole, whole_behind))
+        operands, results = tuple([value for value, _ in held]), tuple([value for _, value in held])
         self._equations += [replace(eqn, operands=operands, results=results), *behind]
 
 

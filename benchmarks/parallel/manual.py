@@ -137,7 +137,11 @@ def _ring(queries: Any, keys: Any, values: Any) -> Any:
         return (keys, values, total, weight, higher), None
 
     shape = (queries.shape[0], queries.shape[2], tokens)
-    start = [jnp.zeros((*shape, queries.shape[3]), queries.dtype), jnp.zeros(shape, queries.dtype), jnp.full(shape, -1e9, queries.dtype)]
+    start = [
+        jnp.zeros((*shape, queries.shape[3]), queries.dtype),
+        jnp.zeros(shape, queries.dtype),
+        jnp.full(shape, -1e9, queries.dtype),
+    ]
     varying = [lax.pcast(one, "x", to="varying") for one in start]
     (_, _, total, weight, _), _ = lax.scan(step, (keys, values, *varying), jnp.arange(count))
     return jnp.moveaxis(total / weight[..., None], 1, 2)
@@ -228,7 +232,10 @@ def vocabulary(mesh: Mesh, sizes: Sizes) -> Built:
         own = jnp.take_along_axis(logits, jnp.clip(place, 0, words // 8 - 1)[..., None], -1)[..., 0]
         return (total - lax.psum(jnp.where(is_here, own, 0), "x")).mean()
 
-    one = {"up": given(mesh, (sizes.width, sizes.hidden), None, "x"), "down": given(mesh, (sizes.hidden, sizes.width), "x")}
+    one = {
+        "up": given(mesh, (sizes.width, sizes.hidden), None, "x"),
+        "down": given(mesh, (sizes.hidden, sizes.width), "x"),
+    }
     weights = {"layers": [one] * sizes.layers, "head": given(mesh, (sizes.width, words), None, "x")}
     inputs = given(mesh, (few, sizes.tokens, sizes.width)), given(mesh, (few, sizes.tokens), dtype=jnp.int32)
     return _built(mesh, own, (weights, inputs))
@@ -245,7 +252,9 @@ def halo(mesh: Mesh, sizes: Sizes) -> Built:
             below = lax.ppermute(x[:, :1], "x", down)
             padded = jnp.concatenate([above, x, below], 1)
             numbers = ("NHWC", "HWIO", "NHWC")
-            out = lax.conv_general_dilated(padded, weights["kernel"], (1, 1), ((0, 0), (1, 1)), dimension_numbers=numbers)
+            out = lax.conv_general_dilated(
+                padded, weights["kernel"], (1, 1), ((0, 0), (1, 1)), dimension_numbers=numbers
+            )
             centre = lax.pmean(out.mean((0, 1, 2)), "x")
             scale = lax.rsqrt(lax.pmean(((out - centre) ** 2).mean((0, 1, 2)), "x") + 1e-5)
             return x + jax.nn.gelu((out - centre) * scale)

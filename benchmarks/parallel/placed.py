@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh
 
@@ -56,7 +57,9 @@ def _across(mesh: Mesh, axis: str, x: Any, weights: Weights, sizes: Sizes, batch
 
     def headed(name: str) -> Any:
         split = weights[name].reshape(sizes.width, sizes.heads, -1)
-        return placed(mesh, _einsum("btw,whd->bthd", p.norm(x), split, (batch, None, axis, None)), batch, None, axis, None)
+        return placed(
+            mesh, _einsum("btw,whd->bthd", p.norm(x), split, (batch, None, axis, None)), batch, None, axis, None
+        )
 
     own = p.mixed(*map(headed, "qkv"))
     joined = weights["out"].reshape(sizes.heads, -1, sizes.width)
@@ -67,8 +70,6 @@ def _across(mesh: Mesh, axis: str, x: Any, weights: Weights, sizes: Sizes, batch
 
 def _einsum(text: str, one: Any, other: Any, spec: tuple[Any, ...]) -> Any:
     """An einsum that says where its result lies, as types ask where it sums along what is spread."""
-    import jax.numpy as jnp
-
     mesh = jax.sharding.get_abstract_mesh()
     explicit = getattr(mesh, "explicit_axes", ())
     if not explicit:
@@ -83,7 +84,9 @@ def tensor(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     def layer(x: Any, weights: Weights) -> Any:
         return _across(mesh, "x", x, weights, sizes, None)
 
-    layers = p.layers_given(mesh, sizes, lambda name: ("x", None) if name in ("out", "down") else (None, "x"), is_scanned)
+    layers = p.layers_given(
+        mesh, sizes, lambda name: ("x", None) if name in ("out", "down") else (None, "x"), is_scanned
+    )
     return _built(mesh, sizes, layer, layers, is_scanned=is_scanned, batch=sizes.batch // 8)
 
 
@@ -93,7 +96,9 @@ def both(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     def layer(x: Any, weights: Weights) -> Any:
         return _across(mesh, "y", x, weights, sizes, "x")
 
-    layers = p.layers_given(mesh, sizes, lambda name: ("y", None) if name in ("out", "down") else (None, "y"), is_scanned)
+    layers = p.layers_given(
+        mesh, sizes, lambda name: ("y", None) if name in ("out", "down") else (None, "y"), is_scanned
+    )
     return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch // 4)
 
 

@@ -148,12 +148,14 @@ def perceptron(x: Any, weights: Weights) -> Any:
 def layer_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Of attention's and a perceptron's weights."""
     square = (sizes.width, sizes.width)
-    return {**dict.fromkeys(("q", "k", "v", "out"), square), "up": (sizes.width, sizes.hidden), "down": (sizes.hidden, sizes.width)}
+    return {
+        **dict.fromkeys(("q", "k", "v", "out"), square),
+        "up": (sizes.width, sizes.hidden),
+        "down": (sizes.hidden, sizes.width),
+    }
 
 
-def layers_given(
-    mesh: Mesh, sizes: Sizes, spec: Callable[[str], tuple[Any, ...]], is_scanned: bool
-) -> Any:
+def layers_given(mesh: Mesh, sizes: Sizes, spec: Callable[[str], tuple[Any, ...]], is_scanned: bool) -> Any:
     """Weights of all layers, those of a name spread so."""
     shapes = layer_shapes(sizes)
     if is_scanned:

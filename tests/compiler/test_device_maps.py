@@ -180,6 +180,24 @@ with jax.set_mesh(typed):
         "in jit": of_jax(rjax.value_and_grad(loss, policy="nothing"), *given),
         "budget": of_ours(rematc.value_and_grad(own, budget="50%"), *given),
     }
+def around(wrap):
+    # Layers whose products are of whole arrays, around a function over devices.
+    mixed = over(lambda y: jnp.tanh(lax.all_gather(y, ("d", "t"), tiled=True)[:512] + y), P(("d", "t")), P(("d", "t")))
+    layer = wrap(lambda x, one: x + jnp.tanh(mixed(jnp.tanh(x @ one)) @ one.T))
+    def loss(w, x):
+        for one in w:
+            x = layer(x, one)
+        return jnp.mean(x**2)
+    return loss
+
+own = rematc.from_jax(around(lambda layer: layer))
+said["deep around"] = {
+    "jax": of_jax(jax.value_and_grad(around(jax.checkpoint)), stack, rows),
+    "none": of_ours(rematc.value_and_grad(own), stack, rows),
+    "nothing": of_ours(rematc.value_and_grad(own, policy="nothing"), stack, rows),
+    "in jit": of_jax(rjax.value_and_grad(around(lambda layer: layer), policy="nothing"), stack, rows),
+    "budget": of_ours(rematc.value_and_grad(own, budget="50%"), stack, rows),
+}
 loss = unrolled(False)
 batch = np.stack([x, 2 * x])
 own = rematc.vmap(rematc.grad(rematc.from_jax(loss)), (None, 0))(w, batch)
@@ -217,7 +235,7 @@ def said() -> dict[str, Any]:
 NAMES = [
     f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns", "every") for on in (True, False)
 ]
-CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep", "deep explicit"]
+CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep", "deep explicit", "deep around"]
 
 
 @pytest.mark.slow
@@ -250,8 +268,8 @@ def test_a_policy_decides_about_what_devices_computed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["deep", "deep explicit"])
-def test_layers_inside_of_one_function_are_recomputed_one_by_one(name: str) -> None:
+@pytest.mark.parametrize("name", ["deep", "deep explicit", "deep around"])
+def test_layers_are_recomputed_one_by_one(name: str) -> None:
     """A policy and a budget see each of them; JAX has a `jax.checkpoint` around each."""
     taken = {way: found["temporary"] for way, found in said()[name].items()}
     assert taken["nothing"] <= 0.6 * taken["none"]

@@ -118,6 +118,28 @@ def test_a_barrier_over_both_sides_holds_parts() -> None:
     assert barrier.operand_types == (PART, PART)
 
 
+@pytest.mark.parametrize("is_scalar", [False, True])
+def test_a_barrier_with_what_nothing_cuts_holds_whole_values(is_scalar: bool) -> None:
+    """Each waits for the other: a product of whole values is no more computed before the parts are there."""
+    b = Builder("main")
+    w, x = b.parameter(WHOLE), b.parameter(WHOLE)
+    part = b.emit1(FullToShard.at(CHECKED, ROWS), x)
+    part = b.reduce_sum(part, (0, 1)) if is_scalar else part
+    held_w, held = b.emit(OptimizationBarrier(), w, part)
+    both = b.multiply(
+        b.emit1(FullToShard.at(CHECKED, ROWS), b.sine(held_w)),
+        b.broadcast_in_dim(held, (4, 16), ()) if is_scalar else held,
+    )
+    found = with_manual_computations(b.build(b.emit1(ShardToFull.at(CHECKED, ROWS), both)))
+    (barrier,) = [eqn for eqn in found.equations if isinstance(eqn.op, OptimizationBarrier)]
+    first, second = [eqn for eqn in found.equations if isinstance(eqn.op, ManualComputation)]
+    assert barrier.operands == (w, *first.results)
+    (sine,) = [eqn for eqn in found.equations if eqn.op.name == "sine"]
+    assert sine.operands == barrier.results[:1]
+    assert set(second.operands) == {*sine.results, *barrier.results[1:]}
+    assert "optimization_barrier" not in names(second.op.body)  # type: ignore[attr-defined]
+
+
 def test_a_function_gets_its_borders_outside() -> None:
     inside = Builder("stage")
     w, y = inside.parameter(WHOLE), inside.parameter(PART)
