@@ -27,7 +27,7 @@ from rematc.ir.values import Derivatives, Operands, Primals, Tangents, Types, Va
 
 #: What says of a dimension that it may be spread as the compiler likes.
 OPEN = "{?}"
-_SIZE = re.compile(r'"=(\d+)')
+_AXIS = re.compile(r'"([^"]+)"(?:=(\d+))?')
 
 
 class Placing(Protocol):
@@ -74,7 +74,21 @@ class Placement(Identity):
     @property
     def devices(self) -> int:
         """How many devices the mesh has."""
-        return math.prod([int(size) for size in _SIZE.findall(self.mesh)])
+        return math.prod(self.sizes.values())
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many devices there are along each axis of the mesh."""
+        return {name: int(size) for name, size in _AXIS.findall(self.mesh)}
+
+    @property
+    def spread(self) -> tuple[tuple[str, ...] | None, ...]:
+        """For each dimension the axes along which it is spread; None where that is left to the compiler.
+
+        None at all where StableHLO has no text for it.
+        """
+        rows = [tuple([name for name, _ in _AXIS.findall(dimension)]) for dimension in self.dimensions]
+        return tuple([row if row or "?" not in text else None for row, text in zip(rows, self.dimensions, strict=True)])
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         (type,) = Identity.infer(self, operands)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.devices import DeviceCollective
+from rematc.ir.ops.mapped import Border, ShardToFull
+from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
@@ -119,6 +121,9 @@ class Shards:
                 self._axes.setdefault(value, axes)
 
     def _of_results(self, eqn: Equation) -> list[Axes]:
+        said = self._said(eqn)
+        if said is not None:
+            return [said]
         found = [[list[str]() for _ in value.type.shape] for value in eqn.results]
         slicings = () if eqn.op.effect else eqn.op.slicings(eqn.operand_types, eqn.result_types)
         rows = sorted(range(len(eqn.operands)), key=lambda row: -eqn.operands[row].type.size)
@@ -131,6 +136,20 @@ class Shards:
                         taken = {axis for axes in dimensions for axis in axes}
                         dimensions[to] += [axis for axis in own[d] if axis not in taken]
         return [tuple(map(tuple, dimensions)) for dimensions in found]
+
+    def _said(self, eqn: Equation) -> Axes | None:
+        """How the result of an equation is spread that says so itself; None of others."""
+        op = eqn.op
+        if not isinstance(op, Border | Placement):
+            return None
+        own = self.axes(eqn.operands[0])
+        if isinstance(op, Placement):
+            self._sizes = {**op.sizes, **self._sizes}
+            return tuple([given if row is None else row for row, given in zip(op.spread, own, strict=True)]) or own
+        self._sizes = {**dict(zip(op.axes_of_mesh, op.sizes, strict=True)), **self._sizes}
+        free = [tuple([axis for axis in row if axis not in op.manual]) for row in own]
+        rows = op.spec if isinstance(op, ShardToFull) else [()] * len(free)
+        return tuple([(*row, *others) for row, others in zip(rows, free, strict=True)])
 
     def _of_regions(self, eqn: Equation) -> list[Axes] | None:
         """The same, of an op that runs graphs, whose parameters are spread as what they are given; None of others."""

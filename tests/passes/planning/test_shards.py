@@ -75,6 +75,27 @@ def test_what_nobody_knows_is_spread_as_what_it_is_computed_from() -> None:
     assert [shards.type(value).shape for eqn in body.equations for value in eqn.results] == [(8, 32)] * 2
 
 
+PLACED = """
+graph @main(%x: f32[64,32]) -> (f32[64,32]) {
+  %0: f32[64,32] = placement %x {what="reshard", mesh="<[\\"data\\"=8, \\"model\\"=4]>", dimensions=["{?}","{\\"model\\"}"]}
+  %1: f32[8,32] = full_to_shard %0 {spec=[["data"],[]], axes_of_mesh=["data","model"], sizes=[8,4], manual=["data"]}
+  %2: f32[8,32] = tanh %1
+  %3: f32[64,32] = shard_to_full %2 {spec=[["data"],[]], axes_of_mesh=["data","model"], sizes=[8,4], manual=["data"]}
+  return %3
+}
+"""
+
+
+def test_what_says_where_it_lies_is_spread_so() -> None:
+    """Along what it leaves open as its operand; nobody else may know the mesh."""
+    graph = parse(PLACED)
+    shards = Shards({"data": 8}, {graph.params[0]: (("data",), ())})
+    shards.follow(graph)
+    found = [shards.axes(eqn.results[0]) for eqn in graph.equations]
+    assert found == [(("data",), ("model",)), ((), ("model",)), ((), ("model",)), (("data",), ("model",))]
+    assert [shards.type(eqn.results[0]).shape for eqn in graph.equations] == [(8, 8)] * 4
+
+
 def test_an_axis_spreads_one_dimension_of_a_value() -> None:
     graph = parse(PRODUCT)
     shards = spread(graph, BATCH, ((), ("data",)))
