@@ -257,7 +257,8 @@ def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
         assert sum(found["collectives"].values()) < sum(expected["collectives"].values())
     else:
         assert found["collectives"] == expected["collectives"]
-    assert found["temporary"] <= 1.02 * expected["temporary"] + 256
+    gradient = 1024 if name == "mixed" else 256  # which XLA may have beside the others for a while
+    assert found["temporary"] <= 1.02 * expected["temporary"] + gradient
 
 
 @pytest.mark.slow

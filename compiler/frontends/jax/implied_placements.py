@@ -15,7 +15,7 @@ from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.custom_jvp import CustomJvp
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.mapped import FullToShard, ShardToFull
-from rematc.ir.ops.placement import OPEN, Placement
+from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Transpose
@@ -54,8 +54,7 @@ def _without_implied(graph: Graph, *, holds_results: bool) -> Graph:
     for eqn in graph.equations:
         regions = loops if isinstance(eqn.op, _CONTROL_FLOW) else functions
         own = replace(eqn, op=regions.op(eqn.op), operands=tuple([env.get(value, value) for value in eqn.operands]))
-        # Where there are axes that types never name, XLA chooses along those, and has to know more.
-        if isinstance(own.op, Placement) and OPEN not in own.op.dimensions:
+        if isinstance(own.op, Placement):
             maker = makers.get(own.operands[0])
             is_implied = maker is not None and _implies(maker, own.op, is_held=own.results[0] in held)
             is_implied = is_implied or cut.get(own.results[0]) == own.op.dimensions

@@ -75,9 +75,9 @@ def test_what_nobody_knows_is_spread_as_what_it_is_computed_from() -> None:
     assert [shards.type(value).shape for eqn in body.equations for value in eqn.results] == [(8, 32)] * 2
 
 
-PLACED = """
+PLACED = r"""
 graph @main(%x: f32[64,32]) -> (f32[64,32]) {
-  %0: f32[64,32] = placement %x {what="reshard", mesh="<[\\"data\\"=8, \\"model\\"=4]>", dimensions=["{?}","{\\"model\\"}"]}
+  %0: f32[64,32] = placement %x {what="reshard", mesh="<[\"data\"=8, \"model\"=4]>", dimensions=["{?}","{\"model\"}"]}
   %1: f32[8,32] = full_to_shard %0 {spec=[["data"],[]], axes_of_mesh=["data","model"], sizes=[8,4], manual=["data"]}
   %2: f32[8,32] = tanh %1
   %3: f32[64,32] = shard_to_full %2 {spec=[["data"],[]], axes_of_mesh=["data","model"], sizes=[8,4], manual=["data"]}

@@ -58,6 +58,14 @@ def test_inputs_are_placed_and_so_are_their_gradients() -> None:
         assert one.equations[-1].op.dimensions == ROWS
 
 
+def test_what_follows_is_not_placed_beside_axes_that_types_never_name() -> None:
+    own = jax.make_mesh((1, 1), ("d", "t"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    with jax.set_mesh(own):
+        struct = STRUCT((8, 8), jnp.float32, sharding=NamedSharding(own, P("d")))
+        graph = rematc.trace(rematc.from_jax(lambda x: jnp.sum(jax.nn.softmax(jnp.tanh(x)))), struct)
+    assert placed(graph) == []
+
+
 @pytest.mark.parametrize(
     "function",
     [
