@@ -117,7 +117,7 @@ def _in_parts(attend: Callable[[Any, Any, Any], Any]) -> Callable[[Mesh, Sizes],
     return build
 
 
-def _ring(queries: Any, keys: Any, values: Any) -> Any:
+def ring(queries: Any, keys: Any, values: Any) -> Any:
     """Keys and values go around, with a softmax that is corrected as they come. Source: Liu et al. 2023."""
     count, here = 8, lax.axis_index("x")
     tokens = queries.shape[1]
@@ -153,34 +153,35 @@ def _ulysses(queries: Any, keys: Any, values: Any) -> Any:
     return lax.all_to_all(p.mixed(*own), "x", 1, 2, tiled=True)
 
 
-def _gathered(queries: Any, keys: Any, values: Any) -> Any:
+def gathered(queries: Any, keys: Any, values: Any) -> Any:
     """Each device has all keys and values. Source: Llama 3, section 3.3.2."""
     whole = [lax.all_gather(one, "x", axis=1, tiled=True) for one in (keys, values)]
     return p.mixed(queries, *whole, first=lax.axis_index("x") * queries.shape[1])
 
 
-def experts(mesh: Mesh, sizes: Sizes) -> Built:
+def experts_of_tokens(x: Any, weights: Weights) -> Any:
     """An expert on each device, to which tokens go by all-to-all. Source: Lepikhin et al. 2020 (top one)."""
-    shapes = {"router": (sizes.width, 8), "up": (8, sizes.width, sizes.hidden), "down": (8, sizes.hidden, sizes.width)}
+    tokens = x.reshape(-1, x.shape[-1])
+    room = tokens.shape[0] // 4
+    chances = jax.nn.softmax(p.norm(tokens) @ weights["router"])
+    chosen = jax.nn.one_hot(chances.argmax(-1), 8, dtype=x.dtype)
+    place = (jnp.cumsum(chosen, 0) * chosen - 1).max(-1).astype(jnp.int32)
+    sent = chosen[:, :, None] * jax.nn.one_hot(place, room, dtype=x.dtype)[:, None, :]
+    there = lax.all_to_all(jnp.einsum("tec,tw->ecw", sent, tokens), "x", 0, 1, tiled=True)
+    hidden = jax.nn.gelu(jnp.einsum("ecw,ewh->ech", there, weights["in"]))
+    back = lax.all_to_all(jnp.einsum("ech,ehw->ecw", hidden, weights["back"]), "x", 1, 0, tiled=True)
+    return jnp.einsum("tec,ecw->tw", sent * (chances * chosen).sum(-1)[:, None, None], back).reshape(x.shape)
+
+
+def experts(mesh: Mesh, sizes: Sizes) -> Built:
+    """Layers of experts alone."""
+    shapes = {"router": (sizes.width, 8), "in": (8, sizes.width, sizes.hidden), "back": (8, sizes.hidden, sizes.width)}
 
     def own(wrap: Wrap, layers: Any, x: Any) -> Any:
-        room = x.shape[0] * x.shape[1] // 4
+        layer = wrap(lambda x, weights: x + experts_of_tokens(x, weights))
+        return lax.pmean(_squares(p.unrolled(layer, x, layers)), "x")
 
-        def layer(x: Any, weights: Weights) -> Any:
-            tokens = x.reshape(-1, sizes.width)
-            chances = jax.nn.softmax(p.norm(tokens) @ weights["router"])
-            chosen = jax.nn.one_hot(chances.argmax(-1), 8, dtype=x.dtype)
-            place = (jnp.cumsum(chosen, 0) * chosen - 1).max(-1).astype(jnp.int32)
-            sent = chosen[:, :, None] * jax.nn.one_hot(place, room, dtype=x.dtype)[:, None, :]
-            there = lax.all_to_all(jnp.einsum("tec,tw->ecw", sent, tokens), "x", 0, 1, tiled=True)
-            hidden = jax.nn.gelu(jnp.einsum("ecw,ewh->ech", there, weights["up"]))
-            back = lax.all_to_all(jnp.einsum("ech,ehw->ecw", hidden, weights["down"]), "x", 1, 0, tiled=True)
-            taken = jnp.einsum("tec,ecw->tw", sent * (chances * chosen).sum(-1)[:, None, None], back)
-            return x + taken.reshape(x.shape)
-
-        return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
-
-    spread: dict[str, tuple[Any, ...]] = {"router": (), "up": ("x",), "down": ("x",)}
+    spread: dict[str, tuple[Any, ...]] = {"router": (), "in": ("x",), "back": ("x",)}
     one = {name: given(mesh, shape, *spread[name]) for name, shape in shapes.items()}
     return _built(mesh, own, ([one] * sizes.layers, _texts(mesh, sizes, "x")))
 
@@ -313,9 +314,9 @@ MANUAL = (
     Program("megatron, scan", functools.partial(megatron, is_scanned=True)),
     Program("sequence", functools.partial(sequence, is_scanned=False)),
     Program("sequence, scan", functools.partial(sequence, is_scanned=True)),
-    Program("ring", _in_parts(_ring)),
+    Program("ring", _in_parts(ring)),
     Program("ulysses", _in_parts(_ulysses)),
-    Program("gathered", _in_parts(_gathered)),
+    Program("gathered", _in_parts(gathered)),
     Program("experts", experts),
     Program("pipeline", pipeline),
     Program("vocabulary", vocabulary),

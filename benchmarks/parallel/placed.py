@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from benchmarks.architectures.library import Wrap
 from benchmarks.parallel import program as p
+from benchmarks.parallel.manual import experts_of_tokens, gathered, ring
 from benchmarks.parallel.program import Built, Program, Sizes, Weights, given, placed
 
 Layer = Callable[[Any, Weights], Any]
@@ -102,23 +103,66 @@ def both(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch // 4)
 
 
-def inside(mesh: Mesh, sizes: Sizes) -> Built:
-    """As data, with attention of each layer in a `jax.shard_map` of its own that sends keys and values around."""
-
-    def own(queries: Any, keys: Any, values: Any) -> Any:
-        whole = [lax.all_gather(one, "x", axis=1, tiled=True) for one in (keys, values)]
-        return p.mixed(queries, *whole, first=lax.axis_index("x") * queries.shape[1])
-
+def inside(mesh: Mesh, sizes: Sizes, *, is_scanned: bool, attend: Any) -> Built:
+    """Tokens are spread; attention of each layer is in a `jax.shard_map` of its own."""
     spec = p.Spec(None, "x")
-    attend = p.shard_map(own, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
+    mapped = p.shard_map(attend, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
 
     def layer(x: Any, weights: Weights) -> Any:
         queries, keys, values = [p.in_heads(p.norm(x) @ weights[name], sizes.heads) for name in "qkv"]
-        x = x + attend(queries, keys, values).reshape(x.shape) @ weights["out"]
+        x = x + mapped(queries, keys, values).reshape(x.shape) @ weights["out"]
         return p.perceptron(x, weights)
 
-    layers = p.layers_given(mesh, sizes, lambda _: (), False)
-    return _built(mesh, sizes, layer, layers, None, "x", is_scanned=False, batch=sizes.batch // 2)
+    layers = p.layers_given(mesh, sizes, lambda _: (), is_scanned)
+    return _built(mesh, sizes, layer, layers, None, "x", is_scanned=is_scanned, batch=sizes.batch // 2)
+
+
+def each(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
+    """The batch and the weights are spread; each layer is a `jax.shard_map`, which gathers its weights."""
+
+    def own(x: Any, weights: Weights) -> Any:
+        whole = {name: lax.all_gather(one, "x", tiled=True) for name, one in weights.items()}
+        return p.perceptron(p.attention(x, whole, sizes.heads), whole)
+
+    layer = p.shard_map(own, mesh=mesh, in_specs=(p.Spec("x"), p.Spec("x")), out_specs=p.Spec("x"))
+    layers = p.layers_given(mesh, sizes, lambda _: ("x",), is_scanned)
+    return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch)
+
+
+def routed(mesh: Mesh, sizes: Sizes) -> Built:
+    """As data, with experts of each layer in a `jax.shard_map` along the same axis, to which tokens go."""
+    spec = p.Spec("x")
+    mapped = p.shard_map(
+        experts_of_tokens, mesh=mesh, in_specs=(spec, {"router": p.Spec(), "in": spec, "back": spec}), out_specs=spec
+    )
+
+    def layer(x: Any, weights: Weights) -> Any:
+        x = p.attention(x, weights, sizes.heads)
+        return x + mapped(p.norm(x), {name: weights[name] for name in ("router", "in", "back")})
+
+    one = {name: given(mesh, (sizes.width, sizes.width)) for name in ("q", "k", "v", "out")}
+    one["router"] = given(mesh, (sizes.width, 8))
+    one["in"] = given(mesh, (8, sizes.width, sizes.hidden), "x")
+    one["back"] = given(mesh, (8, sizes.hidden, sizes.width), "x")
+    return _built(mesh, sizes, layer, [one] * sizes.layers, "x", is_scanned=False, batch=sizes.batch)
+
+
+def part(mesh: Mesh, sizes: Sizes) -> Built:
+    """Two axes: the batch along x; perceptrons of each layer in a `jax.shard_map` along y alone."""
+
+    def own(x: Any, up: Any, down: Any) -> Any:
+        return lax.psum(jax.nn.gelu(x @ up) @ down, "y")
+
+    specs = (p.Spec(), p.Spec(None, "y"), p.Spec("y"))
+    mapped = p.shard_map(own, mesh=mesh, in_specs=specs, out_specs=p.Spec(), axis_names={"y"})
+
+    def layer(x: Any, weights: Weights) -> Any:
+        x = p.attention(x, weights, sizes.heads)
+        return x + mapped(p.norm(x), weights["up"], weights["down"])
+
+    spread: dict[str, tuple[Any, ...]] = {"up": (None, "y"), "down": ("y",)}
+    layers = p.layers_given(mesh, sizes, lambda name: spread.get(name, ()), False)
+    return _built(mesh, sizes, layer, layers, "x", is_scanned=False, batch=sizes.batch // 4)
 
 
 _GRID = (("x", 2), ("y", 4))
@@ -132,5 +176,12 @@ PLACED = (
     Program("tensor, scan", functools.partial(tensor, is_scanned=True)),
     Program("both", functools.partial(both, is_scanned=False), _GRID, _ALL),
     Program("both, scan", functools.partial(both, is_scanned=True), _GRID, _ALL),
-    Program("inside", inside),
+    Program("inside", functools.partial(inside, is_scanned=False, attend=gathered)),
+    Program("inside, scan", functools.partial(inside, is_scanned=True, attend=gathered)),
+    Program("ring-inside", functools.partial(inside, is_scanned=False, attend=ring)),
+    Program("ring-inside, scan", functools.partial(inside, is_scanned=True, attend=ring)),
+    Program("each", functools.partial(each, is_scanned=False)),
+    Program("each, scan", functools.partial(each, is_scanned=True)),
+    Program("routed", routed),
+    Program("part", part, _GRID, _ALL),
 )
