@@ -11,7 +11,7 @@ inside `jax.jit` (`rematc.jax.value_and_grad`). Rows with percent are of the who
 
 `--values` runs small programs in double precision on eight CPU devices, and gives the largest difference of values and
 gradients from JAX's, beside the largest of these; `--second` the same of Hessian-vector products, by `rematc.grad` of
-`rematc.grad`, by `rematc.jax.grad` twice, and by `jax.jvp` of it.
+`rematc.grad`, by `rematc.jax.grad` twice, and by `jax.jvp` of it. Rows with percent are of `rematc.jax.jit(budget=)`.
 """
 
 from __future__ import annotations
@@ -152,7 +152,9 @@ def _second_of_its_own(loss: Any, weights: Any, inputs: Any, direction: Any, pol
     return rematc.compile(rematc.grad(slope, policy=policy), weights, inputs, direction)(weights, inputs, direction)
 
 
-def rows_of_values(name: str, built: Built, policies: Sequence[str], *, has_second: bool) -> None:
+def rows_of_values(
+    name: str, built: Built, policies: Sequence[str], budgets: Sequence[str], *, has_second: bool
+) -> None:
     """Print a program's rows of the second table."""
     weights, inputs = _arrays(built.given[0], 0), _arrays(built.given[1], 1)
     direction = _arrays(built.given[0], 2)
@@ -188,6 +190,10 @@ def rows_of_values(name: str, built: Built, policies: Sequence[str], *, has_seco
         ways = [first_of_its_own, first_inside]
         ways += [second_of_its_own, second_twice, second_forward] if has_second else []
         print(f"| {name} | {policy} | {' | '.join(map(_or_error, ways))} |", flush=True)
+    for percent in budgets:
+        step = rematc.jax.jit(jax.value_and_grad(loss), budget=f"{percent}%")
+        found = _or_error(lambda step=step: _difference(step(weights, inputs), expected))  # type: ignore[misc]
+        print(f"| {name} | {percent} % | | {found} |{' |' * 3 * has_second}", flush=True)
 
 
 @contextlib.contextmanager
@@ -235,7 +241,7 @@ def main() -> None:
             with _current(program.mesh(devices, kind)) as mesh:
                 if has_values:
                     built = program.build(mesh, SMALL)
-                    rows_of_values(name, built, policies, has_second=options.second)
+                    rows_of_values(name, built, policies, budgets, has_second=options.second)
                 else:
                     built = program.build(mesh, REAL)
                     rows_of_memory(name, built, policies, budgets, devices.flat[0].platform)

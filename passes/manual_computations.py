@@ -374,13 +374,14 @@ def _in_steps(
         region = region or _Region()
         if isinstance(op, FullToShard):
             region.given[eqn.results[0]] = (eqn.operands[0], op.spec)
-        elif isinstance(op, ShardToFull):
-            region_of.get(eqn.operands[0], region).gives[eqn.results[0]] = (eqn.operands[0], op.spec)
         else:
-            region.equations.append(eqn)
             # Arrays that a function captures are whole on each device.
             whole = [value for value in eqn.operands if value not in local and value not in fixed]
             region.given.update({value: (value, ((),) * value.type.rank) for value in whole})
+            if isinstance(op, ShardToFull):
+                region_of.get(eqn.operands[0], region).gives[eqn.results[0]] = (eqn.operands[0], op.spec)
+            else:
+                region.equations.append(eqn)
         region_of.update(dict.fromkeys([value for value in eqn.results if value in local], region))
     return ([*steps, region] if region is not None else steps), region_of
 

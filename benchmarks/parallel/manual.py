@@ -291,7 +291,7 @@ def partial(mesh: Mesh, sizes: Sizes) -> Built:
 
     def own(wrap: Wrap, layers: Any, x: Any) -> Any:
         def layer(x: Any, weights: Weights) -> Any:
-            return p.perceptron(p.attention(x, weights, sizes.heads), weights)
+            return p.across(mesh, "y", x, weights, sizes, None)
 
         return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
 
@@ -322,5 +322,5 @@ MANUAL = (
     Program("vocabulary", vocabulary),
     Program("halo", halo),
     Program("grid", grid, _GRID),
-    Program("partial", partial, _GRID, ("Auto",)),
+    Program("partial", partial, _GRID, ("Explicit", "Auto", "Mixed")),
 )

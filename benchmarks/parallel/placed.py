@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh
 
@@ -53,37 +52,11 @@ def zero(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch)
 
 
-def _across(mesh: Mesh, axis: str, x: Any, weights: Weights, sizes: Sizes, batch: Any) -> Any:
-    """A layer whose heads and hidden units are spread along one axis, and its batch along another or none."""
-
-    def headed(name: str) -> Any:
-        split = weights[name].reshape(sizes.width, sizes.heads, -1)
-        return placed(
-            mesh, _einsum("btw,whd->bthd", p.norm(x), split, (batch, None, axis, None)), batch, None, axis, None
-        )
-
-    own = p.mixed(*map(headed, "qkv"))
-    joined = weights["out"].reshape(sizes.heads, -1, sizes.width)
-    x = x + placed(mesh, _einsum("bthd,hdw->btw", own, joined, (batch, None, None)), batch, None, None)
-    hidden = jax.nn.gelu(_einsum("btw,wh->bth", p.norm(x), weights["up"], (batch, None, axis)))
-    return x + placed(mesh, _einsum("bth,hw->btw", hidden, weights["down"], (batch, None, None)), batch, None, None)
-
-
-def _einsum(text: str, one: Any, other: Any, spec: tuple[Any, ...]) -> Any:
-    """An einsum that says where its result lies, as types ask where it sums along what is spread."""
-    mesh = jax.sharding.get_abstract_mesh()
-    explicit = getattr(mesh, "explicit_axes", ())
-    if not explicit:
-        return jnp.einsum(text, one, other)
-    typed = p.Spec(*[entry if entry in explicit else None for entry in spec])
-    return jnp.einsum(text, one, other, out_sharding=typed)
-
-
 def tensor(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     """Heads and hidden units are spread; activations between blocks are whole."""
 
     def layer(x: Any, weights: Weights) -> Any:
-        return _across(mesh, "x", x, weights, sizes, None)
+        return p.across(mesh, "x", x, weights, sizes, None)
 
     layers = p.layers_given(
         mesh, sizes, lambda name: ("x", None) if name in ("out", "down") else (None, "x"), is_scanned
@@ -95,7 +68,7 @@ def both(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     """Two axes: the batch along x, heads and hidden units along y."""
 
     def layer(x: Any, weights: Weights) -> Any:
-        return _across(mesh, "y", x, weights, sizes, "x")
+        return p.across(mesh, "y", x, weights, sizes, "x")
 
     layers = p.layers_given(
         mesh, sizes, lambda name: ("y", None) if name in ("out", "down") else (None, "y"), is_scanned

@@ -88,19 +88,16 @@ def specs_of(arguments: Any) -> Any:
 
 
 def placed(mesh: Mesh, x: Any, *spec: Any) -> Any:
-    """Spread so: by its type on a mesh with axes of type Explicit, else by a constraint."""
-    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-    typed = [_only(entry, [name for name in kinds if kinds[name] == AxisType.Explicit]) for entry in spec]
-    if AxisType.Explicit in kinds.values():
+    """Spread so: by its type along axes of type Explicit, by a constraint along those of type Auto."""
+    here = jax.sharding.get_abstract_mesh()
+    own: Any = mesh.abstract_mesh if here.empty else here
+    typed, free = [[entry if entry in axes else None for entry in spec] for axes in (own.explicit_axes, own.auto_axes)]
+    if own.explicit_axes:
         x = _reshard(x, Spec(*typed))
-    if AxisType.Auto not in kinds.values():
+    if not own.auto_axes:
         return x
-    free = [Spec.UNCONSTRAINED if kept is not None else entry for kept, entry in zip(typed, spec, strict=True)]
-    return _constrain(x, NamedSharding(jax.typeof(x).sharding.mesh if any(typed) else mesh, Spec(*free)))
-
-
-def _only(entry: Any, names: list[str]) -> Any:
-    return entry if entry in names else None
+    rows = [Spec.UNCONSTRAINED if kept is not None else entry for kept, entry in zip(typed, free, strict=True)]
+    return _constrain(x, NamedSharding(mesh if here.empty else here, Spec(*rows)))
 
 
 def scanned(layer: Callable[[Any, Weights], Any], x: Any, layers: Weights) -> Any:
@@ -143,6 +140,32 @@ def attention(x: Any, weights: Weights, count: int) -> Any:
 def perceptron(x: Any, weights: Weights) -> Any:
     """With the residual stream around it."""
     return x + jax.nn.gelu(norm(x) @ weights["up"]) @ weights["down"]
+
+
+def across(mesh: Mesh, axis: str, x: Any, weights: Weights, sizes: Sizes, batch: Any) -> Any:
+    """A layer whose heads and hidden units are spread along one axis, and its batch along another or none."""
+
+    def headed(name: str) -> Any:
+        split = weights[name].reshape(sizes.width, sizes.heads, -1)
+        return placed(
+            mesh, _einsum("btw,whd->bthd", norm(x), split, (batch, None, axis, None)), batch, None, axis, None
+        )
+
+    own = mixed(*map(headed, "qkv"))
+    joined = weights["out"].reshape(sizes.heads, -1, sizes.width)
+    x = x + placed(mesh, _einsum("bthd,hdw->btw", own, joined, (batch, None, None)), batch, None, None)
+    hidden = jax.nn.gelu(_einsum("btw,wh->bth", norm(x), weights["up"], (batch, None, axis)))
+    return x + placed(mesh, _einsum("bth,hw->btw", hidden, weights["down"], (batch, None, None)), batch, None, None)
+
+
+def _einsum(text: str, one: Any, other: Any, spec: tuple[Any, ...]) -> Any:
+    """An einsum that says where its result lies, as types ask where it sums along what is spread."""
+    mesh = jax.sharding.get_abstract_mesh()
+    explicit = getattr(mesh, "explicit_axes", ())
+    if not explicit:
+        return jnp.einsum(text, one, other)
+    typed = Spec(*[entry if entry in explicit else None for entry in spec])
+    return jnp.einsum(text, one, other, out_sharding=typed)
 
 
 def layer_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax._src.named_sharding import UnspecifiedValue
+
+T = TypeVar("T")
 
 
 def on_meshes(meshes: tuple[Any, ...]) -> dict[str, Any]:
@@ -91,6 +93,20 @@ def in_types_of(avals: Sequence[Any], function: Callable[..., Any]) -> Callable[
     specs = tuple([aval.sharding.spec if has_explicit_sharding(aval) else partition() for aval in avals])
     found: Callable[..., Any] = jax.sharding.explicit_axes(function, axes=missing, in_sharding=specs)
     return found
+
+
+def on_devices(names: Sequence[str], sizes: Sequence[int], traced: Callable[[], T]) -> T:
+    """What a function gives where JAX traces what each device computes: inside of a `shard_map` over these axes."""
+    abstract: Any = jax.sharding.AbstractMesh
+    mesh, found = abstract(tuple(sizes), tuple(names)), list[T]()
+
+    def body() -> tuple[()]:
+        found.append(traced())
+        return ()
+
+    with jax.sharding.use_abstract_mesh(mesh):
+        jax.eval_shape(jax.shard_map(body, mesh=mesh, in_specs=(), out_specs=()))
+    return found[0]
 
 
 def varying_axes_of(aval: Any) -> frozenset[str]:

@@ -222,6 +222,30 @@ for make in (twice_whole, twice_parallel):
         ours = rematc.grad(squares(rematc.grad(rematc.from_jax(both))))(w, x)
         own = ours, jax.grad(squares(jax.grad(both)))(w, x)
         said[f"{make.__name__} {checked}"] = [np.asarray(one).tolist() for one in own]
+# Along one axis devices compute by themselves; along the other one constraints, or types, say inside how values lie.
+for kind in ("Auto", "Explicit"):
+    own = jax.make_mesh((2, 4), ("d", "t"), axis_types=(AxisType[kind],) * 2)
+    with jax.set_mesh(own):
+        def body(w, x):
+            for one in w:
+                if kind == "Auto":
+                    x = x + lax.with_sharding_constraint(jnp.tanh(x @ one), P(None, "t")) @ one.T
+                else:
+                    x = x + jnp.matmul(jax.reshard(jnp.tanh(x @ one), P(None, "t")), one.T, out_sharding=P())
+            return lax.pmean(jnp.mean(x**2), "d")
+        along = jax.shard_map(body, mesh=own, in_specs=(P(), P("d")), out_specs=P(), axis_names={"d"})
+        placed = [jax.device_put(one, NamedSharding(own, P(None, "t"))) for one in w]
+        given = placed, jax.device_put(x, NamedSharding(own, P("d")))
+        many = lambda gradient: lambda w, x: sum((one ** 2).sum() for one in gradient(w, x))
+        jitted = lambda step: np.asarray(jax.tree.leaves(jax.jit(step)(*given))).tolist()
+        by_us = rematc.grad(many(rematc.grad(rematc.from_jax(along), policy="nothing")))
+        said[f"twice {kind}"] = {
+            "jax": jitted(jax.grad(many(jax.grad(along)))),
+            "of its own": np.asarray(by_us(*given)).tolist(),
+            "twice": jitted(rjax.grad(many(rjax.grad(along, policy="nothing")))),
+            "reverse": jitted(jax.grad(many(rjax.grad(along)))),
+            "text": print_graph(rematc.trace(rematc.from_jax(along), *given)),
+        }
 said["text"] = rematc.lower(rematc.from_jax(loss), *args).stablehlo()
 print(json.dumps(said))
 """
@@ -285,6 +309,16 @@ def test_second_derivatives_through_what_all_devices_have(name: str, checked: bo
     """What differs from it in its type alone is another value: cotangents of that are added up over devices."""
     found, expected = said()[f"{name} {checked}"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_inside_constraints_and_types_say_how_values_lie_along_other_axes(kind: str) -> None:
+    found = said()[f"twice {kind}"]
+    for way in ("of its own", "twice", "reverse"):
+        np.testing.assert_allclose(found[way], found["jax"], rtol=1e-4, atol=1e-6, err_msg=way)
+    assert "device_map" not in found["text"]
+    assert found["text"].count(r'dimensions=["{}","{\"t\"}"]') >= 3
 
 
 @pytest.mark.slow

@@ -92,6 +92,23 @@ def test_what_another_region_reads_crosses_in_parts() -> None:
     assert set(first.results) & set(second.operands) == set(first.results) - {whole}
 
 
+def test_a_whole_value_that_each_device_gives_is_captured() -> None:
+    """A loop's body that runs again gives what is made of an array that all devices have: nothing inside is cut."""
+    b = Builder("main")
+    x, captured = b.parameter(WHOLE), b.parameter(PART)
+    first = layer(b, x)
+    given = b.emit1(ShardToFull.at(CHECKED, ROWS), b.emit1(DeviceVary(("d",), (2,)), b.sine(captured)))
+    found = with_manual_computations(b.build(first, given))
+    made = set(found.params)
+    for eqn in found.equations:
+        assert made.issuperset(eqn.operands)
+        made.update(eqn.results)
+        if isinstance(eqn.op, ManualComputation):
+            inside = {*eqn.op.body.params, *[value for one in eqn.op.body.equations for value in one.results]}
+            assert inside.issuperset(eqn.op.body.results)
+    assert made.issuperset(found.results)
+
+
 def test_what_follows_from_constants_is_computed_on_each_side() -> None:
     b = Builder("main")
     x = b.parameter(WHOLE)

@@ -129,10 +129,8 @@ def _place_of(block: Block, eqn: Any) -> Manual | None:
     here: Any = jax.sharding.get_abstract_mesh()
     other = block.shared.place
     is_other = other is not None and replace(other, is_checked=True) != replace(place, is_checked=True)
-    # Along other axes of type Explicit types inside say how values lie.
-    is_typed = not set(mesh.abstract_mesh.explicit_axes) <= set(place.manual)
     is_nested = bool(here.manual_axes) or has_primitive(eqn.params["jaxpr"], eqn.primitive)
-    return None if is_other or is_typed or is_nested else place
+    return None if is_other or is_nested else place
 
 
 def _spec_of(partition: Any, value: Value) -> Spec:

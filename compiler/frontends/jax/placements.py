@@ -7,141 +7,26 @@ Each becomes a `placement`, which keeps JAX's own primitive: what goes back into
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 
 from rematc.compiler.frontends.jax.block import Block, imports
+from rematc.compiler.frontends.jax.placing import Bound, Constrained, OfType, meshes_named, open_spec
 from rematc.ir.ops.placement import OPEN, Placement
 from rematc.ir.values import Value
-from rematc.lowering.jax_internals.jaxprs import bind
 from rematc.lowering.jax_internals.keys import is_key
 from rematc.lowering.jax_internals.shardings import (
     abstract_mesh,
     has_explicit_sharding,
-    in_types_of,
     is_unspecified,
-    with_auto_axes,
 )
 from rematc.lowering.writer import braced
 
-# JAX leaves all three without annotations.
-_partition: Any = jax.sharding.PartitionSpec
-_constrain: Any = jax.lax.with_sharding_constraint
-_reshard: Any = jax.reshard
+_partition: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
 
 #: How shardings spell the device's own memory.
 _OWN_MEMORY = (None, "device")
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A primitive of one operand that places it, with its parameters.
-
-    Attributes:
-        primitive: JAX's.
-        params: its parameters, by name in the names' order.
-        aval: the abstract value of its operand in the user's program.
-        meshes: of devices that the parameters name.
-        batches: how many batch dimensions are in front.
-        is_adjoint: whether it is the primitive's transpose.
-    """
-
-    primitive: Any
-    params: tuple[tuple[str, Any], ...]
-    aval: Any
-    meshes: tuple[Any, ...] = ()
-    batches: int = 0
-    is_adjoint: bool = False
-
-    def __call__(self, x: Any) -> Any:
-        function = in_types_of([self.aval], self._transposed if self.is_adjoint else self._bound)
-        for _ in range(self.batches):
-            function = jax.vmap(function)
-        return function(x)
-
-    def _bound(self, x: Any) -> Any:
-        return bind(self.primitive, [x], dict(self.params))[0]
-
-    def _transposed(self, ct: Any) -> Any:
-        aval = self.aval.update(shape=ct.shape, dtype=ct.dtype, weak_type=False)
-        transposed: Any = jax.linear_transpose(self._bound, aval)
-        (found,) = transposed(ct)
-        return found
-
-    def batched(self) -> Bound:
-        return replace(self, batches=self.batches + 1)
-
-    def adjoint(self) -> Bound:
-        return replace(self, is_adjoint=not self.is_adjoint)
-
-
-@dataclass(frozen=True, slots=True)
-class OfType:
-    """The sharding that a type says (axes of type Explicit), where types say it and where XLA chooses.
-
-    Attributes:
-        mesh: JAX's abstract mesh, as in the type.
-        spec: how each dimension is spread over it.
-        batches: how many batch dimensions are in front.
-    """
-
-    mesh: Any
-    spec: Any
-    batches: int = 0
-
-    @property
-    def meshes(self) -> tuple[Any, ...]:
-        return ()
-
-    def __call__(self, x: Any) -> Any:
-        function = self._placed
-        for _ in range(self.batches):
-            function = jax.vmap(function)
-        return function(x)
-
-    def _placed(self, x: Any) -> Any:
-        mesh = jax.typeof(x).sharding.mesh
-        if mesh.explicit_axes:
-            return _reshard(x, jax.sharding.NamedSharding(mesh, self.spec))
-        mesh = mesh if not mesh.empty else with_auto_axes(self.mesh)
-        return _constrain(x, jax.sharding.NamedSharding(mesh, _open(self.mesh, self.spec)))
-
-    def batched(self) -> OfType:
-        return replace(self, batches=self.batches + 1)
-
-    def adjoint(self) -> OfType:
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class Constrained:
-    """A sharding that a call of `jax.jit` gives to an argument or result.
-
-    Attributes:
-        sharding: JAX's.
-        batches: how many batch dimensions are in front.
-    """
-
-    sharding: Any
-    batches: int = 0
-
-    @property
-    def meshes(self) -> tuple[Any, ...]:
-        return _meshes(self.sharding)
-
-    def __call__(self, x: Any) -> Any:
-        function: Any = lambda one: _constrain(one, self.sharding)  # noqa: E731
-        for _ in range(self.batches):
-            function = jax.vmap(function)
-        return function(x)
-
-    def batched(self) -> Constrained:
-        return replace(self, batches=self.batches + 1)
-
-    def adjoint(self) -> Constrained:
-        return self
 
 
 def constrained(block: Block, shardings: Sequence[Any], values: Sequence[Value]) -> list[Value]:
@@ -165,7 +50,7 @@ def constraint(block: Block, eqn: Any) -> Sequence[Value]:
     _check_no_keys(block, eqn)
     is_plain = sharding is not None and eqn.params["layout"] is None
     mesh, dimensions = _text(sharding, x.type.rank) if is_plain else ("", ())
-    source = Bound(eqn.primitive, _sorted(eqn.params), eqn.invars[0].aval, _meshes(sharding))
+    source = Bound(eqn.primitive, _sorted(eqn.params), eqn.invars[0].aval, meshes_named(sharding))
     return block.b.emit(Placement(eqn.primitive.name, mesh, dimensions, source), x)
 
 
@@ -192,7 +77,7 @@ def device_put(block: Block, eqn: Any) -> Sequence[Value]:
         _check_no_keys(block, eqn)
         own = (("copy_semantics", (copy,)), ("devices", (device,)), ("srcs", (source,)))
         mesh, dimensions = _open_text(device, x.type.rank)
-        bound = Bound(eqn.primitive, own, atom.aval, _meshes(device))
+        bound = Bound(eqn.primitive, own, atom.aval, meshes_named(device))
         results.append(block.b.emit1(Placement("device_put", mesh, dimensions, bound), x))
     return results
 
@@ -230,18 +115,12 @@ def _sorted(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(params.items()))
 
 
-def _meshes(sharding: Any) -> tuple[Any, ...]:
-    """The meshes of devices that a sharding names: not those that have none."""
-    mesh = sharding.mesh if isinstance(sharding, jax.sharding.NamedSharding) else None
-    return (mesh,) if isinstance(mesh, jax.sharding.Mesh) else ()
-
-
 def _text(sharding: Any, rank: int) -> tuple[str, tuple[str, ...]]:
     """A sharding in Shardy's words: (mesh, dimensions). Empty where it has more to it than these can say."""
     if not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return "", ()
     spec, mesh = sharding.spec, abstract_mesh(sharding)
-    if spec.unreduced or spec.reduced or mesh.manual_axes or sharding.memory_kind not in _OWN_MEMORY:
+    if spec.unreduced or spec.reduced or sharding.memory_kind not in _OWN_MEMORY:
         return "", ()
     axes = ", ".join([f'"{name}"={size}' for name, size in mesh.shape.items()])
     entries = (*spec, *(None,) * (rank - len(spec)))
@@ -263,17 +142,8 @@ OF_TYPE = "the type's sharding"
 def placement_by_type(sharding: Any, rank: int, what: str = OF_TYPE) -> Placement:
     """What places an array of so many dimensions where its type says, with this sharding of JAX's in it."""
     spec = _partition(*sharding.spec, *(None,) * (rank - len(sharding.spec)))
-    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, _open(sharding.mesh, spec)), rank)
+    mesh, dimensions = _text(jax.sharding.NamedSharding(sharding.mesh, open_spec(sharding.mesh, spec)), rank)
     return Placement(what, mesh, dimensions, OfType(sharding.mesh, spec))
-
-
-def _open(mesh: Any, spec: Any) -> Any:
-    """How types spread dimensions; those open of which they say nothing, if there are axes that types never name."""
-    return (
-        _partition(*[_partition.UNCONSTRAINED if entry is None else entry for entry in spec])
-        if mesh.auto_axes
-        else spec
-    )
 
 
 def inputs_by_types(block: Block, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:

@@ -8,6 +8,7 @@ equation; there the op is described by the equation of JAX's that it is exported
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,13 @@ from typing import Any
 
 import jax
 
+from rematc.compiler.frontends.jax.placing import OfType
 from rematc.ir.collecting import users_code
 from rematc.ir.core import Op
 from rematc.ir.errors import CompileError, MissingRuleError
+from rematc.ir.ops.devices import DeviceCollective, DeviceVary
+from rematc.ir.ops.mapped import Border
+from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
 from rematc.ir.values import Types, Value
@@ -28,6 +33,7 @@ from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import graph_of
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.jaxprs import own_name
+from rematc.lowering.jax_internals.shardings import on_devices, replicated
 from rematc.passes import policies
 from rematc.passes.policy_base import BuiltinPolicy
 from rematc.passes.policy_functions import PrimitivePolicy, source_of
@@ -42,6 +48,8 @@ CONTAINERS = frozenset(
         *("custom_lin", "custom_linear_solve"),
     }
 )
+#: Primitives that place values, as placements call them; of others a type says it.
+_PLACING = frozenset({"device_put", "layout_constraint", "relayout", "reshard", "sharding_constraint"})
 _STRENGTH = (Save, Offload, Recompute)
 
 
@@ -272,13 +280,27 @@ def _described(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]]
         return None
 
 
-@lru_cache(maxsize=1 << 12)
-def _exported(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]] | None:
+def _traced(op: Op, operands: Types) -> Any:
     graph = graph_of(op, operands)
     struct: Any = jax.ShapeDtypeStruct
-    with jax.enable_x64(True):
-        given = [struct(type.shape, type.dtype.numpy) for type in operands]
-        jaxpr = jax.make_jaxpr(lambda *arrays: tuple(apply_graph(graph, arrays)))(*given).jaxpr
+    source = op.source if isinstance(op, Placement) else None
+    # What types say, JAX asks only of values that have such types.
+    mesh = source.mesh if isinstance(source, OfType) else None
+
+    def traced() -> Any:
+        sharding = None if mesh is None else replicated(mesh)
+        given = [struct(type.shape, type.dtype.numpy, sharding=sharding) for type in operands]
+        return jax.make_jaxpr(lambda *arrays: tuple(apply_graph(graph, arrays)))(*given).jaxpr
+
+    with jax.enable_x64(True), contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh):
+        return on_devices(op.over, op.sizes, traced) if isinstance(op, DeviceCollective | DeviceVary) else traced()
+
+
+@lru_cache(maxsize=1 << 12)
+def _exported(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]] | None:
+    if isinstance(op, Border) or (isinstance(op, Placement) and op.what not in _PLACING):
+        return None  # the way into a `shard_map`, or out of it, and what types say: no equations
+    jaxpr = _traced(op, operands)
     while True:
         made = [eqn for eqn in jaxpr.eqns if any(one is jaxpr.outvars[0] for one in eqn.outvars)]
         if not made:
