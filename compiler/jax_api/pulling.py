@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,16 @@ from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
-from rematc.compiler.jax_api.traced import explicit_mesh, like, trace_jax, words
+from rematc.compiler.jax_api.traced import (
+    called_on_mesh,
+    called_where,
+    explicit_mesh,
+    like,
+    sharding_in,
+    shardings_followed,
+    trace_jax,
+    words,
+)
 from rematc.compiler.tracing.options import Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.core import Graph
@@ -39,12 +49,6 @@ def pulled_back(
 ) -> tuple[Any, ...]:
     """What `rematc.jax.vjp` returns."""
     given = JaxArguments.of(primals, {}, options.statics)
-    if explicit_mesh(given.arrays) is not None:
-        raise CompileError(
-            f"rematc.jax.vjp of '{function_name(fun)}' cannot keep types that say how arrays lie over devices (axes of "
-            "type Explicit); use rematc.jax.value_and_grad, or call it inside of jax.sharding.auto_axes",
-            user_location(),
-        )
     traced, arguments = NumbersRead().traced(
         given,
         lambda arguments: trace_jax(fun, arguments, function_name(fun), has_aux=has_aux),
@@ -65,7 +69,14 @@ def pulled_back(
     pulled = vjp(graph if labelled is None else staged(graph, labelled, wrt, of), wrt, of)
     leaves = arguments.among(options.donated)
     operands = on_platform(imported.choice, traced.name, traced.operands(arguments.arrays, imported.constants))
-    found = _run(passed_for_jax(pulled.forward, target), operands, leaves, options, target)
+    forward_graph, mesh = passed_for_jax(pulled.forward, target), explicit_mesh(operands)
+    run = functools.partial(_run, forward_graph, donated=leaves, options=options, target=target)
+    if mesh is None:
+        found = run(operands)
+    else:
+        shardings = shardings_followed(mesh, forward_graph, operands)
+        shardings[: len(traced.out_avals)] = [sharding_in(mesh, aval) for aval in traced.out_avals]
+        found = called_where(lambda *arrays: run(arrays), operands, shardings)
     residuals = found[len(graph.results) :]
     backward_graph = passed_for_jax(pulled.backward, target)
 
@@ -78,10 +89,12 @@ def pulled_back(
             for leaf, aval, is_set in zip(leaves, traced.out_avals, pulled.has_tangent, strict=False)
             if is_set
         ]
-        given, has_ct = (
-            iter(_run(backward_graph, (*residuals, *present), (), options, target)),
-            iter(pulled.has_ct),
-        )
+        run = functools.partial(_run, backward_graph, donated=(), options=options, target=target)
+        alike = [aval for aval, is_set in zip(traced.in_avals, wrt, strict=False) if is_set]
+        alike = [aval for aval, is_set in zip(alike, pulled.has_ct, strict=True) if is_set]
+        operands = (*residuals, *present)
+        given = iter(run(operands) if mesh is None else called_on_mesh(lambda *arrays: run(arrays), operands, alike))
+        has_ct = iter(pulled.has_ct)
         outgoing = [
             like(next(given), aval) if is_set and next(has_ct) else _zero(aval)
             for is_set, aval in zip(wrt, traced.in_avals, strict=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,12 @@ from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import naming_arguments
 from rematc.compiler.tracing.derivative_order import of_order
 from rematc.ir.collecting import users_code
+from rematc.ir.core import Graph
 from rematc.lowering.jax_export.evaluating import varied_as
 from rematc.lowering.jax_internals.jaxprs import captured_as_inputs
 from rematc.lowering.jax_internals.keys import is_key, key_words, keys_of_words
 from rematc.lowering.jax_internals.types import is_float0, is_weak, weakly_typed
+from rematc.passes.planning.shards import Axes, Shards
 
 _ARRAYS = inspect.Signature([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
 
@@ -173,10 +176,14 @@ def called_on_mesh(call: Callable[..., Sequence[Any]], operands: Sequence[Any], 
     inside, and results have those that their types say.
     """
     mesh = explicit_mesh(operands)
-    if mesh is None:
-        return call(*operands)
-    shardings = tuple([sharding_in(mesh, aval) for aval in avals])
-    placed: Any = jax.sharding.auto_axes(lambda *given: tuple(call(*given)), out_sharding=shardings)
+    return call(*operands) if mesh is None else called_where(call, operands, [sharding_in(mesh, one) for one in avals])
+
+
+def called_where(
+    call: Callable[..., Sequence[Any]], operands: Sequence[Any], shardings: Sequence[jax.sharding.NamedSharding]
+) -> Sequence[Any]:
+    """The same on a mesh, with these shardings of the results."""
+    placed: Any = jax.sharding.auto_axes(lambda *given: tuple(call(*given)), out_sharding=tuple(shardings))
     results: Sequence[Any] = placed(*operands)
     return results
 
@@ -186,3 +193,27 @@ def sharding_in(mesh: Any, aval: Any) -> jax.sharding.NamedSharding:
     partition: Any = jax.sharding.PartitionSpec
     is_plain = aval.shape and not is_key(aval.dtype) and not is_float0(aval.dtype)
     return jax.sharding.NamedSharding(mesh, aval.sharding.spec if is_plain else partition())
+
+
+def shardings_followed(mesh: Any, graph: Graph, operands: Sequence[Any]) -> list[jax.sharding.NamedSharding]:
+    """How results of a graph lie whose types nobody knows: each as what it is computed from, first of all operands."""
+    known = {
+        param: _axes(jax.typeof(operand).sharding.spec, param.type.rank)
+        for param, operand in zip(graph.params, operands, strict=True)
+        if len(param.type.shape) == np.ndim(operand)
+    }
+    shards = Shards(dict(mesh.shape), known)
+    shards.follow(graph)
+    partition: Any = jax.sharding.PartitionSpec
+    found = []
+    for value in graph.results:
+        rows = zip(shards.axes(value), value.type.shape, strict=True)
+        sizes = [(row, math.prod([mesh.shape[axis] for axis in row]), size) for row, size in rows]
+        spec = partition(*[row if row and size % count == 0 else None for row, count, size in sizes])
+        found.append(jax.sharding.NamedSharding(mesh, spec))
+    return found
+
+
+def _axes(spec: Any, rank: int) -> Axes:
+    rows = [() if row is None else (row,) if isinstance(row, str) else tuple(row) for row in spec]
+    return (*rows, *[()] * (rank - len(rows)))

@@ -21,13 +21,15 @@ import jax
 
 from rematc.compiler.frontends.jax.placing import OfType
 from rematc.ir.collecting import users_code
-from rematc.ir.core import Op
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError, MissingRuleError
+from rematc.ir.ops.collective import Collective
 from rematc.ir.ops.devices import DeviceCollective, DeviceVary
 from rematc.ir.ops.mapped import Border
 from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import RECOMPUTE, SAVE, Decision, Offload, Policy, Recompute, Save
+from rematc.ir.traversal import all_equations
 from rematc.ir.values import Types, Value
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import graph_of
@@ -35,6 +37,7 @@ from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.jaxprs import own_name
 from rematc.lowering.jax_internals.shardings import on_devices, replicated
 from rematc.passes import policies
+from rematc.passes.manual_computations import has_borders
 from rematc.passes.policy_base import BuiltinPolicy
 from rematc.passes.policy_functions import PrimitivePolicy, source_of
 
@@ -292,8 +295,20 @@ def _traced(op: Op, operands: Types) -> Any:
         given = [struct(type.shape, type.dtype.numpy, sharding=sharding) for type in operands]
         return jax.make_jaxpr(lambda *arrays: tuple(apply_graph(graph, arrays)))(*given).jaxpr
 
+    sizes = _devices_of(graph)
     with jax.enable_x64(True), contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh):
-        return on_devices(op.over, op.sizes, traced) if isinstance(op, DeviceCollective | DeviceVary) else traced()
+        return on_devices(tuple(sizes), tuple(sizes.values()), traced) if sizes else traced()
+
+
+def _devices_of(graph: Graph) -> dict[str, int]:
+    """The axes whose devices tell each other what a graph computes, and how many there are; none of its own maps."""
+    found: dict[str, int] = {}
+    for eqn in () if has_borders(graph) else all_equations(graph):
+        if isinstance(eqn.op, DeviceCollective | DeviceVary):
+            found.update(zip(eqn.op.over, eqn.op.sizes, strict=True))
+        elif isinstance(eqn.op, Collective):
+            found[eqn.op.axis] = eqn.op.size
+    return found
 
 
 @lru_cache(maxsize=1 << 12)

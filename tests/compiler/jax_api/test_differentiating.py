@@ -205,6 +205,19 @@ with jax.set_mesh(explicit):
 assert jax.typeof(aux).sharding.spec == jax.typeof(slope[1]).sharding.spec == jax.typeof(split).sharding.spec
 assert_like(((value, aux), slope), jax.value_and_grad(plain, (0, 1), has_aux=True)(w, x))
 
+with jax.set_mesh(explicit):
+    # What crosses to the backward function lies as what it is computed from, in a trace and outside of one.
+    for policy in (None, "nothing", "everything"):
+        def pulled(w, x):
+            (value, aux), pull = rjax.vjp(plain, w, x, policy=policy)
+            return (value, aux), pull((jnp.ones_like(value), jnp.zeros_like(aux)))
+        for way in (pulled, jax.jit(pulled)):
+            (value, aux), slope = way(w, split)
+            assert jax.typeof(aux).sharding.spec == jax.typeof(slope[1]).sharding.spec == jax.typeof(split).sharding.spec
+            assert_like(((value, aux), slope), jax.value_and_grad(plain, (0, 1), has_aux=True)(w, x))
+    # The activations, [8, ...] of all, are never gathered.
+    assert "all-gather" not in jax.jit(pulled).lower(w, split).compile().as_text()
+
 rows = jax.device_put(x, NamedSharding(mesh, P("d")))
 found = jax.jit(rjax.value_and_grad(loss, policy="nothing"))(w, rows)
 assert_like(found, jax.value_and_grad(loss)(w, x))
