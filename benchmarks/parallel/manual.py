@@ -52,10 +52,6 @@ def fsdp(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     return _built(mesh, own, (layers, _texts(mesh, sizes, "x")))
 
 
-def _columns_or_rows(name: str) -> tuple[Any, ...]:
-    return ("x", None) if name in ("out", "down") else (None, "x")
-
-
 def megatron(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     """Heads and hidden units are spread; activations between blocks are whole. Source: Shoeybi et al. 2019."""
     few = sizes.batch // 8
@@ -69,7 +65,7 @@ def megatron(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
 
         return _squares((p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers))
 
-    layers = p.layers_given(mesh, sizes, _columns_or_rows, is_scanned)
+    layers = p.layers_given(mesh, sizes, p.halves("x"), is_scanned)
     return _built(mesh, own, (layers, given(mesh, (few, sizes.tokens, sizes.width))))
 
 
@@ -93,7 +89,7 @@ def sequence(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
 
         return lax.pmean(_squares((p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers)), "x")
 
-    layers = p.layers_given(mesh, sizes, _columns_or_rows, is_scanned)
+    layers = p.layers_given(mesh, sizes, p.halves("x"), is_scanned)
     return _built(mesh, own, (layers, given(mesh, (few, sizes.tokens, sizes.width), None, "x")))
 
 
@@ -295,7 +291,7 @@ def partial(mesh: Mesh, sizes: Sizes) -> Built:
 
         return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
 
-    layers = p.layers_given(mesh, sizes, lambda name: ("y", None) if name in ("out", "down") else (None, "y"), False)
+    layers = p.layers_given(mesh, sizes, p.halves("y"), False)
     arguments = layers, given(mesh, (sizes.batch // 4, sizes.tokens, sizes.width), "x")
 
     def loss_of(wrap: Wrap) -> Callable[..., Any]:
@@ -306,14 +302,10 @@ def partial(mesh: Mesh, sizes: Sizes) -> Built:
     return Built(loss_of, arguments)
 
 
-_GRID = (("x", 2), ("y", 4))
 MANUAL = (
-    Program("fsdp", functools.partial(fsdp, is_scanned=False)),
-    Program("fsdp, scan", functools.partial(fsdp, is_scanned=True)),
-    Program("megatron", functools.partial(megatron, is_scanned=False)),
-    Program("megatron, scan", functools.partial(megatron, is_scanned=True)),
-    Program("sequence", functools.partial(sequence, is_scanned=False)),
-    Program("sequence, scan", functools.partial(sequence, is_scanned=True)),
+    *p.both_ways("fsdp", fsdp),
+    *p.both_ways("megatron", megatron),
+    *p.both_ways("sequence", sequence),
     Program("ring", _in_parts(ring)),
     Program("ulysses", _in_parts(_ulysses)),
     Program("gathered", _in_parts(gathered)),
@@ -321,6 +313,6 @@ MANUAL = (
     Program("pipeline", pipeline),
     Program("vocabulary", vocabulary),
     Program("halo", halo),
-    Program("grid", grid, _GRID),
-    Program("partial", partial, _GRID, ("Explicit", "Auto", "Mixed")),
+    Program("grid", grid, p.GRID),
+    Program("partial", partial, p.GRID, p.ALL_KINDS),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -58,9 +57,7 @@ def tensor(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     def layer(x: Any, weights: Weights) -> Any:
         return p.across(mesh, "x", x, weights, sizes, None)
 
-    layers = p.layers_given(
-        mesh, sizes, lambda name: ("x", None) if name in ("out", "down") else (None, "x"), is_scanned
-    )
+    layers = p.layers_given(mesh, sizes, p.halves("x"), is_scanned)
     return _built(mesh, sizes, layer, layers, is_scanned=is_scanned, batch=sizes.batch // 8)
 
 
@@ -70,9 +67,7 @@ def both(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
     def layer(x: Any, weights: Weights) -> Any:
         return p.across(mesh, "y", x, weights, sizes, "x")
 
-    layers = p.layers_given(
-        mesh, sizes, lambda name: ("y", None) if name in ("out", "down") else (None, "y"), is_scanned
-    )
+    layers = p.layers_given(mesh, sizes, p.halves("y"), is_scanned)
     return _built(mesh, sizes, layer, layers, "x", is_scanned=is_scanned, batch=sizes.batch // 4)
 
 
@@ -138,23 +133,14 @@ def part(mesh: Mesh, sizes: Sizes) -> Built:
     return _built(mesh, sizes, layer, layers, "x", is_scanned=False, batch=sizes.batch // 4)
 
 
-_GRID = (("x", 2), ("y", 4))
-_ALL = ("Explicit", "Auto", "Mixed")
 PLACED = (
-    Program("data", functools.partial(data, is_scanned=False)),
-    Program("data, scan", functools.partial(data, is_scanned=True)),
-    Program("zero", functools.partial(zero, is_scanned=False)),
-    Program("zero, scan", functools.partial(zero, is_scanned=True)),
-    Program("tensor", functools.partial(tensor, is_scanned=False)),
-    Program("tensor, scan", functools.partial(tensor, is_scanned=True)),
-    Program("both", functools.partial(both, is_scanned=False), _GRID, _ALL),
-    Program("both, scan", functools.partial(both, is_scanned=True), _GRID, _ALL),
-    Program("inside", functools.partial(inside, is_scanned=False, attend=gathered)),
-    Program("inside, scan", functools.partial(inside, is_scanned=True, attend=gathered)),
-    Program("ring-inside", functools.partial(inside, is_scanned=False, attend=ring)),
-    Program("ring-inside, scan", functools.partial(inside, is_scanned=True, attend=ring)),
-    Program("each", functools.partial(each, is_scanned=False)),
-    Program("each, scan", functools.partial(each, is_scanned=True)),
+    *p.both_ways("data", data),
+    *p.both_ways("zero", zero),
+    *p.both_ways("tensor", tensor),
+    *p.both_ways("both", both, p.GRID, p.ALL_KINDS),
+    *p.both_ways("inside", inside, attend=gathered),
+    *p.both_ways("ring-inside", inside, attend=ring),
+    *p.both_ways("each", each),
     Program("routed", routed),
-    Program("part", part, _GRID, _ALL),
+    Program("part", part, p.GRID, p.ALL_KINDS),
 )

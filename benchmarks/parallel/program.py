@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +76,17 @@ class Program:
         row = [kind] * len(names) if kind != "Mixed" else ["Explicit", *["Auto"] * (len(names) - 1)]
         types = tuple([getattr(AxisType, each) for each in row])
         return Mesh(devices.reshape(sizes), names, axis_types=types)
+
+
+#: Axes of two kinds of parallelism; and all types that two axes may have.
+GRID = (("x", 2), ("y", 4))
+ALL_KINDS = ("Explicit", "Auto", "Mixed")
+
+
+def both_ways(name: str, build: Callable[..., Built], *more: Any, **named: Any) -> tuple[Program, Program]:
+    """The programs of unrolled and of scanned layers."""
+    made = [functools.partial(build, is_scanned=is_scanned, **named) for is_scanned in (False, True)]
+    return Program(name, made[0], *more), Program(f"{name}, scan", made[1], *more)
 
 
 def given(mesh: Mesh, shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> Any:
@@ -176,6 +188,11 @@ def layer_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
         "up": (sizes.width, sizes.hidden),
         "down": (sizes.hidden, sizes.width),
     }
+
+
+def halves(axis: str) -> Callable[[str], tuple[Any, ...]]:
+    """How weights are spread along an axis by heads and hidden units: by columns, or rows of what reads those."""
+    return lambda name: (axis, None) if name in ("out", "down") else (None, axis)
 
 
 def layers_given(mesh: Mesh, sizes: Sizes, spec: Callable[[str], tuple[Any, ...]], is_scanned: bool) -> Any:

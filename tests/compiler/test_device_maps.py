@@ -222,6 +222,23 @@ for make in (twice_whole, twice_parallel):
         ours = rematc.grad(squares(rematc.grad(rematc.from_jax(both))))(w, x)
         own = ours, jax.grad(squares(jax.grad(both)))(w, x)
         said[f"{make.__name__} {checked}"] = [np.asarray(one).tolist() for one in own]
+def stepped(w, x):
+    # A loop of collectives, of which a policy of the user's is asked.
+    body = lambda x, one: (x + jnp.tanh(lax.psum(jnp.tanh(x @ one) @ one.T, "t")), None)
+    return lax.pmean(jnp.mean(lax.scan(body, x, w)[0] ** 2), "d")
+
+asked = set()
+def sums(primitive, *_, **__):
+    asked.add(primitive.name)
+    return primitive.name in ("psum", "psum_invariant")
+
+by_steps = over(stepped, P(None, None, "t"), P("d"), P())
+said["own policy"] = {
+    "jax": of_jax(jax.value_and_grad(by_steps), *args),
+    "rematc": of_jax(rjax.value_and_grad(by_steps, policy=sums), *args),
+    "from_jax": of_ours(rematc.value_and_grad(rematc.from_jax(by_steps), policy=sums), *args),
+}
+said["asked"] = sorted(asked)
 # Along one axis devices compute by themselves; along the other one constraints, or types, say inside how values lie.
 for kind in ("Auto", "Explicit"):
     own = jax.make_mesh((2, 4), ("d", "t"), axis_types=(AxisType[kind],) * 2)
@@ -244,6 +261,8 @@ for kind in ("Auto", "Explicit"):
             "of its own": np.asarray(by_us(*given)).tolist(),
             "twice": jitted(rjax.grad(many(rjax.grad(along, policy="nothing")))),
             "reverse": jitted(jax.grad(many(rjax.grad(along)))),
+            "pulled": np.asarray(jax.tree.leaves(rjax.vjp(along, *given)[1](jnp.float32(1)))[0]).tolist(),
+            "once": np.asarray(jitted(jax.grad(along))[0]).tolist(),
             "text": print_graph(rematc.trace(rematc.from_jax(along), *given)),
         }
 said["text"] = rematc.lower(rematc.from_jax(loss), *args).stablehlo()
@@ -259,7 +278,7 @@ def said() -> dict[str, Any]:
 NAMES = [
     f"{name} {on}" for name in ("unrolled", "scanned", "wrapped", "batched", "columns", "every") for on in (True, False)
 ]
-CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep", "deep explicit", "deep around"]
+CASES = [*NAMES, "partial False", "twice", "explicit", "mixed", "deep", "deep explicit", "deep around", "own policy"]
 
 
 @pytest.mark.slow
@@ -273,7 +292,7 @@ def test_values_and_shardings_are_those_of_jax(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("wrapped", "deep"))])
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("wrapped", "deep", "own"))])
 def test_each_device_takes_what_it_takes_in_jax(name: str) -> None:
     """But for what `jax.checkpoint` computes again: XLA of jax 0.10 merges it with the forward pass, on the CPU."""
     expected, found = said()[name]["jax"], said()[name]["rematc"]
@@ -317,8 +336,15 @@ def test_inside_constraints_and_types_say_how_values_lie_along_other_axes(kind: 
     found = said()[f"twice {kind}"]
     for way in ("of its own", "twice", "reverse"):
         np.testing.assert_allclose(found[way], found["jax"], rtol=1e-4, atol=1e-6, err_msg=way)
+    np.testing.assert_allclose(found["pulled"], found["once"], rtol=1e-4, atol=1e-6)
     assert "device_map" not in found["text"]
     assert found["text"].count(r'dimensions=["{}","{\"t\"}"]') >= 3
+
+
+@pytest.mark.slow
+def test_a_policy_of_jaxs_is_asked_of_collectives_by_their_names() -> None:
+    """Those in loops and those that derivatives add, too; what leads into a `shard_map` is no equation of its own."""
+    assert {"psum_invariant", "pvary", "dot_general", "tanh"} <= set(said()["asked"])
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 """Import of `shard_map`: its equations, between borders to what one device has of each array.
 
-So all passes see what devices compute, and what they tell each other, and policies and plans decide on it. Where that
-has no place in a graph, as a `shard_map` in another one, over several meshes, or over axes of type Explicit, it is one
-op with JAX's derivatives of the whole equation. The rule is JAX's linearization of it: one `shard_map` to the values
-and to what the other one needs, which is linear in the tangents.
+So all passes see what devices compute, and what they tell each other, and policies and plans decide on it; along axes
+that a `shard_map` leaves out, constraints and types say inside how values lie. Where that has no place in a graph, as a
+`shard_map` in another one, or over several meshes, it is one op with JAX's derivatives of the whole equation. The rule
+is JAX's linearization of it: one `shard_map` to the values and to what the other one needs, which is linear in the
+tangents.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ class MeshDevices:
             axis_names=set(manual),
             check_vma=False,
         )
+        if set(manual) != set(self.mesh.axis_names):
+            # Outside of a trace JAX 0.10 refuses results that XLA spreads along the other axes.
+            mapped = jax.jit(mapped, inline=True)
         if not set(manual) & set(here.explicit_axes):
             return mapped
         return lambda *values: mapped(*[_reshard(value, spec) for value, spec in zip(values, specs, strict=True)])

@@ -213,7 +213,7 @@ with jax.set_mesh(explicit):
             return (value, aux), pull((jnp.ones_like(value), jnp.zeros_like(aux)))
         for way in (pulled, jax.jit(pulled)):
             (value, aux), slope = way(w, split)
-            assert jax.typeof(aux).sharding.spec == jax.typeof(slope[1]).sharding.spec == jax.typeof(split).sharding.spec
+            assert jax.typeof(aux).sharding == jax.typeof(slope[1]).sharding == jax.typeof(split).sharding
             assert_like(((value, aux), slope), jax.value_and_grad(plain, (0, 1), has_aux=True)(w, x))
     # The activations, [8, ...] of all, are never gathered.
     assert "all-gather" not in jax.jit(pulled).lower(w, split).compile().as_text()

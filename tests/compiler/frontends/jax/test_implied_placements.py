@@ -62,7 +62,11 @@ def test_what_follows_is_not_placed_beside_axes_that_types_never_name() -> None:
     own = jax.make_mesh((1, 1), ("d", "t"), axis_types=(AxisType.Explicit, AxisType.Auto))
     with jax.set_mesh(own):
         struct = STRUCT((8, 8), jnp.float32, sharding=NamedSharding(own, P("d")))
-        graph = rematc.trace(rematc.from_jax(lambda x: jnp.sum(jax.nn.softmax(jnp.tanh(x)))), struct)
+
+        def function(x: Any) -> Any:
+            return jnp.sum(jax.nn.softmax(jnp.tanh(x)))
+
+        graph = rematc.trace(rematc.from_jax(function), struct)
     assert placed(graph) == []
 
 
