@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -95,17 +95,23 @@ def in_types_of(avals: Sequence[Any], function: Callable[..., Any]) -> Callable[
     return found
 
 
-def on_devices(names: Sequence[str], sizes: Sequence[int], traced: Callable[[], T]) -> T:
-    """What a function gives where JAX traces what each device computes: inside of a `shard_map` over these axes."""
+def on_devices(sizes: Mapping[str, int], traced: Callable[[], T], *, is_checked: bool) -> T:
+    """What a function gives where JAX traces what each device computes: inside of a `shard_map` over these axes.
+
+    Args:
+        sizes: how many devices there are along each axis.
+        traced: the function.
+        is_checked: whether types say there which values differ from device to device.
+    """
     abstract: Any = jax.sharding.AbstractMesh
-    mesh, found = abstract(tuple(sizes), tuple(names)), list[T]()
+    mesh, found = abstract(tuple(sizes.values()), tuple(sizes)), list[T]()
 
     def body() -> tuple[()]:
         found.append(traced())
         return ()
 
     with jax.sharding.use_abstract_mesh(mesh):
-        jax.eval_shape(jax.shard_map(body, mesh=mesh, in_specs=(), out_specs=()))
+        jax.eval_shape(jax.shard_map(body, mesh=mesh, in_specs=(), out_specs=(), check_vma=is_checked))
     return found[0]
 
 

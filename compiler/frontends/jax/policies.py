@@ -297,7 +297,8 @@ def _traced(op: Op, operands: Types) -> Any:
 
     sizes = _devices_of(graph)
     with jax.enable_x64(True), contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh):
-        return on_devices(tuple(sizes), tuple(sizes.values()), traced) if sizes else traced()
+        # What comes back to a loop would have to differ from device to device as what it begins with.
+        return on_devices(sizes, traced, is_checked=not op.regions()) if sizes else traced()
 
 
 def _devices_of(graph: Graph) -> dict[str, int]:
