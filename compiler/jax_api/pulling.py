@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import jax.tree_util
 import numpy as np
+from jax.sharding import NamedSharding
 
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.jax_api.arguments import JaxArguments
 from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.traced import (
-    called_on_mesh,
     called_where,
     explicit_mesh,
     like,
@@ -39,6 +39,8 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import vjp
 from rematc.passes.staging.stage import staged
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 #: Rules of the user's are imported for so many derivatives: the backward function may be differentiated.
 _ORDER = 2
@@ -71,12 +73,16 @@ def pulled_back(
     operands = on_platform(imported.choice, traced.name, traced.operands(arguments.arrays, imported.constants))
     forward_graph, mesh = passed_for_jax(pulled.forward, target), explicit_mesh(operands)
     run = functools.partial(_run, forward_graph, donated=leaves, options=options, target=target)
-    if mesh is None:
-        found = run(operands)
-    else:
-        shardings = shardings_followed(mesh, forward_graph, operands)
-        shardings[: len(traced.out_avals)] = [sharding_in(mesh, aval) for aval in traced.out_avals]
-        found = called_where(lambda *arrays: run(arrays), operands, shardings)
+
+    def on_mesh(run: Run, operands: Sequence[Any], shardings: Callable[[], Sequence[NamedSharding]]) -> Sequence[Any]:
+        """Where types say how arrays lie, XLA chooses that inside; results lie so."""
+        return run(operands) if mesh is None else called_where(lambda *given: run(given), operands, shardings())
+
+    def of_results() -> list[NamedSharding]:
+        crossing = shardings_followed(mesh, forward_graph, operands)[len(traced.out_avals) :]
+        return [*[sharding_in(mesh, aval) for aval in traced.out_avals], *crossing]
+
+    found = on_mesh(run, operands, of_results)
     residuals = found[len(graph.results) :]
     backward_graph = passed_for_jax(pulled.backward, target)
 
@@ -93,7 +99,7 @@ def pulled_back(
         alike = [aval for aval, is_set in zip(traced.in_avals, wrt, strict=False) if is_set]
         alike = [aval for aval, is_set in zip(alike, pulled.has_ct, strict=True) if is_set]
         operands = (*residuals, *present)
-        given = iter(run(operands) if mesh is None else called_on_mesh(lambda *arrays: run(arrays), operands, alike))
+        given = iter(on_mesh(run, operands, lambda: [sharding_in(mesh, aval) for aval in alike]))
         has_ct = iter(pulled.has_ct)
         outgoing = [
             like(next(given), aval) if is_set and next(has_ct) else _zero(aval)

@@ -145,7 +145,8 @@ class Shards:
         own = self.axes(eqn.operands[0])
         if isinstance(op, Placement):
             self._sizes = {**op.sizes, **self._sizes}
-            return tuple([given if row is None else row for row, given in zip(op.spread, own, strict=True)]) or own
+            said = op.spread or (None,) * len(own)
+            return tuple([given if row is None else row for row, given in zip(said, own, strict=True)])
         self._sizes = {**dict(zip(op.axes_of_mesh, op.sizes, strict=True)), **self._sizes}
         free = [tuple([axis for axis in row if axis not in op.manual]) for row in own]
         rows = op.spec if isinstance(op, ShardToFull) else [()] * len(free)

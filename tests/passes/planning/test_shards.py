@@ -94,6 +94,11 @@ def test_what_says_where_it_lies_is_spread_so() -> None:
     found = [shards.axes(eqn.results[0]) for eqn in graph.equations]
     assert found == [(("data",), ("model",)), ((), ("model",)), ((), ("model",)), (("data",), ("model",))]
     assert [shards.type(eqn.results[0]).shape for eqn in graph.equations] == [(8, 8)] * 4
+    laid_out = parse(
+        'graph @main(%x: f32[64,32]) -> (f32[64,32]) { %0: f32[64,32] = placement %x {what="layout"} return %0 }'
+    )
+    shards = spread(laid_out, BATCH)
+    assert shards.axes(laid_out.results[0]) == BATCH, "it has no text that says more"
 
 
 def test_an_axis_spreads_one_dimension_of_a_value() -> None:
