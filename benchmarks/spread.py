@@ -6,7 +6,8 @@
 The programs are those of `benchmarks/parallel`, on meshes whose axes have each of JAX's types that they can have. For
 each the table has temporary MiB of one device, and MiB that collectives give: JAX with `jax.checkpoint` around each
 layer by hand; rematc with the policy on the whole, as a program of its own (`rematc.compile` of `rematc.from_jax`) and
-inside `jax.jit` (`rematc.jax.value_and_grad`). Rows with percent are of the whole step as JAX differentiates it, under
+inside `jax.jit` (`rematc.jax.value_and_grad`). In brackets is what `check()` says where XLA did not keep what is to be
+computed again. Rows with percent are of the whole step as JAX differentiates it, under
 `rematc.jax.jit(budget=)`, in percent of what `jax.jit` takes.
 
 `--values` runs small programs in double precision on eight CPU devices, and gives the largest difference of values and
@@ -73,7 +74,9 @@ def _of_its_own(built: Built, policy: str | None) -> str:
     step = rematc.value_and_grad(rematc.from_jax(built.loss_of(unwrapped)), policy=policy)
     compiled = rematc.compile(step, *built.given)
     _, given = collectives(compiled.hlo_optimized())
-    return f"{compiled.memory().temp_bytes / MEBIBYTE:.0f} / {given / MEBIBYTE:.0f}"
+    found = f"{compiled.memory().temp_bytes / MEBIBYTE:.0f} / {given / MEBIBYTE:.0f}"
+    check = compiled.check()
+    return f"{found} ({check.in_short})" if check.faults else found
 
 
 def _inside_jax(built: Built, policy: str | None) -> str:
