@@ -215,9 +215,15 @@ def budgets(layout: str, is_scanned: bool, mesh: Mesh) -> None:
 def mesh_of(layout: str, devices: Any) -> Iterator[Mesh]:
     """The mesh of a layout; one over which types say how arrays lie is JAX's current one meanwhile."""
     kind = AxisType.Explicit if layout in TYPED else AxisType.Auto
-    mesh = Mesh(devices, ("x",), axis_types=(kind,))
+    with current(Mesh(devices, ("x",), axis_types=(kind,))) as mesh:
+        yield mesh
+
+
+@contextlib.contextmanager
+def current(mesh: Mesh) -> Iterator[Mesh]:
+    """A mesh over which types say how arrays lie is JAX's current one, as users have it; others are passed on."""
     set_mesh: Any = jax.set_mesh
-    with set_mesh(mesh) if kind is AxisType.Explicit else contextlib.nullcontext():
+    with set_mesh(mesh) if AxisType.Explicit in mesh.axis_types else contextlib.nullcontext():
         yield mesh
 
 

@@ -28,15 +28,17 @@ def forward(gradient: Gradient, params: Any, direction: Any) -> Any:
 
 def reverse(gradient: Gradient, params: Any, direction: Any) -> Any:
     """Reverse over reverse."""
-    return jax.grad(_along(gradient, direction))(params)
+    return jax.grad(along(gradient, direction))(params)
 
 
 def reverse_by_rematc(gradient: Gradient, params: Any, direction: Any) -> Any:
     """Reverse over reverse, the outer one by rematc."""
-    return rematc.jax.grad(_along(gradient, direction))(params)
+    return rematc.jax.grad(along(gradient, direction))(params)
 
 
-def _along(gradient: Gradient, direction: Any) -> Callable[[Any], Any]:
+def along(gradient: Gradient, direction: Any) -> Callable[[Any], Any]:
+    """The gradient's component in a direction, as a function of what is differentiated."""
+
     def slope(params: Any) -> Any:
         pairs = zip(*map(jax.tree_util.tree_leaves, (gradient(params), direction)), strict=True)
         return sum(jnp.vdot(one, other).real for one, other in pairs)

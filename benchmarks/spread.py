@@ -18,17 +18,15 @@ gradients from JAX's, beside the largest of these; `--second` the same of Hessia
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh
 
 import rematc
 import rematc.jax
@@ -37,19 +35,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only this
 
 from benchmarks.architectures import unwrapped
 from benchmarks.memory import JAX_POLICIES, KEPT
-from benchmarks.meshes import MEBIBYTE, collectives
+from benchmarks.meshes import COUNT, MEBIBYTE, collectives, current
 from benchmarks.parallel import PROGRAMS
 from benchmarks.parallel.program import REAL, SMALL, Built
+from benchmarks.second import along, forward
 from rematc.lowering.target import Target
 
-COUNT = 8
 _MESSAGE = 160
+
+
+def _cell(temporary: int, text: str) -> str:
+    return f"{temporary / MEBIBYTE:.0f} / {collectives(text)[1] / MEBIBYTE:.0f}"
 
 
 def _memory(compiled: Any) -> str:
     memory: Any = compiled.memory_analysis()
-    _, given = collectives(compiled.as_text() or "")
-    return f"{memory.temp_size_in_bytes / MEBIBYTE:.0f} / {given / MEBIBYTE:.0f}"
+    return _cell(memory.temp_size_in_bytes, compiled.as_text() or "")
 
 
 def _or_error(cell: Callable[[], str]) -> str:
@@ -73,8 +74,7 @@ def _by_hand(built: Built, policy: str, platform: str) -> str:
 def _of_its_own(built: Built, policy: str | None) -> str:
     step = rematc.value_and_grad(rematc.from_jax(built.loss_of(unwrapped)), policy=policy)
     compiled = rematc.compile(step, *built.given)
-    _, given = collectives(compiled.hlo_optimized())
-    found = f"{compiled.memory().temp_bytes / MEBIBYTE:.0f} / {given / MEBIBYTE:.0f}"
+    found = _cell(compiled.memory().temp_bytes, compiled.hlo_optimized())
     check = compiled.check()
     return f"{found} ({check.in_short})" if check.faults else found
 
@@ -135,14 +135,6 @@ def _difference(found: Any, expected: Any) -> str:
     return f"{worst:.0e}" if worst < 1e-9 else f"**{worst:.0e}**"
 
 
-def _along(gradient: Any, inputs: Any, direction: Any) -> Callable[[Any], Any]:
-    def slope(weights: Any) -> Any:
-        pairs = zip(*map(jax.tree.leaves, (gradient(weights, inputs), direction)), strict=True)
-        return sum(jnp.sum(one * other) for one, other in pairs)
-
-    return slope
-
-
 def _second_of_its_own(loss: Any, weights: Any, inputs: Any, direction: Any, policy: str | None) -> Any:
     """By `rematc.grad` of `rematc.grad`."""
     plain = rematc.from_jax(loss)
@@ -164,9 +156,7 @@ def rows_of_values(
     loss = built.loss_of(unwrapped)
     expected = jax.jit(jax.value_and_grad(loss))(weights, inputs)
     second = (
-        jax.jit(lambda w: jax.jvp(lambda w: jax.grad(loss)(w, inputs), (w,), (direction,))[1])(weights)
-        if has_second
-        else None
+        jax.jit(lambda w: forward(lambda w: jax.grad(loss)(w, inputs), w, direction))(weights) if has_second else None
     )
     for policy in policies:
         own = None if policy == "none" else policy
@@ -182,12 +172,13 @@ def rows_of_values(
             return _difference(_second_of_its_own(loss, weights, inputs, direction, own), second)
 
         def second_twice(own: str | None = own) -> str:
-            slope = _along(rematc.jax.grad(loss, policy=own), inputs, direction)
+            gradient = rematc.jax.grad(loss, policy=own)
+            slope = along(lambda w: gradient(w, inputs), direction)
             return _difference(jax.jit(rematc.jax.grad(slope, policy=own))(weights), second)
 
         def second_forward(own: str | None = own) -> str:
             gradient = rematc.jax.grad(loss, policy=own)
-            product = jax.jit(lambda w: jax.jvp(lambda w: gradient(w, inputs), (w,), (direction,))[1])
+            product = jax.jit(lambda w: forward(lambda w: gradient(w, inputs), w, direction))
             return _difference(product(weights), second)
 
         ways = [first_of_its_own, first_inside]
@@ -197,15 +188,6 @@ def rows_of_values(
         step = rematc.jax.jit(jax.value_and_grad(loss), budget=f"{percent}%")
         found = _or_error(lambda step=step: _difference(step(weights, inputs), expected))  # type: ignore[misc]
         print(f"| {name} | {percent} % | | {found} |{' |' * 3 * has_second}", flush=True)
-
-
-@contextlib.contextmanager
-def _current(mesh: Mesh) -> Iterator[Mesh]:
-    """A mesh with types is JAX's current one, as users have it."""
-    set_mesh: Any = jax.set_mesh
-    is_typed = AxisType.Explicit in mesh.axis_types
-    with set_mesh(mesh) if is_typed else contextlib.nullcontext():
-        yield mesh
 
 
 def main() -> None:
@@ -241,7 +223,7 @@ def main() -> None:
             if kind not in program.kinds:
                 continue
             name = f"{program.name}, {kind}"
-            with _current(program.mesh(devices, kind)) as mesh:
+            with current(program.mesh(devices, kind)) as mesh:
                 if has_values:
                     built = program.build(mesh, SMALL)
                     rows_of_values(name, built, policies, budgets, has_second=options.second)

@@ -29,10 +29,6 @@ def _built(mesh: Mesh, own: Own, arguments: tuple[Any, Any]) -> Built:
     return Built(loss_of, arguments)
 
 
-def _squares(x: Any) -> Any:
-    return (p.norm(x) ** 3).mean() + (x * x).mean()
-
-
 def _texts(mesh: Mesh, sizes: Sizes, *spec: Any) -> Any:
     return given(mesh, (sizes.batch, sizes.tokens, sizes.width), *spec)
 
@@ -46,7 +42,7 @@ def fsdp(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
             return p.perceptron(p.attention(x, whole, sizes.heads), whole)
 
         run = p.scanned if is_scanned else p.unrolled
-        return lax.pmean(_squares(run(wrap(layer), x, layers)), "x")
+        return lax.pmean(p.squares(run(wrap(layer), x, layers)), "x")
 
     layers = p.layers_given(mesh, sizes, lambda _: ("x",), is_scanned)
     return _built(mesh, own, (layers, _texts(mesh, sizes, "x")))
@@ -63,7 +59,7 @@ def megatron(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
             x = x + lax.psum(own @ weights["out"], "x")
             return x + lax.psum(jax.nn.gelu(p.norm(x) @ weights["up"]) @ weights["down"], "x")
 
-        return _squares((p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers))
+        return p.squares((p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers))
 
     layers = p.layers_given(mesh, sizes, p.halves("x"), is_scanned)
     return _built(mesh, own, (layers, given(mesh, (few, sizes.tokens, sizes.width))))
@@ -87,7 +83,7 @@ def sequence(mesh: Mesh, sizes: Sizes, *, is_scanned: bool) -> Built:
             x = x + scattered(own @ weights["out"])
             return x + scattered(jax.nn.gelu(gathered(x) @ weights["up"]) @ weights["down"])
 
-        return lax.pmean(_squares((p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers)), "x")
+        return lax.pmean(p.squares((p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers)), "x")
 
     layers = p.layers_given(mesh, sizes, p.halves("x"), is_scanned)
     return _built(mesh, own, (layers, given(mesh, (few, sizes.tokens, sizes.width), None, "x")))
@@ -101,11 +97,9 @@ def _in_parts(attend: Callable[[Any, Any, Any], Any]) -> Callable[[Mesh, Sizes],
 
         def own(wrap: Wrap, layers: Any, x: Any) -> Any:
             def layer(x: Any, weights: Weights) -> Any:
-                queries, keys, values = [p.in_heads(p.norm(x) @ weights[name], sizes.heads) for name in "qkv"]
-                x = x + attend(queries, keys, values).reshape(x.shape) @ weights["out"]
-                return p.perceptron(x, weights)
+                return p.perceptron(p.attention(x, weights, sizes.heads, attend), weights)
 
-            return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
+            return lax.pmean(p.squares(p.unrolled(wrap(layer), x, layers)), "x")
 
         layers = p.layers_given(mesh, sizes, lambda _: (), False)
         return _built(mesh, own, (layers, given(mesh, (few, 4 * sizes.tokens, sizes.width), None, "x")))
@@ -175,7 +169,7 @@ def experts(mesh: Mesh, sizes: Sizes) -> Built:
 
     def own(wrap: Wrap, layers: Any, x: Any) -> Any:
         layer = wrap(lambda x, weights: x + experts_of_tokens(x, weights))
-        return lax.pmean(_squares(p.unrolled(layer, x, layers)), "x")
+        return lax.pmean(p.squares(p.unrolled(layer, x, layers)), "x")
 
     spread: dict[str, tuple[Any, ...]] = {"router": (), "in": ("x",), "back": ("x",)}
     one = {name: given(mesh, shape, *spread[name]) for name, shape in shapes.items()}
@@ -203,7 +197,7 @@ def pipeline(mesh: Mesh, sizes: Sizes) -> Built:
 
         start = [lax.pcast(one, "x", to="varying") for one in (jnp.zeros_like(x[0]), jnp.zeros_like(x))]
         (_, done), _ = lax.scan(step, tuple(start), jnp.arange(parts + 7))
-        return lax.psum(jnp.where(here == 7, _squares(done), 0), "x")
+        return lax.psum(jnp.where(here == 7, p.squares(done), 0), "x")
 
     shapes = p.layer_shapes(sizes)
     layers = {name: given(mesh, (8, *shape), "x") for name, shape in shapes.items()}
@@ -256,7 +250,7 @@ def halo(mesh: Mesh, sizes: Sizes) -> Built:
             scale = lax.rsqrt(lax.pmean(((out - centre) ** 2).mean((0, 1, 2)), "x") + 1e-5)
             return x + jax.nn.gelu((out - centre) * scale)
 
-        return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
+        return lax.pmean(p.squares(p.unrolled(wrap(layer), x, layers)), "x")
 
     one = {"kernel": given(mesh, (3, 3, channels, channels))}
     images = given(mesh, (sizes.batch // 8, 8 * sizes.heads, 8 * sizes.heads, channels), None, "x")
@@ -276,7 +270,7 @@ def grid(mesh: Mesh, sizes: Sizes) -> Built:
             x = x + lax.psum(own @ whole["out"], "y")
             return x + lax.psum(jax.nn.gelu(p.norm(x) @ whole["up"]) @ whole["down"], "y")
 
-        return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
+        return lax.pmean(p.squares(p.unrolled(wrap(layer), x, layers)), "x")
 
     layers = p.layers_given(mesh, sizes, lambda name: ("y", "x") if name in ("out", "down") else ("x", "y"), False)
     return _built(mesh, own, (layers, given(mesh, (few, sizes.tokens, sizes.width), "x")))
@@ -289,7 +283,7 @@ def partial(mesh: Mesh, sizes: Sizes) -> Built:
         def layer(x: Any, weights: Weights) -> Any:
             return p.across(mesh, "y", x, weights, sizes, None)
 
-        return lax.pmean(_squares(p.unrolled(wrap(layer), x, layers)), "x")
+        return lax.pmean(p.squares(p.unrolled(wrap(layer), x, layers)), "x")
 
     layers = p.layers_given(mesh, sizes, p.halves("y"), False)
     arguments = layers, given(mesh, (sizes.batch // 4, sizes.tokens, sizes.width), "x")

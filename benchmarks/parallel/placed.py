@@ -23,7 +23,7 @@ def _built(mesh: Mesh, sizes: Sizes, layer: Layer, layers: Any, *spec: Any, is_s
     def loss_of(wrap: Wrap) -> Callable[..., Any]:
         def loss(layers: Any, x: Any) -> Any:
             x = (p.scanned if is_scanned else p.unrolled)(wrap(layer), x, layers)
-            return (p.norm(x) ** 3).mean() + (x * x).mean()
+            return p.squares(x)
 
         return loss
 
@@ -77,9 +77,7 @@ def inside(mesh: Mesh, sizes: Sizes, *, is_scanned: bool, attend: Any) -> Built:
     mapped = p.shard_map(attend, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
 
     def layer(x: Any, weights: Weights) -> Any:
-        queries, keys, values = [p.in_heads(p.norm(x) @ weights[name], sizes.heads) for name in "qkv"]
-        x = x + mapped(queries, keys, values).reshape(x.shape) @ weights["out"]
-        return p.perceptron(x, weights)
+        return p.perceptron(p.attention(x, weights, sizes.heads, mapped), weights)
 
     layers = p.layers_given(mesh, sizes, lambda _: (), is_scanned)
     return _built(mesh, sizes, layer, layers, None, "x", is_scanned=is_scanned, batch=sizes.batch // 2)

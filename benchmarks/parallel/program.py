@@ -62,7 +62,7 @@ class Program:
         name: what tables call it.
         build: it, on such a mesh.
         axes: of the mesh, with how many devices are along each.
-        kinds: for each axis the types that it may have; `any` of JAX's where programs run over all.
+        kinds: the types that the axes may have: all Explicit, all Auto, or `Mixed`.
     """
 
     name: str
@@ -143,15 +143,20 @@ def mixed(queries: Any, keys: Any, values: Any, first: Any = 0) -> Any:
     return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), values)
 
 
-def attention(x: Any, weights: Weights, count: int) -> Any:
+def attention(x: Any, weights: Weights, count: int, attend: Callable[[Any, Any, Any], Any] = mixed) -> Any:
     """With the residual stream around it; `count` heads of those that are here."""
     queries, keys, values = [in_heads(norm(x) @ weights[name], count) for name in "qkv"]
-    return x + mixed(queries, keys, values).reshape(*x.shape[:2], -1) @ weights["out"]
+    return x + attend(queries, keys, values).reshape(*x.shape[:2], -1) @ weights["out"]
 
 
 def perceptron(x: Any, weights: Weights) -> Any:
     """With the residual stream around it."""
     return x + jax.nn.gelu(norm(x) @ weights["up"]) @ weights["down"]
+
+
+def squares(x: Any) -> Any:
+    """A loss of activations."""
+    return (norm(x) ** 3).mean() + (x * x).mean()
 
 
 def across(mesh: Mesh, axis: str, x: Any, weights: Weights, sizes: Sizes, batch: Any) -> Any:

@@ -21,8 +21,9 @@ from rematc.ir.core import Graph
 from rematc.lowering.jax_export.evaluating import varied_as
 from rematc.lowering.jax_internals.jaxprs import captured_as_inputs
 from rematc.lowering.jax_internals.keys import is_key, key_words, keys_of_words
+from rematc.lowering.jax_internals.shardings import axes_of
 from rematc.lowering.jax_internals.types import is_float0, is_weak, weakly_typed
-from rematc.passes.planning.shards import Axes, Shards
+from rematc.passes.planning.shards import Shards
 
 _ARRAYS = inspect.Signature([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
 
@@ -198,7 +199,7 @@ def sharding_in(mesh: Any, aval: Any) -> jax.sharding.NamedSharding:
 def shardings_followed(mesh: Any, graph: Graph, operands: Sequence[Any]) -> list[jax.sharding.NamedSharding]:
     """How results of a graph lie whose types nobody knows: each as what it is computed from, first of all operands."""
     known = {
-        param: _axes(jax.typeof(operand).sharding.spec, param.type.rank)
+        param: axes_of(jax.typeof(operand).sharding.spec, param.type.rank)
         for param, operand in zip(graph.params, operands, strict=True)
         if len(param.type.shape) == np.ndim(operand)
     }
@@ -212,8 +213,3 @@ def shardings_followed(mesh: Any, graph: Graph, operands: Sequence[Any]) -> list
         spec = partition(*[row if row and size % count == 0 else None for row, count, size in sizes])
         found.append(jax.sharding.NamedSharding(mesh, spec))
     return found
-
-
-def _axes(spec: Any, rank: int) -> Axes:
-    rows = [() if row is None else (row,) if isinstance(row, str) else tuple(row) for row in spec]
-    return (*rows, *[()] * (rank - len(rows)))

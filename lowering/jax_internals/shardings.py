@@ -34,6 +34,12 @@ def replicated(mesh: Any) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, partition())
 
 
+def axes_of(partition: Any, rank: int) -> tuple[tuple[str, ...], ...]:
+    """For each of so many dimensions the axes along which a `PartitionSpec` spreads it."""
+    rows = [() if row is None else (row,) if isinstance(row, str) else tuple(row) for row in partition]
+    return (*rows, *[()] * (rank - len(rows)))
+
+
 def is_without_sharding(sharding: Any) -> bool:
     """Whether a parameter for a result's sharding says nothing."""
     if sharding is None or isinstance(sharding, UnspecifiedValue):

@@ -25,7 +25,7 @@ from rematc.ir.ops.mapped import DeviceMap, FullToShard, Manual, ShardToFull, Sp
 from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import closed, has_primitive
 from rematc.lowering.jax_internals.keys import apply_to_words
-from rematc.lowering.jax_internals.shardings import in_types_of, with_auto_axes
+from rematc.lowering.jax_internals.shardings import axes_of, in_types_of, with_auto_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ def shard_map(block: Block, eqn: Any) -> Sequence[Value]:
     values = [*region.captured, *block.operands(eqn)]
     specs = [*[()] * len(region.captured), *eqn.params["in_specs"]]
     pairs = zip(values, specs, strict=True)
-    parts = [block.b.emit1(FullToShard.at(place, _spec_of(spec, value)), value) for value, spec in pairs]
+    parts = [block.b.emit1(FullToShard.at(place, axes_of(spec, value.type.rank)), value) for value, spec in pairs]
     found = zip(block.b.inline(region.graph, parts), eqn.params["out_specs"], strict=True)
-    return [block.b.emit1(ShardToFull.at(place, _spec_of(spec, value)), value) for value, spec in found]
+    return [block.b.emit1(ShardToFull.at(place, axes_of(spec, value.type.rank)), value) for value, spec in found]
 
 
 def _place_of(block: Block, eqn: Any) -> Manual | None:
@@ -135,12 +135,6 @@ def _place_of(block: Block, eqn: Any) -> Manual | None:
     is_other = other is not None and replace(other, is_checked=True) != replace(place, is_checked=True)
     is_nested = bool(here.manual_axes) or has_primitive(eqn.params["jaxpr"], eqn.primitive)
     return None if is_other or is_nested else place
-
-
-def _spec_of(partition: Any, value: Value) -> Spec:
-    """For each dimension of a value the axes along which it is cut."""
-    rows = [() if row is None else (row,) if isinstance(row, str) else tuple(row) for row in partition]
-    return (*rows, *[()] * (value.type.rank - len(rows)))
 
 
 def _inside(block: Block, eqn: Any) -> Region | None:
