@@ -50,6 +50,18 @@ PACKAGES = (
     "jaxoplanet",
     "kalmax",
     "connex",
+    "equimo",
+    "optimistix",
+    "jaxlie",
+    "interpax",
+    "quadax",
+    "orthax",
+    "matfree",
+    "jaxwt",
+    "signax",
+    "dm_pix",
+    "dynamiqs",
+    "fedjax",
 )
 
 
