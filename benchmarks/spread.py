@@ -5,10 +5,10 @@
 
 The programs are those of `benchmarks/parallel`, on meshes whose axes have each of JAX's types that they can have. For
 each the table has temporary MiB of one device, and MiB that collectives give: JAX with `jax.checkpoint` around each
-layer by hand; rematc with the policy on the whole, as a program of its own (`rematc.compile` of `rematc.from_jax`) and
-inside `jax.jit` (`rematc.jax.value_and_grad`). In brackets is what `check()` says where XLA did not keep what is to be
-computed again. Rows with percent are of the whole step as JAX differentiates it, under
-`rematc.jax.jit(budget=)`, in percent of what `jax.jit` takes.
+layer by hand; rematc with the policy on the whole, as a program of its own (`rematc.compile` of `rematc.from_jax`), and
+what was predicted of that before XLA saw it, over what it takes; and inside `jax.jit` (`rematc.jax.value_and_grad`). In
+brackets is what `check()` says where XLA did not keep what is to be computed again. Rows with percent are of the whole
+step as JAX differentiates it, under `rematc.jax.jit(budget=)`, in percent of what `jax.jit` takes.
 
 `--values` runs small programs in double precision on eight CPU devices, and gives the largest difference of values and
 gradients from JAX's, beside the largest of these; `--second` the same of Hessian-vector products, by `rematc.grad` of
@@ -74,9 +74,10 @@ def _by_hand(built: Built, policy: str, platform: str) -> str:
 def _of_its_own(built: Built, policy: str | None) -> str:
     step = rematc.value_and_grad(rematc.from_jax(built.loss_of(unwrapped)), policy=policy)
     compiled = rematc.compile(step, *built.given)
-    found = _cell(compiled.memory().temp_bytes, compiled.hlo_optimized())
-    check = compiled.check()
-    return f"{found} ({check.in_short})" if check.faults else found
+    taken, check = compiled.memory().temp_bytes, compiled.check()
+    said = f" ({check.in_short})" if check.faults else ""
+    predicted = compiled.lowered.predicted_peak() / taken
+    return f"{_cell(taken, compiled.hlo_optimized())}{said} | {predicted:.2f}"
 
 
 def _inside_jax(built: Built, policy: str | None) -> str:
@@ -105,7 +106,7 @@ def rows_of_memory(name: str, built: Built, policies: Sequence[str], budgets: Se
         )
     for percent in budgets:
         found = _or_error(lambda percent=percent: _budgeted(built, percent))  # type: ignore[misc]
-        print(f"| {name} | {percent} % | {plain} | {found} | |", flush=True)
+        print(f"| {name} | {percent} % | {plain} | {found} | | |", flush=True)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -216,7 +217,10 @@ def main() -> None:
         ways += ["rematc.grad twice", "rematc.jax.grad twice", "jax.jvp of rematc.jax.grad"] if options.second else []
         print(f"| program | policy | {' | '.join(ways)} |\n|---|---|{'--:|' * len(ways)}", flush=True)
     else:
-        print("| program | policy | by hand | of its own | inside jax.jit |\n|---|---|--:|--:|--:|", flush=True)
+        print(
+            "| program | policy | by hand | of its own | predicted | inside jax.jit |\n|---|---|--:|--:|--:|--:|",
+            flush=True,
+        )
     for text in options.programs.split(","):
         program = PROGRAMS[text.replace("+", ", ")]
         for kind in options.kinds.split(","):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rematc.compiler.reports.buffers import buffers_of
@@ -19,6 +19,7 @@ from rematc.passes.dce import DeadCode
 from rematc.passes.linearize import linearize
 from rematc.passes.memory_timeline import MemoryTimeline
 from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class CompiledInspection:
         executable: what XLA made of it.
         records: the differentiations in it, innermost first.
         plan: its plan, if it has one.
+        shards: how the graph is spread over devices.
     """
 
     graph: Graph
     executable: Executable
     records: Sequence[object]
     plan: Plan | None
+    shards: Callable[[], Shards]
 
     @property
     def name(self) -> str:
@@ -43,12 +46,11 @@ class CompiledInspection:
         return self.executable.program.name
 
     @functools.cached_property
-    def predicted(self) -> MemoryTimeline | None:
-        """The memory over the predicted schedule; None for a program on several devices."""
+    def predicted(self) -> MemoryTimeline:
+        """The memory over the predicted schedule, of one device."""
+        is_differentiated = bool(self._differentiations)
         target = self.executable.target
-        if target.devices > 1:
-            return None
-        return expected_timeline(self.graph, target, is_differentiated=bool(self._differentiations))
+        return expected_timeline(self.graph, target, self.shards(), is_differentiated=is_differentiated)
 
     @functools.cached_property
     def assigned(self) -> MemoryTimeline | None:

@@ -33,6 +33,7 @@ from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.expectation import expected_peak
 from rematc.lowering.pipeline import make_program, runs_depth_first
 from rematc.lowering.program import Program
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.runtime import Executable, compile_function, compile_program
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of
@@ -40,6 +41,7 @@ from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.manager import PassRecord
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.shards import Shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +128,25 @@ class Lowered:
         return sum(type.bytes for type, array in zip(types, arrays, strict=True) if not isinstance(array, jax.Array))
 
     def predicted_peak(self) -> int:
-        """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does."""
+        """The temporary memory in bytes that the program is expected to need; `Compiled.memory()` says what it does.
+
+        Of a program on several devices it is that of one of them.
+        """
         return self._expected_peak
 
     @functools.cached_property
     def _expected_peak(self) -> int:
         is_known = self.target.platform == "cpu"
-        return self._prediction.peak if is_known else expected_peak(self.graph, self.target, self.donated)
+        return self._prediction.peak if is_known else expected_peak(self.graph, self.target, self.donated, self.shards)
 
     @functools.cached_property
     def _prediction(self) -> Prediction:
-        return predict(self.graph, self.target, self.donated)
+        return predict(self.graph, self.target, self.donated, self.shards)
+
+    @functools.cached_property
+    def shards(self) -> Shards:
+        """How the values of the graph are spread over devices, as XLA spreads them."""
+        return shards_of(self.graph, self.target, self.shardings)
 
     def ir(self) -> str:
         """The graph after the passes, as IR text."""
@@ -261,7 +271,7 @@ class Compiled(CompiledFunction):
         saving = None if baseline is None else self._saving(baseline)
         budget = self.lowered.budget
         plan = None if budget is None else budget.plan
-        return check_executable(self.executable, self.lowered.records, self._predicted_bytes, saving, plan)
+        return check_executable(self.executable, self.lowered.records, self.lowered.predicted_peak(), saving, plan)
 
     def _saving(self, baseline: CompiledFunction) -> Saving | None:
         """What recomputation saves; None where there is none. Of a function from a file, residuals are not known."""
@@ -277,12 +287,7 @@ class Compiled(CompiledFunction):
 
     def figures(self) -> Figures:
         """Memory, work and compile time together, and the memory that the plan predicts."""
-        return dataclasses.replace(super().figures(), predicted_bytes=self._predicted_bytes)
-
-    @property
-    def _predicted_bytes(self) -> int | None:
-        """Of a program on several devices nothing is predicted: XLA decides what each of them holds."""
-        return self.lowered.predicted_peak() if self.executable.target.devices == 1 else None
+        return dataclasses.replace(super().figures(), predicted_bytes=self.lowered.predicted_peak())
 
     def report(self, baseline: CompiledFunction | None = None) -> Report:
         """What was planned and what XLA made of it, beside the same for `baseline` if it is given."""
@@ -303,7 +308,7 @@ class Compiled(CompiledFunction):
     def _inspection(self) -> CompiledInspection:
         lowered, budget = self.lowered, self.lowered.budget
         plan = None if budget is None else budget.plan
-        return CompiledInspection(lowered.graph, self.executable, lowered.records, plan)
+        return CompiledInspection(lowered.graph, self.executable, lowered.records, plan, lambda: lowered.shards)
 
 
 _WAY_OUT = "measure other policies"

@@ -34,6 +34,7 @@ from rematc.lowering.jax_internals.calls import apply_program
 from rematc.lowering.pipeline import make_program, run_passes, runs_depth_first
 from rematc.lowering.planning import GraphPlanner
 from rematc.lowering.program import Program
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.runtime import Executable, log_compiled
 from rematc.lowering.signature import Function, Owners, function_name
 from rematc.lowering.slicing import OFF, Slices
@@ -55,6 +56,7 @@ class PlannedProgram:
         planned: its plan, and what XLA takes.
         donated: the parameters of the graph in whose memory results may lie.
         fallbacks: what of the function came in without an import rule.
+        shardings: JAX's, of the graph's first parameters.
         slices: what of it runs in slices.
     """
 
@@ -64,13 +66,14 @@ class PlannedProgram:
     planned: BudgetReport
     donated: tuple[int, ...]
     fallbacks: Fallbacks
+    shardings: Sequence[Any]
     slices: SlicesReport | None = None
 
     def report(self) -> Report:
         """What is kept and what is computed again, and what XLA made of it."""
         target, memory = self.executable.target, self.executable.memory()
-        # What each of several devices holds, XLA decides.
-        predicted = expected_peak(self.graph, target, self.donated) if target.devices == 1 else None
+        shards = shards_of(self.graph, target, self.shardings)
+        predicted = expected_peak(self.graph, target, self.donated, shards)
         figures = Figures(memory.temp_bytes, self.executable.flops(), self.executable.compile_seconds, predicted)
         check = check_executable(self.executable, (), predicted, None, self.planned.plan)
         foreign = foreign_primitives((self.fallbacks,))
@@ -136,6 +139,7 @@ def planned_program(
     with targeting(own):
         imported = traced.imported(0)
     made = _Compiler(function, traced, key, places, imported, own, chosen.statics, options, args, kwargs)
+    shardings = made.shardings()
     with at_users_line():
         given = made.in_bytes(wanted) if slices != OFF else wanted
 
@@ -148,7 +152,7 @@ def planned_program(
             seconds=given.seconds,
             constraints=constraints,
             donated=donated,
-            shardings=made.shardings(),
+            shardings=shardings,
         )
         planner.leaves = jax.tree_util.tree_leaves((args, kwargs))
         return *_planned(planner, given, made, traced.name), sliced
@@ -157,7 +161,7 @@ def planned_program(
         (jitted, executable, graph), planned, sliced = with_more_slices(slices, planned_in)
     log_plan(planned)
     fallbacks = Fallbacks(traced.name, imported.fallbacks, imported.counts)
-    return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks, sliced)
+    return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks, shardings, sliced)
 
 
 _Made = tuple[Any, Executable, Graph]

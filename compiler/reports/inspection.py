@@ -15,8 +15,8 @@ class Inspection(Protocol):
         """The function's name."""
 
     @property
-    def predicted(self) -> MemoryTimeline | None:
-        """The memory over the schedule that is predicted; None for a program on several devices."""
+    def predicted(self) -> MemoryTimeline:
+        """The memory over the schedule that is predicted, on one device."""
 
     @property
     def assigned(self) -> MemoryTimeline | None:

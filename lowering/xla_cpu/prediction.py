@@ -31,6 +31,8 @@ from rematc.passes.barriers import has_recomputation
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.liveness import Allocation
+from rematc.passes.planning.one_device import on_one_device
+from rematc.passes.planning.shards import WHOLE, Shards
 
 #: Programs that need less keep the usual scheduler.
 _LEAST = 2**16
@@ -54,24 +56,30 @@ def allocation(graph: Graph, target: Target | None = None) -> Allocation:
     return placement(graph, target)[0].allocation
 
 
-def predict(graph: Graph, target: Target | None = None, donated: Sequence[int] = ()) -> Prediction:
+def predict(
+    graph: Graph, target: Target | None = None, donated: Sequence[int] = (), shards: Shards = WHOLE
+) -> Prediction:
     """The temporary memory of a graph after the passes, and by which scheduler; for the current target by default.
 
-    `donated` are the parameters in whose memory results may lie.
+    `donated` are the parameters in whose memory results may lie; `shards` is how it is spread over several devices.
     """
-    found, is_depth_first = placement(graph, target, donated)
+    found, is_depth_first = placement(graph, target, donated, shards)
     return Prediction(found.peak, is_depth_first)
 
 
-def placement(graph: Graph, target: Target | None = None, donated: Sequence[int] = ()) -> tuple[Placement, bool]:
-    """The buffers of a graph after the passes, in their schedule; whether that is the one depth first."""
+def placement(
+    graph: Graph, target: Target | None = None, donated: Sequence[int] = (), shards: Shards = WHOLE
+) -> tuple[Placement, bool]:
+    """The buffers of a graph after the passes on one device, in their schedule; whether that is the one depth first."""
     target = target or current_target()
     aliased = aliased_results(graph, donated)
     # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative.
     legalize = Legalize("cpu", target.devices, target.shares_behind_barriers)
     legal, origins = legalize.with_origins(graph)
-    found, is_depth_first = _of_better_order(CommonSubexpressions().run(legal), target, aliased)
-    return replace(found, origins=origins), is_depth_first
+    local, parts = on_one_device(CommonSubexpressions().run(legal), shards)
+    found, is_depth_first = _of_better_order(local, target, aliased)
+    whole = {part: origins.get(value, value) for part, value in parts.items()}
+    return replace(found, origins={**origins, **whole}), is_depth_first
 
 
 def _of_better_order(graph: Graph, target: Target, aliased: Sequence[tuple[int, int]]) -> tuple[Placement, bool]:

@@ -26,12 +26,15 @@ from rematc.passes.memory_timeline import (
     backward_begin,
     role_of,
 )
+from rematc.passes.planning.shards import WHOLE, Shards
 from rematc.passes.recomputation import recomputed_equations
 
 
-def predicted_timeline(graph: Graph, target: Target, *, is_differentiated: bool) -> MemoryTimeline:
-    """The memory of a graph after the passes; without a derivative all of it is forward."""
-    placed, _ = placement(graph, target)
+def predicted_timeline(
+    graph: Graph, target: Target, shards: Shards = WHOLE, *, is_differentiated: bool
+) -> MemoryTimeline:
+    """The memory of a graph after the passes on one device; without a derivative all of it is forward."""
+    placed, _ = placement(graph, target, (), shards)
     order = placed.order
     again = {id(eqn) for eqn in recomputed_equations(placed.program.graph)}
     repeats = [_is_in(kernel, again) for kernel in order.order]
@@ -48,8 +51,8 @@ def predicted_timeline(graph: Graph, target: Target, *, is_differentiated: bool)
         read = tuple(sorted(readers.get(owner, ())))
         loc = owner.eqn.loc if owner.eqn else None
         buffers.append(LiveBuffer(_name(owner), str(owner.type), buffer.size, live.begin, live.end, role, read, loc))
-    arguments = sum(value.type.bytes for value in graph.params if not value.type.on_host)
-    results = sum(value.type.bytes for value in graph.results if not value.type.on_host)
+    arguments = sum(shards.bytes(value) for value in graph.params if not value.type.on_host)
+    results = sum(shards.bytes(value) for value in graph.results if not value.type.on_host)
     return MemoryTimeline(tuple(steps), tuple(buffers), backward, arguments, results, placed.peak)
 
 

@@ -60,7 +60,7 @@ class Shards:
 
     def type(self, value: Value) -> TensorType:
         """What one device holds of a value."""
-        return value.type if self.is_whole else self._local(value.type, self.axes(value))
+        return value.type if self.is_whole else self.local(value.type, self.axes(value))
 
     def bytes(self, value: Value) -> int:
         """How many bytes of a value one device holds."""
@@ -81,30 +81,41 @@ class Shards:
             return Sent(0, eqn.op.sent(eqn.operands[0].type.bytes))
         if self.is_whole or not eqn.op.is_product:
             return Sent()
-        needed = [[set[str]() for _ in self.axes(value)] for value in eqn.operands]
-        summed = set[str]()
-        for slicing in eqn.op.slicings(eqn.operand_types, eqn.result_types):
-            (of_result,) = slicing.results
-            cut = [(row, d) for row, d in enumerate(slicing.operands) if d is not None]
-            common = set.intersection(*[set(self.axes(eqn.operands[row])[d]) for row, d in cut]) if cut else set[str]()
-            if of_result is None:
-                summed |= common
-            else:
-                common = set(self.axes(eqn.results[0])[of_result])
-            for row, d in cut:
-                needed[row][d] |= common
+        lying, summed = self.read(eqn)
         gathered = moved = 0
-        for value, dimensions in zip(eqn.operands, needed, strict=True):
-            own = self.axes(value)
-            kept = tuple([tuple([a for a in axes if a in use]) for axes, use in zip(own, dimensions, strict=True)])
-            if kept != own:
-                whole = self._local(value.type, kept).bytes
+        for value, kept in zip(eqn.operands, lying, strict=True):
+            if kept != self.axes(value):
+                whole = self.local(value.type, kept).bytes
                 gathered += whole
                 moved += whole - self.bytes(value)
         if summed:
             count = self._devices(summed)
             moved += 2 * self.bytes(eqn.results[0]) * (count - 1) // count
         return Sent(gathered, moved)
+
+    def read(self, eqn: Equation) -> tuple[list[Axes], tuple[str, ...]]:
+        """How an op reads its operands, and the axes along which devices have terms of its sums.
+
+        An operand is spread along no axis that its result is not spread along as well, or that is summed over.
+        """
+        own = [self.axes(value) for value in eqn.operands]
+        needed = [[set[str]() for _ in axes] for axes in own]
+        summed = set[str]()
+        for slicing in eqn.op.slicings(eqn.operand_types, eqn.result_types):
+            of_result = slicing.results[0]
+            cut = [(row, d) for row, d in enumerate(slicing.operands) if d is not None]
+            common = set.intersection(*[set(own[row][d]) for row, d in cut]) if cut else set[str]()
+            if of_result is None:
+                summed |= common
+            else:
+                common = set(self.axes(eqn.results[0])[of_result])
+            for row, d in cut:
+                needed[row][d] |= common
+        lying = [
+            tuple([tuple([a for a in axes if a in use]) for axes, use in zip(each, dimensions, strict=True)])
+            for each, dimensions in zip(own, needed, strict=True)
+        ]
+        return lying, tuple(sorted(summed))
 
     def follow(self, graph: Graph) -> None:
         """Find how values of a graph are spread of which nothing is known: as what they are computed from."""
@@ -166,7 +177,12 @@ class Shards:
             return [self.axes(value) for value in op.regions()[-1].results]
         return None
 
-    def _local(self, type: TensorType, axes: Axes) -> TensorType:
+    def along(self, axes: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Axes of the mesh, and how many devices there are along each."""
+        return tuple(axes), tuple([self._sizes[axis] for axis in axes])
+
+    def local(self, type: TensorType, axes: Sequence[Sequence[str]]) -> TensorType:
+        """What one device holds of a value that is spread along these axes."""
         pairs = zip(type.shape, axes, strict=True)
         return type.with_shape(tuple([-(-size // self._devices(along)) for size, along in pairs]))
 
