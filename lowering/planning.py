@@ -175,7 +175,7 @@ class GraphPlanner:
 
         What is computed again for one kernel in each stage is fused there, and holds less than it is planned for.
         """
-        if not self._device.fusion.reduces_alone or not self.is_modelled:
+        if not self._device.fusion.reduces_alone:
             return None
         constraints = replace(self._constraints, fuses_shared=True)
         return Planner(self.before.graph, self._machine, self._planner.seconds_left, constraints)
@@ -183,12 +183,7 @@ class GraphPlanner:
     @functools.cached_property
     def whole(self) -> int:
         """Bytes that XLA is expected to take for the graph without a plan."""
-        return self._expected(self.before.graph, self.peak)
-
-    @property
-    def is_modelled(self) -> bool:
-        """Whether what is expected is by a model of what XLA does with a program; else it is what is simulated."""
-        return self._shards.is_whole
+        return self._expected(self.before.graph)
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -248,7 +243,7 @@ class GraphPlanner:
                 held = with_readers_held(passed, self.target)
                 found = self._at_first(plan) if held is passed else self._peak(held)
             else:
-                found = self._expected(self.applied(plan), plan.peak)
+                found = self._expected(self.applied(plan))
             self._known[plan.does] = found
         return self._known[plan.does]
 
@@ -267,7 +262,7 @@ class GraphPlanner:
     @property
     def _looks_twice(self) -> bool:
         """Whether a program is expected to take less where what is late in it is held."""
-        return self.is_modelled and self.target.platform == "cpu"
+        return self._shards.is_whole and self.target.platform == "cpu"
 
     def _passed_at_first(self, plan: Plan) -> Graph:
         """The program of a plan after the passes, before what is late is looked for; the last one is remembered."""
@@ -277,13 +272,11 @@ class GraphPlanner:
             self._passed_last = plan.does, passed
         return self._passed_last[1]
 
-    def _expected(self, graph: Graph, simulated: int) -> int:
-        if not self.is_modelled:
-            return simulated
-        return expected_peak(self._passed(graph).graph, self.target, self.donated)
+    def _expected(self, graph: Graph) -> int:
+        return self._peak(self._passed(graph).graph)
 
     def _peak(self, passed: Graph) -> int:
-        return expected_peak(self._with_updates_last(passed), self.target, self.donated)
+        return expected_peak(self._with_updates_last(passed), self.target, self.donated, self._shards)
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.
@@ -309,7 +302,7 @@ class GraphPlanner:
         and costs nothing. None where no such plan fits, and where it is not needed. In the order of the program, which
         it comes near to then, all that is kept takes what is simulated: for much less than that, none is tried.
         """
-        if not self.is_modelled or limit * (100 + ROOM) < self.peak * 100:
+        if limit * (100 + ROOM) < self.peak * 100:
             return None
         whole = self.plan(self.peak)
         if whole.recomputes or self._fits(whole, limit):

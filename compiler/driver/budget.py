@@ -186,7 +186,7 @@ def first_within(
     wanted = budget_bytes(budget.amount, measured_whole, planner.free)
     target = scaled(wanted, planner.peak, actual)
     attempts: list[tuple[int, Plan]] = []
-    ratio = 1.0 if planner.is_modelled else actual / max(1, planner.peak)
+    ratio = 1.0
     for count in range(1, COMPILATIONS + 1):
         aim = wanted if count == 1 else wanted - wanted // _MARGIN
         plan = planner.expected_within(target, aim, ratio)
@@ -202,7 +202,7 @@ def first_within(
             return made, BudgetReport(plan, wanted, measured, count)
         attempts.append((measured, plan))
         # Of one plan XLA may take more than its model says, and of the next not: the last one alone leaves room for it.
-        if count + 1 == COMPILATIONS or not planner.is_modelled:
+        if count + 1 == COMPILATIONS:
             ratio = _more_than_expected(planner, attempts)
         target = scaled(min(target, plan.peak), aim, measured)
     smallest, plan = min(attempts, key=lambda attempt: attempt[0])

@@ -17,7 +17,9 @@ from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.devices import DeviceCollective
 from rematc.ir.ops.mapped import Border, ShardToFull
 from rematc.ir.ops.placement import Placement
+from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.ops.while_.op import While
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
@@ -117,10 +119,15 @@ class Shards:
         ]
         return lying, tuple(sorted(summed))
 
-    def follow(self, graph: Graph) -> None:
-        """Find how values of a graph are spread of which nothing is known: as what they are computed from."""
+    def follow(self, graph: Graph, given: Sequence[Axes] = ()) -> None:
+        """Find how values of a graph are spread of which nothing is known: as what they are computed from.
+
+        `given` are those of its first parameters.
+        """
         if self.is_whole or id(graph) in self._followed:
             return
+        for param, axes in zip(graph.params, given, strict=False):
+            self._axes.setdefault(param, axes)
         self._followed.add(id(graph))
         self._graphs.append(graph)
         for eqn in graph.equations:
@@ -132,6 +139,8 @@ class Shards:
                 self._axes.setdefault(value, axes)
 
     def _of_results(self, eqn: Equation) -> list[Axes]:
+        if isinstance(eqn.op, OptimizationBarrier):
+            return [self.axes(value) for value in eqn.operands]
         said = self._said(eqn)
         if said is not None:
             return [said]
@@ -173,7 +182,7 @@ class Shards:
         if isinstance(op, Scan):
             inner = [self.axes(value) for value in op.body.results]
             return [*inner[: op.carry], *[((), *axes) for axes in inner[op.carry :]]]
-        if isinstance(op, While | Case):
+        if isinstance(op, While | Case | Call | Checkpoint):
             return [self.axes(value) for value in op.regions()[-1].results]
         return None
 
@@ -225,4 +234,6 @@ def of_params(
         return [(op.cond, [*cond, *(carries or carry)]), (op.body, [*body, *(carries or carry)])]
     if isinstance(op, Case):
         return [(region, list(operands[1:])) for region in op.regions()]
+    if isinstance(op, Call | Checkpoint):
+        return [(op.body, list(operands))]
     return []

@@ -31,11 +31,14 @@ class Plans:
 class Known(GraphPlanner):
     """Such plans, and others, where there are any; no program stands behind them that could be arranged otherwise."""
 
-    is_modelled = False
+    _looks_twice = False
 
     def __init__(self, plans: Any, others: Any = None) -> None:
         self._planner, self._other_planner, self._plans = plans, others, {}
         self.peak = plans.peak
+
+    def _arranged_within(self, limit: float) -> None:
+        return None
 
     def expected(self, plan: Any) -> int:
         return int(plan.peak + plan.more)

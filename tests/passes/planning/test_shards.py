@@ -128,3 +128,18 @@ def test_on_one_device_everything_is_whole() -> None:
     (eqn,) = graph.equations
     assert WHOLE.is_whole
     assert (WHOLE.type(graph.params[0]), WHOLE.flops(eqn), WHOLE.sent(eqn)) == (graph.params[0].type, eqn.flops, Sent())
+
+
+BEHIND = """
+graph @main(%x: f32[64,32], %w: f32[32,16]) -> (f32[64,16]) {
+  %0: f32[64,32], %1: f32[32,16] = optimization_barrier %x, %w
+  %2: f32[64,16] = dot_general %0, %1 {contract=[[1],[0]], batch=[[],[]]}
+  return %2
+}
+"""
+
+
+def test_what_is_behind_a_barrier_is_spread_as_before_it() -> None:
+    graph = parse(BEHIND)
+    shards = spread(graph, BATCH, ((), ("model",)))
+    assert shards.axes(graph.results[0]) == (("data",), ("model",))
