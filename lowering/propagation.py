@@ -44,7 +44,7 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
     """
     if not shardings:
         return WHOLE  # such a graph may go back to JAX with what StableHLO has no text for
-    spread = [one for one in shardings if one is not None and len(one.device_set) > 1]
+    spread = [one for one in shardings if one is not None and _devices(one) > 1]
     if not (spread or has_placements(graph)) or not all(isinstance(one, jax.sharding.NamedSharding) for one in spread):
         return WHOLE
     given = [_spelled(value, one) for value, one in zip(graph.params, shardings, strict=False)]
@@ -52,6 +52,12 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
     with mlir_context():
         propagation.run(graph, [*given, *[""] * (len(graph.params) - len(given))])
     return Shards(propagation.sizes, propagation.axes)
+
+
+def _devices(sharding: Any) -> int:
+    """How many devices there are in a sharding, which may be that of a type of JAX's: they are not known then."""
+    is_named = isinstance(sharding, jax.sharding.NamedSharding)
+    return sharding.mesh.size if is_named else len(sharding.device_set)
 
 
 def _spelled(value: Value, sharding: Any) -> str:

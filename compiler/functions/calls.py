@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ def trace_function(
     *,
     name: str,
     shardings: Sequence[NamedSharding | None] = (),
+    lying: Sequence[NamedSharding | None] = (),
 ) -> TracedFunction:
     """Run `function` on tracers and return what it did as a graph.
 
@@ -78,14 +80,15 @@ def trace_function(
         in_tree: the tree of the tuple of positional arguments.
         name: name of the graph, and of the function in errors.
         shardings: for each flat argument, what JAX's type of it says; none says anything by default.
+        lying: for each flat argument, how it lies on devices, likewise.
 
     Raises:
         CompileError: at the user's line, for what cannot be traced.
     """
     trace = Trace(name, current_trace(), NumpyTracer)
-    arguments = [
-        trace.parameter(*row) for row in zip(in_types, weak, names, shardings or [None] * len(names), strict=True)
-    ]
+    arguments = [trace.parameter(*row) for row in zip(in_types, weak, names, strict=True)]
+    for argument, sharding, lies in itertools.zip_longest(arguments, shardings, lying):
+        argument.sharding, argument.lies = sharding, lies
     with trace:
         output = _called(function, in_tree.unflatten(arguments))
         leaves, out_tree = jax.tree_util.tree_flatten_with_path(output)
@@ -143,6 +146,7 @@ def _traced(function: Function, call: CallArguments) -> TracedFunction:
         jax.tree_util.tree_structure(call.arrays),
         name=function_name(function),
         shardings=call.shardings,
+        lying=call.lying,
     )
 
 

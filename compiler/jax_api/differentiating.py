@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.tree_util
+from jax.sharding import NamedSharding
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
 from rematc.compiler.driver.budget import budget_argument
@@ -25,7 +26,7 @@ from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.gradient_call import lasting_call, passed_graph
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.traced import TracedCall, called_on_mesh, like, trace_jax
-from rematc.compiler.tracing.arguments import argument_positions, chosen, differentiated
+from rematc.compiler.tracing.arguments import argument_positions, chosen, differentiated, lies
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.builder import Builder
@@ -123,7 +124,8 @@ def value_and_grad(
 
         def found(arguments: JaxArguments) -> _Gradient:
             target = current_target(arguments.arrays)
-            key = (count, asked.policy, target, arguments.key())
+            lying = tuple(map(lies, arguments.arrays)) if target.devices > 1 else ()
+            key = (count, asked.policy, target, arguments.key(), lying)
             return calls.find(key, lambda: _Gradient.of(fun, arguments, count, asked, target))
 
         def is_differentiated(arguments: JaxArguments, index: int) -> bool:
@@ -230,12 +232,13 @@ class _Gradient:
         differentiated = tuple([is_set and may for is_set, may in zip(asked, varies, strict=True)])
         zero = tuple([is_set and not may for is_set, may in zip(asked, varies, strict=True)])
         traced = trace_jax(fun, arguments, function_name(fun), has_aux=wanted.has_aux)
-        made = _Graphs(traced, differentiated, wanted, target)
+        lying = tuple(map(lies, arguments.arrays))
+        made = _Graphs(traced, differentiated, wanted, target, lying)
         leaves = arguments.among(wanted.options.donated)
         derive = functools.partial(made.value_and_gradients, 0)
         choice, sliced = slice_graph(derive, wanted.slices, target, leaves, wanted.budget)
         budget = wanted.budget if wanted.budget is None or sliced is None else wanted.budget.of_whole(sliced.whole)
-        passed = functools.partial(passed_graph, choice.graph, budget)
+        passed = functools.partial(passed_graph, choice.graph, budget, lying)
         options = dict(wanted.options.compiler_options)
         run = lasting_call(made.value_and_gradients, passed, choice.graph.name, target, leaves, options)
         return _Gradient(traced, wanted, differentiated, zero, run, made.constants, made.choice)
@@ -273,6 +276,7 @@ class _Graphs:
         differentiated: for each array, whether there is a gradient.
         wanted: what is asked for.
         target: what it is imported for.
+        lying: for each array, how it lies on several devices; None where nobody knows.
         constants: the large arrays that became the last parameters.
         choice: what of it is another function on other platforms.
     """
@@ -281,6 +285,7 @@ class _Graphs:
     differentiated: tuple[bool, ...]
     wanted: _Wanted
     target: Target
+    lying: tuple[NamedSharding | None, ...]
     constants: tuple[Any, ...] = ()
     choice: PlatformChoice | None = None
     _made: dict[tuple[int, int], Graph] = field(default_factory=dict)
@@ -309,7 +314,7 @@ class _Graphs:
         check_whole_names(policy, graph, traced.name)
         wrt = (*self.differentiated, *(False,) * (len(graph.params) - len(self.differentiated)))
         is_value = [index == 0 for index in range(len(graph.results))]
-        primal, _ = primal_for(graph, policy, wrt, is_value, self.target, slices)
+        primal, _ = primal_for(graph, policy, wrt, is_value, self.target, slices, self.lying)
         pulled = vjp_of_graph(primal, wrt, is_value)
         b = Builder(graph.name)
         params = [b.parameter(value.type, value.name) for value in graph.params]

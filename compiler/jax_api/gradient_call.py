@@ -78,7 +78,7 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
         parts = linearize(graph, present)
         count = len(graph.results)
         with targeting(target):
-            results = apply_graph(passed_graph(parts.forward, None, target), primals)
+            results = apply_graph(passed_graph(parts.forward, None, (), target), primals)
             return results[:count], tangents_of(parts, results[count:], tangents)
 
     differentiable = differentiable_call(function, forward)
@@ -89,9 +89,13 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
     return run
 
 
-def passed_graph(graph: Graph, budget: Budget | None, target: Target) -> Graph:
-    """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit."""
+def passed_graph(graph: Graph, budget: Budget | None, lying: Sequence[Any], target: Target) -> Graph:
+    """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit.
+
+    `lying` are JAX's shardings of its first parameters; None for what nobody knows.
+    """
     if budget is not None:
-        planner = GraphPlanner(graph, target, target.barrier_strategy, constraints=budget.constraints)
+        constraints = budget.constraints
+        planner = GraphPlanner(graph, target, target.barrier_strategy, constraints=constraints, shardings=lying)
         graph = planner.applied(plan_part(planner, budget, graph.name).plan)
     return passed_for_jax(graph, target)

@@ -96,6 +96,14 @@ def leaf_type(leaf: object) -> tuple[TensorType, bool]:
     return TensorType(dtype, shape), is_weak
 
 
+def lies(leaf: object) -> NamedSharding | None:
+    """How an argument lies on several devices, of a program that is made for it; None where nobody knows."""
+    if isinstance(leaf, Tracer):
+        return leaf.lies
+    found = sharding_of_type(leaf) if isinstance(leaf, jax.core.Tracer) else getattr(leaf, "sharding", None)
+    return found if isinstance(found, NamedSharding) and found.mesh.size > 1 else None
+
+
 def _sharding_of_type(leaf: object) -> NamedSharding | None:
     return leaf.sharding if isinstance(leaf, Tracer) else sharding_of_type(leaf)
 
@@ -198,12 +206,14 @@ class CallArguments(Arguments):
         types: type of each.
         weak: for each, whether it is a Python number.
         shardings: for each, JAX's sharding where its type says one (axes of type Explicit), else None.
+        lying: for each, how it lies on several devices, whatever its type says; None where nobody knows.
     """
 
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
     weak: tuple[bool, ...]
     shardings: tuple[NamedSharding | None, ...]
+    lying: tuple[NamedSharding | None, ...]
 
     @staticmethod
     def of(
@@ -223,6 +233,7 @@ class CallArguments(Arguments):
             tuple([type for type, _ in types]),
             tuple([is_weak for _, is_weak in types]),
             tuple([_sharding_of_type(rows[index][1]) for index in places]),
+            tuple([lies(rows[index][1]) for index in places]),
         )
 
     def only(self, owners: Sequence[Owner]) -> CallArguments:
@@ -235,6 +246,7 @@ class CallArguments(Arguments):
             types=tuple([self.types[index] for index in kept]),
             weak=tuple([self.weak[index] for index in kept]),
             shardings=tuple([self.shardings[index] for index in kept]),
+            lying=tuple([self.lying[index] for index in kept]),
         )
 
     def fixed(self) -> list[tuple[str, object]]:

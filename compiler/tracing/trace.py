@@ -54,9 +54,11 @@ class Tracer:
         place: where it lies in memory, if it is a view or has some; None for scalars and for arrays of their own.
         sharding: JAX's, where a type of JAX's says it (axes of type Explicit): of arguments, and of what functions of
             JAX's give; None for what is computed of them.
+        lies: how an argument of the program lies on several devices, whatever its type says; None of all else. A
+            program is planned for that.
     """
 
-    __slots__ = ("_value", "owner", "place", "sharding", "weak")
+    __slots__ = ("_value", "lies", "owner", "place", "sharding", "weak")
     __hash__ = None  # type: ignore[assignment]  # like an array: `==` compares elements
 
     def __init__(self, owner: Trace, value: Value, weak: bool = False) -> None:
@@ -64,6 +66,7 @@ class Tracer:
         self.weak = weak
         self.place: Place | None = None
         self.sharding: NamedSharding | None = None
+        self.lies: NamedSharding | None = None
         self._value = value
 
     @property
@@ -199,12 +202,9 @@ class Trace:
         self.builder.loc = user_location()
         return self.builder
 
-    def parameter(
-        self, type: TensorType, weak: bool = False, name: str | None = None, sharding: NamedSharding | None = None
-    ) -> Tracer:
-        """A new parameter of the graph; `sharding` is what JAX's type of the argument says."""
+    def parameter(self, type: TensorType, weak: bool = False, name: str | None = None) -> Tracer:
+        """A new parameter of the graph."""
         tracer = self._tracer_class(self, self.builder.parameter(type, name), weak)
-        tracer.sharding = sharding
         if type.shape:
             tracer.place = Place(Memory(self, tracer.value))
         return tracer

@@ -27,6 +27,7 @@ from rematc.passes.barriers import has_recomputation
 from rematc.passes.kernels import CPU
 from rematc.passes.legalize.last_readers import Waits, reads_before, waits_of, with_waits
 from rematc.passes.manager import Pass
+from rematc.passes.planning.shards import WHOLE, Shards
 
 #: How often what holds the peak is looked for, and with how many of what was found alone where all of it is no less.
 _ROUNDS, _ALONE = 6, 3
@@ -65,12 +66,15 @@ def _is_open(graph: Graph, target: Target) -> bool:
     return has_recomputation(graph) and not has_placements(graph)
 
 
-def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float) -> list[int]:
+def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards: Shards = WHOLE) -> list[int]:
     """Bytes that ways to run one program, graphs after the passes, are predicted to take with these barriers.
 
     The least of all that are looked for: of what takes more than others at first, and is not among so many of the best,
-    the bytes without them. A way is as good as another one that takes `as_good` of its bytes.
+    the bytes without them. A way is as good as another one that takes `as_good` of its bytes. Of graphs that are spread
+    over devices it is what one device takes, without them.
     """
+    if not shards.is_whole:
+        return [predict(graph, target, (), shards).peak for graph in graphs]
     ways = {index: _placed(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
     for count, better in ((_OWN, _with_own_broadcasts), (_HELD, _with_late_ones_held)):
         peaks = sorted(way.peak for way in ways.values())[:count]

@@ -25,6 +25,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.policy import Policy, Recompute
 from rematc.ir.values import Value
 from rematc.passes.linearize import under_policy
+from rematc.passes.planning.shards import WHOLE, Shards
 from rematc.passes.policies import auto
 from rematc.passes.staging.outline import Outliner
 from rematc.passes.staging.profile import LEAST_GAIN, Profile, profile
@@ -36,19 +37,21 @@ _GAIN = 0.5
 _DIVIDES = 1.5
 
 
-def stage_loop(eqn: Equation, op: Scan, policy: Policy) -> tuple[Equation, ...] | None:
+def stage_loop(eqn: Equation, op: Scan, policy: Policy, shards: Shards = WHOLE) -> tuple[Equation, ...] | None:
     """The equations of a loop whose steps are regions; the last ones give the results of `eqn`.
 
-    None for a loop that takes little memory, or has snapshots that say how to take its steps again.
+    None for a loop that takes little memory, or has snapshots that say how to take its steps again. `shards` is how its
+    values are spread over devices.
     """
-    if op.length < 2 or op.snapshots or _carried(op) + _computed(op.body) < LEAST_GAIN // op.length:
+    if op.length < 2 or op.snapshots or _carried(op, shards) + _computed(op.body, shards) < LEAST_GAIN // op.length:
         return None
-    inside = staged_loops(op.body, policy)
+    inside = staged_loops(op.body, policy, shards)
     op = replace(op, body=_with(op.body, inside))
-    found = _profile(op.body, policy)
-    if (op.length - 1) * (_carried(op) + found.recomputed.sum()) < LEAST_GAIN:
+    shards.follow(op.body)
+    found = _profile(op.body, policy, shards)
+    if (op.length - 1) * (_carried(op, shards) + found.recomputed.sum()) < LEAST_GAIN:
         return None
-    outer = _outer_length(op, found) if _may_repeat(op, policy) else None
+    outer = _outer_length(op, found, shards) if _may_repeat(op, policy) else None
     if outer is None:
         staged = replace(op, body=_staged_step(op, policy, found))
         return (Equation(staged, eqn.operands, eqn.results, eqn.loc),)
@@ -64,10 +67,10 @@ def _may_repeat(op: Scan, policy: Policy) -> bool:
     return all(isinstance(answer, Recompute) for answer in carries)
 
 
-def staged_loops(graph: Graph, policy: Policy) -> dict[int, tuple[Equation, ...]]:
+def staged_loops(graph: Graph, policy: Policy, shards: Shards = WHOLE) -> dict[int, tuple[Equation, ...]]:
     """What takes the place of the loops of a graph, by the indices of their equations."""
     loops = [(index, eqn, eqn.op) for index, eqn in enumerate(graph.equations) if isinstance(eqn.op, Scan)]
-    found = {index: stage_loop(eqn, op, policy) for index, eqn, op in loops}
+    found = {index: stage_loop(eqn, op, policy, shards) for index, eqn, op in loops}
     return {index: equations for index, equations in found.items() if equations is not None}
 
 
@@ -78,20 +81,20 @@ def _with(graph: Graph, instead: Mapping[int, Sequence[Equation]]) -> Graph:
     return Graph(graph.name, graph.params, tuple(itertools.chain.from_iterable(rows)), graph.results)
 
 
-def _profile(body: Graph, policy: Policy) -> Profile:
+def _profile(body: Graph, policy: Policy, shards: Shards) -> Profile:
     """The profile of a loop's step, whose carries and rows are all differentiated."""
     wrt = [type.dtype.is_inexact for type in body.param_types]
-    return profile(body, policy, wrt, [type.dtype.is_inexact for type in body.result_types])
+    return profile(body, policy, wrt, [type.dtype.is_inexact for type in body.result_types], shards)
 
 
-def _computed(body: Graph) -> int:
+def _computed(body: Graph, shards: Shards) -> int:
     """Bytes of all that a step computes."""
-    return sum(value.type.bytes for eqn in body.equations for value in eqn.results)
+    return sum(shards.bytes(value) for eqn in body.equations for value in eqn.results)
 
 
-def _carried(op: Scan) -> int:
+def _carried(op: Scan, shards: Shards) -> int:
     """Bytes of the carries of one step."""
-    return sum(type.bytes for type in op.parts(op.body.param_types).carry)
+    return sum(map(shards.bytes, op.parts(op.body.params).carry))
 
 
 def _staged_step(op: Scan, policy: Policy, found: Profile) -> Graph:
@@ -110,12 +113,12 @@ def _staged_step(op: Scan, policy: Policy, found: Profile) -> Graph:
     return Graph(op.body.name, op.body.params, equations, op.body.results)
 
 
-def _outer_length(op: Scan, found: Profile) -> int | None:
+def _outer_length(op: Scan, found: Profile, shards: Shards) -> int | None:
     """The length of the outer loop, for a body of this profile; None where one loop is enough."""
-    carried = _carried(op)
+    carried = _carried(op, shards)
     if not carried:
         return None
-    step = carried + int(_profile(op.body, auto).saved.sum())
+    step = carried + int(_profile(op.body, auto, shards).saved.sum())
 
     def needed(outer: int) -> int:
         return outer * carried + math.ceil(op.length / outer) * step

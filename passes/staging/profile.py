@@ -27,6 +27,7 @@ from rematc.passes.aliases import Aliases, find_aliases
 from rematc.passes.kernels import CPU, Fusion, kernels
 from rematc.passes.linearize import Vjp, vjp
 from rematc.passes.manager import unwatched
+from rematc.passes.planning.shards import WHOLE, Shards
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -70,9 +71,9 @@ class _Place(Location):
     """Where an equation of the graph stands, noted as the location of all that differentiation makes of it."""
 
 
-def profile(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool]) -> Profile:
+def profile(graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], shards: Shards = WHOLE) -> Profile:
     """The profile of differentiating `graph` under a policy, as CPUs fuse; `wrt` and `of` are as in `vjp`."""
-    return Profiler(graph, policy, wrt, of).profile(CPU)
+    return Profiler(graph, policy, wrt, of, shards=shards).profile(CPU)
 
 
 class Profiler:
@@ -86,6 +87,7 @@ class Profiler:
         of: Sequence[bool],
         instead: Mapping[int, Sequence[Equation]] = MappingProxyType({}),
         slices: int = 1,
+        shards: Shards = WHOLE,
     ) -> None:
         """What the profiles are of.
 
@@ -96,10 +98,11 @@ class Profiler:
             of: the results that get cotangents.
             instead: for equations that are staged by themselves, by their indices, what takes their place.
             slices: of the largest value: the derivative is going to be cut so that none has more bytes than one.
+            shards: how the graph is spread over devices: bytes are those of one of them.
         """
         self._graph, self._instead = graph, instead
-        self._bytes = _Bytes(graph, slices)
         self._derivative = _derivative(graph, wrt, of, instead)
+        self._bytes = _Bytes(graph, slices, _with_derivative(shards, self._derivative))
         self._aliases = find_aliases(graph.equations)
         self._repeated = _repeated(graph)
         self._on_device = saved_by(graph.equations, policy, self._aliases)
@@ -159,15 +162,25 @@ def _derivative(
         return None
 
 
+def _with_derivative(shards: Shards, derivative: Vjp | None) -> Shards:
+    """How values of a derivative are spread, too: as what they are computed from."""
+    if derivative is not None:
+        shards.follow(derivative.forward)
+        residuals = derivative.forward.results[len(derivative.forward.results) - len(derivative.residuals) :]
+        shards.follow(derivative.backward, [shards.axes(value) for value in residuals])
+    return shards
+
+
 class _Bytes:
     """How many bytes of a value are in memory at once, if those of the largest are a number of slices, and so on."""
 
-    def __init__(self, graph: Graph, slices: int) -> None:
+    def __init__(self, graph: Graph, slices: int, shards: Shards) -> None:
         written = [value for eqn in graph.equations if not eqn.op.is_fusible for value in eqn.results]
-        self._most = max([value.type.bytes for value in written], default=0) // slices if slices > 1 else None
+        self._of = shards.bytes
+        self._most = max(map(self._of, written), default=0) // slices if slices > 1 else None
 
     def __call__(self, value: Value) -> int:
-        return value.type.bytes if self._most is None else min(value.type.bytes, self._most)
+        return self._of(value) if self._most is None else min(self._of(value), self._most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from rematc.ir.values import Value
 from rematc.passes.inline import inline_for_differentiation
 from rematc.passes.kernels import CPU, Fusion
 from rematc.passes.linearize import under_policy
+from rematc.passes.planning.shards import WHOLE, Shards
 from rematc.passes.staging.apart import Apart, held_apart
 from rematc.passes.staging.loops import staged_loops
 from rematc.passes.staging.outline import Body, Outliner
@@ -30,7 +31,13 @@ from rematc.passes.staging.segments import Cuts, choose_cuts, ways_to_cut
 
 
 def ways_to_stage(
-    graph: Graph, policy: Policy, wrt: Sequence[bool], of: Sequence[bool], slices: int = 1, fusion: Fusion = CPU
+    graph: Graph,
+    policy: Policy,
+    wrt: Sequence[bool],
+    of: Sequence[bool],
+    slices: int = 1,
+    fusion: Fusion = CPU,
+    shards: Shards = WHOLE,
 ) -> Iterator[Graph]:
     """`graph` under a policy as a whole, in segments: the ways that are worth comparing, the most promising one first.
 
@@ -43,8 +50,9 @@ def ways_to_stage(
         of: the results that are going to get cotangents.
         slices: in how many the largest value of the derivative is going to run, and what else is larger than one.
         fusion: what kernels compute themselves.
+        shards: how the graph is spread over devices, each of which is to hold little.
     """
-    given = _Given.of(graph, policy, wrt, of, slices, fusion)
+    given = _Given.of(graph, policy, wrt, of, slices, fusion, shards)
     return iter((graph,)) if given is None else map(given.cut, _ways_to_cut(given))
 
 
@@ -99,6 +107,7 @@ class _Given:
         of: Sequence[bool],
         slices: int = 1,
         fusion: Fusion = CPU,
+        shards: Shards = WHOLE,
     ) -> _Given | None:
         """None under a policy that saves everything."""
         if policy.is_everything:
@@ -107,8 +116,9 @@ class _Given:
         apart = held_apart(graph, policy, wrt)
         if apart is not None:
             graph, wrt = apart.rest, (*wrt, *(False,) * apart.held)
-        loops = staged_loops(graph, policy)
-        profiler = Profiler(graph, policy, wrt, of, loops, slices)
+        shards.follow(graph)
+        loops = staged_loops(graph, policy, shards)
+        profiler = Profiler(graph, policy, wrt, of, loops, slices, shards)
         return _Given(graph, policy, loops, profiler.profile(fusion), profiler, fusion, apart)
 
     def cut(self, cuts: Cuts) -> Graph:

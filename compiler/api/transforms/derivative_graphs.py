@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jax.sharding import NamedSharding
+
 from rematc.compiler.api.jit import run_graph
 from rematc.compiler.driver.budget import plan_part
 from rematc.compiler.driver.slices import slice_graph, slices_of_program
@@ -72,11 +74,15 @@ def staged_vjp(
     policy: Policy | None,
     wrt: Sequence[bool],
     of: Sequence[bool],
+    lying: Sequence[NamedSharding | None],
     slices: int = 1,
 ) -> StagedVjp:
-    """The vjp of a function's graph, its segments chosen for so many slices of its largest value."""
+    """The vjp of a function's graph, its segments chosen for so many slices of its largest value.
+
+    `lying` is how its first parameters lie on several devices; None for what nobody knows.
+    """
     check_whole_names(policy, graph, function_name(function))
-    primal, policy = primal_for(graph, policy, wrt, of, current_target(), slices)
+    primal, policy = primal_for(graph, policy, wrt, of, current_target(), slices, lying)
     return StagedVjp(primal, policy, linearization.vjp(primal, wrt, of))
 
 
@@ -89,19 +95,30 @@ def note(function: Function, staged: StagedVjp) -> None:
 
 
 def noted_vjp(
-    function: Function, graph: Graph, policy: Policy | None, wrt: Sequence[bool], of: Sequence[bool]
+    function: Function,
+    graph: Graph,
+    policy: Policy | None,
+    wrt: Sequence[bool],
+    of: Sequence[bool],
+    lying: Sequence[NamedSharding | None],
 ) -> linearization.Vjp:
     """The vjp of a function's graph under a policy on the whole of it, noted on the open trace for reports."""
-    staged = staged_vjp(function, graph, policy, wrt, of, slices_of_program())
+    staged = staged_vjp(function, graph, policy, wrt, of, lying, slices_of_program())
     note(function, staged)
     return staged.pulled
 
 
-def planned_vjp(function: Function, staged: Callable[[int], StagedVjp], budget: Budget | None, slices: Slices) -> Graph:
+def planned_vjp(
+    function: Function,
+    staged: Callable[[int], StagedVjp],
+    budget: Budget | None,
+    slices: Slices,
+    lying: Sequence[NamedSharding | None],
+) -> Graph:
     """A vjp as one graph (`value_and_cotangents`), in slices and planned, noted on the open trace for reports.
 
-    `staged` gives it for a number of slices. Raises CompileError, at the user's line, where nothing can be cut, and
-    where no plan is predicted to fit.
+    `staged` gives it for a number of slices; `lying` is as in `staged_vjp`. Raises CompileError, at the user's line,
+    where nothing can be cut, and where no plan is predicted to fit.
     """
     target, records = current_target(), require_trace().records
 
@@ -113,7 +130,7 @@ def planned_vjp(function: Function, staged: Callable[[int], StagedVjp], budget: 
     graph = choice.graph
     if budget is not None:
         budget = budget if sliced is None else budget.of_whole(sliced.whole)
-        planner = GraphPlanner(graph, target, constraints=budget.constraints)
+        planner = GraphPlanner(graph, target, constraints=budget.constraints, shardings=lying)
         report = plan_part(planner, budget, function_name(function))
         records.append(report)
         graph = planner.applied(report.plan)

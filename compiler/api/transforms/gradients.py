@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import jax.tree_util
 import numpy as np
+from jax.sharding import NamedSharding
 
 from rematc.compiler.api.jit import Jitted, transformed
 from rematc.compiler.api.transforms.derivative_graphs import (
@@ -30,7 +31,7 @@ from rematc.compiler.functions.calls import TracedFunction, apply_graph, trace_c
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import default_policy, whole_policy
 from rematc.compiler.tracing import derivative_order as order
-from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen, differentiated
+from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen, differentiated, lies
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.trace import Tracer, current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -121,10 +122,11 @@ class ValueAndGrad:
         of = [index == 0 for index in range(len(graph.results))]
         trace = require_trace()
         trace.records.extend(traced.records)
-        staged = functools.cache(functools.partial(staged_vjp, self.function, graph, policy, wrt, of))
+        lying = [*call.lying, *map(lies, traced.captures)]
+        staged = functools.cache(functools.partial(staged_vjp, self.function, graph, policy, wrt, of, lying))
         vjp = staged(slices_of_program()).pulled
 
-        found = self._applied(staged, call.arrays, traced)
+        found = self._applied(staged, call.arrays, traced, lying)
         results = [_as_weak(one, weak) for one, weak in zip(found, traced.out_weak, strict=False)]
         given = iter(found[len(results) :])
         gradients = [
@@ -134,14 +136,18 @@ class ValueAndGrad:
         return jax.tree_util.tree_unflatten(traced.out_tree, results), chosen(self._argnums, call.positional(gradients))
 
     def _applied(
-        self, staged: Callable[[int], StagedVjp], arrays: Sequence[object], traced: TracedFunction
+        self,
+        staged: Callable[[int], StagedVjp],
+        arrays: Sequence[object],
+        traced: TracedFunction,
+        lying: Sequence[NamedSharding | None],
     ) -> Sequence[object]:
         """The function's results, and its cotangents for one of 1, recorded in the open trace."""
         results, vjp = traced.graph.results, staged(slices_of_program()).pulled
         cts = [np.ones((), results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
         # A derivative of what is planned would be planned by nobody, and not have the user's rules.
         if (self.budget is not None or self.slices != OFF) and order.derivative_order() == 0:
-            planned = planned_vjp(self.function, staged, self.budget, self.slices)
+            planned = planned_vjp(self.function, staged, self.budget, self.slices, lying)
             operands = (*arrays, *traced.captures, *traced.constants, *cts)
             return apply_graph(planned, operands, (False,) * len(planned.results))
         note(self.function, staged(slices_of_program()))

@@ -17,7 +17,7 @@ from rematc.compiler.api.transforms.derivative_graphs import noted_vjp, require_
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.calls import TracedFunction, apply_graph, emit_op1, trace_call
 from rematc.compiler.functions.policies import whole_policy
-from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen
+from rematc.compiler.tracing.arguments import CallArguments, argument_positions, chosen, lies
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.compiler.tracing.trace import Tracer, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -203,7 +203,8 @@ def jacrev(
             traced = _trace(fun, _Check(holomorphic, True, False), argnums, has_aux, args, kwargs)
         graph = traced.function.graph
         of = [index < len(traced.types) for index in range(len(graph.results))]
-        vjp = noted_vjp(fun, graph, labelled, traced.wrt, of)
+        lying = [*traced.call.lying, *map(lies, traced.function.captures)]
+        vjp = noted_vjp(fun, graph, labelled, traced.wrt, of, lying)
         forward = run(vjp.forward, traced.call.arrays, traced.function)
         results, residuals = forward[: len(graph.results)], forward[len(graph.results) :]
         outputs = [type for type, is_set in zip(traced.types, vjp.has_tangent, strict=False) if is_set]

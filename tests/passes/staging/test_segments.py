@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import rematc
 from rematc.ir.core import Graph
 from rematc.ir.ops.regions import Checkpoint
+from rematc.passes.planning.shards import WHOLE, Shards
 from rematc.passes.policies import parse_policy
+from rematc.passes.staging.loops import staged_loops
 from rematc.passes.staging.problem import Problem, cheapest, least_bound
 from rematc.passes.staging.profile import Profile, profile
 from rematc.passes.staging.segments import choose_cuts
@@ -144,3 +146,36 @@ def test_deep_programs_are_cut_in_time_that_grows_with_them() -> None:
     graph = traced(chain, weights(400), X)
     cuts = choose_cuts(profiled(graph, "nothing"))
     assert 5 < len(cuts.places) <= 256
+
+
+def spread_rows(graph: Graph) -> Shards:
+    """The rows of the last parameter are spread over eight devices."""
+    return Shards({"data": 8}, {graph.params[-1]: (("data",), ())})
+
+
+def test_what_one_device_holds_is_what_counts() -> None:
+    """All that is computed has the batch's rows but for the loss, and gradients of weights, which are whole."""
+    graph = traced(chain, weights(3), X)
+    given = [True] * len(graph.params), [True] * len(graph.results)
+    one, all = (profile(graph, parse_policy("dots"), *given, shards) for shards in (spread_rows(graph), WHOLE))
+    for name in ("read", "saved", "recomputed", "computed"):
+        local, whole = getattr(one, name), getattr(all, name)
+        assert whole.sum() >= 4 * X.nbytes, name
+        np.testing.assert_array_equal(8 * local, whole, err_msg=name)
+    assert 8 * sum(one.crossing.values()) == pytest.approx(sum(all.crossing.values()), rel=1e-3)
+    # An adjoint works with cotangents of its rows and one gradient of weights.
+    gradient = 4 * WIDTH * WIDTH
+    assert max(one.adjoint) <= max(all.adjoint) / 8 + 2 * gradient
+
+
+def test_a_loop_that_holds_little_on_one_device_is_not_staged() -> None:
+    def loop(ws: Any, x: Any) -> Any:
+        last: Any = rematc.scan(lambda x, w: (np.tanh(np.tanh(x @ w) @ w), None), x, ws)[0]
+        return np.mean(last)
+
+    graph = traced(loop, np.ones((4, 16, 16), np.float32), np.ones((128, 16), np.float32))
+    policy = parse_policy("nothing")
+    assert staged_loops(graph, policy)
+    shards = spread_rows(graph)
+    shards.follow(graph)
+    assert not staged_loops(graph, policy, shards)
