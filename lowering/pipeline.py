@@ -21,6 +21,7 @@ from rematc.passes.behind_barriers import BehindBarriers
 from rematc.passes.manager import PassManager, PassRecord, parse_pipeline
 from rematc.passes.offload_order import OffloadOrder
 from rematc.passes.planning.device import device_of
+from rematc.passes.planning.shards import WHOLE, Shards
 from rematc.passes.product_operands import ProductOperands
 
 #: Loops that are none first, then barriers: they dissolve regions, so that everything after them sees one flat graph.
@@ -119,14 +120,21 @@ def program_of(graph: Graph, constants: tuple[Array, ...], choice: PlatformChoic
     return dataclasses.replace(program, is_depth_first=runs_depth_first(passed, target))
 
 
-def runs_depth_first(graph: Graph, target: Target, prediction: Callable[[], Prediction] | None = None) -> bool:
+def runs_depth_first(
+    graph: Graph,
+    target: Target,
+    prediction: Callable[[], Prediction] | None = None,
+    shards: Callable[[], Shards] = lambda: WHOLE,
+) -> bool:
     """Whether a graph, after the passes, is to be compiled with XLA:CPU's depth-first scheduler.
 
     Args:
         graph: what is to be compiled.
         target: for what.
         prediction: predicts it, if somebody needs that for more; asked only where the answer is open.
+        shards: how it is spread over devices. Of a graph with placements of which nobody knows that, what each device
+            holds is not predicted.
     """
-    # What each device of several holds is XLA's to decide, and not predicted.
-    is_open = target.platform == "cpu" and not has_recomputation(graph) and not has_placements(graph)
-    return is_open and (prediction() if prediction else predict(graph, target)).is_depth_first
+    if target.platform != "cpu" or has_recomputation(graph) or (has_placements(graph) and shards().is_whole):
+        return False
+    return (prediction() if prediction else predict(graph, target, (), shards())).is_depth_first

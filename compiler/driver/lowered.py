@@ -192,7 +192,7 @@ class Lowered:
         """
         chosen = self._target(target)
         program = self._for(chosen)
-        is_depth_first = runs_depth_first(self.graph, chosen, lambda: self._prediction)
+        is_depth_first = runs_depth_first(self.graph, chosen, lambda: self._prediction, lambda: self.shards)
         program = dataclasses.replace(program, is_depth_first=is_depth_first)
         leaves = self.donated
         options = {**dict(self.options.compiler_options), **(compiler_options or {})}

@@ -240,7 +240,7 @@ class _Gradient:
         budget = wanted.budget if wanted.budget is None or sliced is None else wanted.budget.of_whole(sliced.whole)
         passed = functools.partial(passed_graph, choice.graph, budget, lying)
         options = dict(wanted.options.compiler_options)
-        run = lasting_call(made.value_and_gradients, passed, choice.graph.name, target, leaves, options)
+        run = lasting_call(made.value_and_gradients, passed, choice.graph.name, target, leaves, options, lying)
         return _Gradient(traced, wanted, differentiated, zero, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:

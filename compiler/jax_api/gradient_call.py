@@ -18,6 +18,7 @@ from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_export.whole import apply_whole
 from rematc.lowering.pipeline import passed_for_jax, runs_depth_first
 from rematc.lowering.planning import Budget, GraphPlanner
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
 from rematc.passes.linearize import linearize
@@ -35,10 +36,12 @@ def lasting_call(
     target: Target,
     donated: Sequence[int],
     options: CompilerOptions,
+    lying: Sequence[Any],
 ) -> Callable[..., Sequence[Any]]:
     """The graph's function: outermost it is compiled by itself; inside of a trace it is part of what is traced.
 
-    `passed` gives the graph after the passes for a target.
+    `passed` gives the graph after the passes for a target. `lying` are JAX's shardings of its first parameters; None
+    for what nobody knows.
     """
     inside = differentiable_graph(graphs, target, functools.partial(passed, target))
     inside.__name__ = inside.__qualname__ = name
@@ -54,7 +57,8 @@ def lasting_call(
             graph = passed(own)
             alone = differentiable_graph(graphs, own, lambda: graph)
             alone.__name__ = alone.__qualname__ = name
-            is_depth_first = runs_depth_first(graph, own)
+            spread = functools.partial(shards_of, graph, own, lying)
+            is_depth_first = runs_depth_first(graph, own, shards=spread)
             made = compiled(alone, own, is_depth_first=is_depth_first, donate_argnums=donated, compiler_options=options)
             outermost.append(made)
         results: Sequence[Any] = outermost[0](*operands)
@@ -92,7 +96,7 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
 def passed_graph(graph: Graph, budget: Budget | None, lying: Sequence[Any], target: Target) -> Graph:
     """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit.
 
-    `lying` are JAX's shardings of its first parameters; None for what nobody knows.
+    `lying` is as in `lasting_call`.
     """
     if budget is not None:
         constraints = budget.constraints

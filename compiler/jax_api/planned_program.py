@@ -139,7 +139,6 @@ def planned_program(
     with targeting(own):
         imported = traced.imported(0)
     made = _Compiler(function, traced, key, places, imported, own, chosen.statics, options, args, kwargs)
-    shardings = made.shardings()
     with at_users_line():
         given = made.in_bytes(wanted) if slices != OFF else wanted
 
@@ -152,7 +151,7 @@ def planned_program(
             seconds=given.seconds,
             constraints=constraints,
             donated=donated,
-            shardings=shardings,
+            shardings=made.shardings,
         )
         planner.leaves = jax.tree_util.tree_leaves((args, kwargs))
         return *_planned(planner, given, made, traced.name), sliced
@@ -161,7 +160,7 @@ def planned_program(
         (jitted, executable, graph), planned, sliced = with_more_slices(slices, planned_in)
     log_plan(planned)
     fallbacks = Fallbacks(traced.name, imported.fallbacks, imported.counts)
-    return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks, shardings, sliced)
+    return PlannedProgram(jitted, executable, graph, planned, donated, fallbacks, made.shardings, sliced)
 
 
 _Made = tuple[Any, Executable, Graph]
@@ -197,7 +196,7 @@ def _has_bytes(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "nbytes")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Compiler:
     """Compiles what a function was imported as, in the form of its own calls."""
 
@@ -222,6 +221,7 @@ class _Compiler:
             return wanted
         return replace(wanted, budget=wanted.budget.of_whole(self.whole()))
 
+    @functools.cached_property
     def shardings(self) -> list[Any]:
         """Of the arrays of a call, with what `in_shardings` says; JAX tells it of a function that does nothing."""
         leaves = jax.tree_util.tree_leaves(self.statics.split(self.args, self.kwargs)[0])
@@ -241,7 +241,8 @@ class _Compiler:
     def compiled(self, graph: Graph) -> tuple[_Made, int]:
         """The graph, which was through the passes, compiled; and the bytes that XLA takes."""
         program = make_program(graph, (), self.target, self.imported.choice)
-        is_depth_first = runs_depth_first(graph, self.target)
+        spread = functools.partial(shards_of, graph, self.target, self.shardings)
+        is_depth_first = runs_depth_first(graph, self.target, shards=spread)
         program = replace(program, is_depth_first=is_depth_first)
         function = self._calling(program, graph)
         jitted: Any = compiled(function, self.target, is_depth_first=is_depth_first, **self.options)
@@ -254,9 +255,9 @@ class _Compiler:
             raise
         seconds = time.perf_counter() - start
         log_compiled(program, self.target, seconds)
-        spread = [len(one.device_set) for one in jax.tree_util.tree_leaves(found.input_shardings)]
+        counts = [len(one.device_set) for one in jax.tree_util.tree_leaves(found.input_shardings)]
         executable = Executable(
-            program, replace(self.target, devices=max(spread, default=1)), seconds, lowered, found, ()
+            program, replace(self.target, devices=max(counts, default=1)), seconds, lowered, found, ()
         )
         return (jitted, executable, graph), executable.memory().temp_bytes
 
