@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax._src.ad_util import replace_rule_output_symbolic_zeros
 from jax._src.dispatch import apply_primitive
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
 from jax.interpreters import ad
 
@@ -64,8 +65,12 @@ def _plain(one: Any) -> Any:
 
 
 def apply_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """Apply an equation's primitive to JAX values, one for each of its inputs; its outputs."""
-    with eqn.ctx.manager:
+    """Apply an equation's primitive to JAX values, one for each of its inputs; its outputs.
+
+    What says of a function that XLA must not inline it says nothing of the equations in it.
+    """
+    marks = {"inlineable": None} if eqn.ctx.xla_metadata else {}
+    with eqn.ctx.manager, set_xla_metadata(**marks):  # type: ignore[no-untyped-call]
         return bind(eqn.primitive, operands, eqn.params)
 
 

@@ -34,14 +34,14 @@ def useful_variables(jaxpr: Any, results: Iterable[Any]) -> frozenset[Any]:
         jaxpr: JAX's `Jaxpr`.
         results: those of its outputs that are useful themselves.
     """
-    useful = set(_varying(results))
+    useful = set(inexact_variables(results))
     for eqn in reversed(jaxpr.eqns):
         if own_name(eqn.primitive) == _STOPS:
             continue
         if any(is_reference(atom.aval) for atom in eqn.invars):
-            useful.update(_varying(eqn.invars))  # what is written is read elsewhere
+            useful.update(inexact_variables(eqn.invars))  # what is written is read elsewhere
         elif not useful.isdisjoint(eqn.outvars):
-            useful.update(_varying(_useful_inputs(eqn, useful)))
+            useful.update(inexact_variables(_useful_inputs(eqn, useful)))
     return frozenset(useful)
 
 
@@ -51,7 +51,7 @@ def is_inexact(aval: Any) -> bool:
     return dtype is not None and bool(jax.numpy.issubdtype(dtype, np.inexact))
 
 
-def _varying(atoms: Iterable[Any]) -> Iterator[Any]:
+def inexact_variables(atoms: Iterable[Any]) -> Iterator[Any]:
     """Those that are variables, and may vary."""
     return (atom for atom in atoms if not isinstance(atom, Literal) and is_inexact(atom.aval))
 

@@ -142,7 +142,7 @@ class Block:
         b: what the equations are written through.
         shared: what is common to the whole import.
         varying: the values that may have a tangent.
-        tangents: of a derivative rule, the parameters in which it is linear.
+        tangents: of a derivative rule, and of regions in it, the parameters in which it is linear.
         outer: the block around, whose values this one reads through parameters; None of the outermost.
         loc: the location of every equation, where the jaxpr's own are not the user's.
         scopes: the names of `jax.named_scope` around all of it.
@@ -286,13 +286,13 @@ class Block:
         inner._constants, inner.varying, inner.tangents = self._constants, self.varying, self.tangents
         return inner.run(jaxpr, operands)
 
-    def region(self, jaxpr: Any, name: str, tangents: int = 0, fixed: Iterable[int] = ()) -> Region:
+    def region(self, jaxpr: Any, name: str, tangents: Collection[int] = (), fixed: Iterable[int] = ()) -> Region:
         """A closed jaxpr as a graph of its own.
 
         Args:
             jaxpr: JAX's `ClosedJaxpr`.
             name: of the graph.
-            tangents: so many of the last inputs are tangents, in which it is linear.
+            tangents: the inputs, by their places, in which it is linear: tangents, and what is made of them.
             fixed: the inputs, by their places, that no tangent comes to, however often it is differentiated.
         """
         graph, constants = self._graph(jaxpr, name, tangents, fixed)
@@ -302,12 +302,12 @@ class Block:
         self,
         jaxprs: Sequence[Any],
         names: Sequence[str],
-        tangents: Sequence[int] | None = None,
+        tangents: Sequence[Collection[int]] | None = None,
         fixed: Collection[int] = (),
     ) -> tuple[list[Graph], tuple[Value, ...]]:
         """Several closed jaxprs as graphs of the same captured values: (graphs, captured). Arguments as in `region`."""
-        rows = zip(jaxprs, names, tangents or [0] * len(jaxprs), strict=True)
-        made = [self._graph(jaxpr, name, count, fixed) for jaxpr, name, count in rows]
+        rows = zip(jaxprs, names, tangents or [()] * len(jaxprs), strict=True)
+        made = [self._graph(jaxpr, name, places, fixed) for jaxpr, name, places in rows]
         shared: dict[int, Any] = {}
         for _, constants in made:
             shared.update((id(array), array) for array in constants)
@@ -318,11 +318,21 @@ class Block:
             graphs.append(Graph(graph.name, (*front, *graph.params[len(own) :]), graph.equations, graph.results))
         return graphs, tuple([self.constant(array) for array in shared.values()])
 
-    def _graph(self, jaxpr: Any, name: str, tangents: int = 0, fixed: Iterable[int] = ()) -> tuple[Graph, list[Any]]:
+    def linear_in(self, operands: Sequence[Value]) -> list[int]:
+        """The operands, by their places, that are, or are made of, tangents of the rule that is imported."""
+        moved = set(self.tangents)
+        for one in self.b.equations if moved else ():
+            if not moved.isdisjoint(one.operands):
+                moved.update([value for value in one.results if value.type.dtype.is_inexact])
+        return [place for place, value in enumerate(operands) if value in moved]
+
+    def _graph(
+        self, jaxpr: Any, name: str, tangents: Collection[int] = (), fixed: Iterable[int] = ()
+    ) -> tuple[Graph, list[Any]]:
         """A closed jaxpr as a graph, and the large arrays that are its first parameters."""
         inner = Block(Builder(name), self.shared, self, self.loc, self._current)
         operands = [inner.b.parameter(type_of(variable.aval)) for variable in jaxpr.jaxpr.invars]
-        inner.tangents = frozenset(operands[len(operands) - tangents :])
+        inner.tangents = frozenset([operands[place] for place in tangents])
         inner.varying.fix([operands[place] for place in fixed])
         results = inner.run(jaxpr, operands)
         large = inner.large_constants()

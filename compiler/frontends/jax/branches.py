@@ -23,7 +23,7 @@ def cond(block: Block, eqn: Any) -> Sequence[Value]:
     if len(branches) == 1:
         return block.inline(branches[0], operands)
     names = [function_name(branch.jaxpr) for branch in branches]
-    graphs, captured = block.regions(branches, names)
+    graphs, captured = block.regions(branches, names, [block.linear_in(operands)] * len(branches))
     return block.b.emit(Case(tuple(graphs)), block.b.convert(index, I32), *captured, *operands)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.jax.custom_derivatives import with_jvp
-from rematc.compiler.frontends.jax.fallback import linear_inputs, transposable
+from rematc.compiler.frontends.jax.fallback import transposable
 from rematc.compiler.frontends.jax.policies import OwnRegion, asked_in, policy_of
 from rematc.compiler.frontends.jax.retracing import trace
 from rematc.compiler.tracing.derivative_order import of_order
@@ -42,7 +42,7 @@ def call_hi_primitive(block: Block, eqn: Any) -> Sequence[Value]:
         case "CheckpointName" | "CheckpointNameFwd":
             return block.b.emit(Name(primitive.name), *block.operands(eqn))
     jaxpr = trace(expanded(eqn), [atom.aval for atom in eqn.invars])
-    if any(linear_inputs(block, block.operands(eqn))):
+    if block.linear_in(block.operands(eqn)):
         name = type(primitive).__name__
         with of_order(0), block.shared.unlisted():
             body = block.region(jaxpr, name)
@@ -56,7 +56,7 @@ def _region(
     jaxpr = closed(jaxpr)
     asked: Policy | None = policy_of(policy, block.shared.policies)
     with block.shared.asking(asked_in(asked)):
-        region = block.region(jaxpr, function_name(jaxpr.jaxpr))
+        region = block.region(jaxpr, function_name(jaxpr.jaxpr), block.linear_in(block.operands(eqn)))
     barriers = _barriers(policy, prevent_cse)
     if isinstance(barriers, tuple):
         barriers = (*(True,) * len(region.captured), *barriers)

@@ -87,7 +87,7 @@ def with_own_jvp(block: Block, eqn: Any, apply: Callable[[Block, list[Value]], S
     rule, reason = traced_jvp(block, eqn, wrt, name)
     if rule is not None:
         with of_order(derivative_order() - 1), block.shared.unlisted():
-            parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt), places_without(wrt))
+            parts["rule"] = block.region(rule, f"{name}_jvp", last_inputs(rule, sum(wrt)), places_without(wrt))
     graphs, captured = with_common_captures(parts)
     flags, source = (*(False,) * len(captured), *wrt), source_of(eqn, len(captured))
     found = CustomJvp(graphs["body"], graphs.get("rule"), flags, inexact_outputs(eqn), reason=reason, source=source)
@@ -301,7 +301,13 @@ def with_rule(
     # The function itself is not differentiated where the rule is; what the rule calls is, one time less.
     tangents = len(rule.jaxpr.invars) - len(jaxpr.jaxpr.invars)
     with of_order(derivative_order() - 1):
-        return block.regions([jaxpr, rule], [name, f"{name}_jvp"], [0, tangents], fixed)
+        return block.regions([jaxpr, rule], [name, f"{name}_jvp"], [(), last_inputs(rule, tangents)], fixed)
+
+
+def last_inputs(jaxpr: Any, count: int) -> range:
+    """The places of so many of the last inputs of a closed jaxpr."""
+    end = len(jaxpr.jaxpr.invars)
+    return range(end - count, end)
 
 
 def with_common_captures(regions: dict[str, Region]) -> tuple[dict[str, Graph], tuple[Value, ...]]:

@@ -17,6 +17,7 @@ from rematc.compiler.frontends.jax.block import ANY, REFERENCES, Block, Region, 
 from rematc.compiler.frontends.jax.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
+    last_inputs,
     places_without,
     source_of,
     traced_jvp,
@@ -97,7 +98,8 @@ def transposable(
         return block.b.inline(body.graph, [*body.captured, *operands])
     rule, reason = traced_jvp(block, eqn, wrt, name, derivative)
     reason = reason and f"{reason.rstrip('.')}; {_WAY_OUT}"
-    linear = linear_inputs(block, operands)
+    places = block.linear_in(operands)
+    linear = [place in places for place in range(len(operands))]
     adjoint = _adjoint_of(eqn, linear, of) if any(linear) else None
     if adjoint is None and any(linear) and name in _FORWARD_ONLY:
         linear = [False] * len(linear)
@@ -105,7 +107,7 @@ def transposable(
     with of_order(max(derivative_order() - 1, 0)), block.shared.unlisted():
         if rule is not None:
             try:
-                parts["rule"] = block.region(rule, f"{name}_jvp", sum(wrt), places_without(wrt))
+                parts["rule"] = block.region(rule, f"{name}_jvp", last_inputs(rule, sum(wrt)), places_without(wrt))
             except CompileError as error:
                 # The value may be all that is wanted.
                 reason = f"the derivative rule of '{name}' cannot be imported: {error.message}; {_WAY_OUT}"
@@ -148,15 +150,6 @@ def _with_values_of(body: Graph, rule: Graph, tangents: int) -> Graph:
     params = [b.parameter(value.type, value.name) for value in rule.params]
     values = b.inline(body, params[: len(body.params)])
     return b.build(*values, *b.inline(rule, params)[count:])
-
-
-def linear_inputs(block: Block, operands: Sequence[Value]) -> list[bool]:
-    """For each operand, whether it is, or is made of, a tangent of the rule that is imported."""
-    moved = set(block.tangents)
-    for one in block.b.equations if moved else ():
-        if not moved.isdisjoint(one.operands):
-            moved.update([value for value in one.results if value.type.dtype.is_inexact])
-    return [value in moved for value in operands]
 
 
 def _adjoint_of(eqn: Any, linear: Sequence[bool], of: Sequence[bool]) -> Any | None:

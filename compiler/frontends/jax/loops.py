@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rematc.compiler.frontends.jax.activity import inexact_variables, is_inexact
 from rematc.compiler.frontends.jax.block import Block, Region, imports
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
@@ -21,7 +22,7 @@ def scan(block: Block, eqn: Any) -> Sequence[Value]:
     """`scan`. Large constants of a step are consts of the loop."""
     params, jaxpr = eqn.params, eqn.params["jaxpr"]
     consts, carry = scan_parts(params)
-    step = block.region(jaxpr, function_name(jaxpr.jaxpr))
+    step = block.region(jaxpr, function_name(jaxpr.jaxpr), _linear_in(block, eqn, consts, carry))
     op = Scan(
         step.graph,
         params["length"],
@@ -31,6 +32,22 @@ def scan(block: Block, eqn: Any) -> Sequence[Value]:
         unroll=max(int(params["unroll"]), 1),
     )
     return block.b.emit(op, *step.captured, *block.operands(eqn))
+
+
+def _linear_in(block: Block, eqn: Any, consts: int, carry: int) -> set[int]:
+    """The inputs of a step, by their places, that are made of tangents, carries of later steps among them."""
+    found, jaxpr = set(block.linear_in(block.operands(eqn))), eqn.params["jaxpr"].jaxpr
+    while found:
+        moved = {jaxpr.invars[place] for place in found}
+        for one in jaxpr.eqns:
+            if not moved.isdisjoint(inexact_variables(one.invars)):
+                moved.update([variable for variable in one.outvars if is_inexact(variable.aval)])
+        results = [set(inexact_variables([atom])) for atom in jaxpr.outvars[:carry]]
+        carried = {consts + place for place, result in enumerate(results) if not moved.isdisjoint(result)}
+        if carried <= found:
+            break
+        found |= carried
+    return found
 
 
 @imports("while", keys=True)

@@ -11,6 +11,7 @@ from rematc.compiler.frontends.jax.block import Block, Region, imports
 from rematc.compiler.frontends.jax.custom_derivatives import (
     differentiated_inputs,
     inexact_outputs,
+    last_inputs,
     source_of,
     traced_jvp,
     with_common_captures,
@@ -66,7 +67,7 @@ def _parts(block: Block, solution: _Solution, rule: Any | None, tangents: int) -
         parts = {"body": block.region(solution.body(), "linear_solve")}
         if rule is not None:
             with block.shared.unlisted():
-                parts["rule"] = block.region(rule, "linear_solve_jvp", tangents)
+                parts["rule"] = block.region(rule, "linear_solve_jvp", last_inputs(rule, tangents))
     jaxpr = None if is_in_adjoint else solution.adjoint()
     if jaxpr is not None:
         block.shared.is_in_adjoint = True

@@ -151,3 +151,22 @@ def test_a_checkpoint_in_a_backward_rule_calls_what_has_a_rule(prevent_cse: Any)
 
     ours = rjax.checkpoint(function(lambda f: rjax.checkpoint(f, prevent_cse=prevent_cse)), policy="dots")
     np.testing.assert_allclose(by_rules(ours)(0.5), by_rules(function(lambda f: f))(0.5), rtol=1e-5)
+
+
+# -- primitives without a rule of ours ---------------------------------------------------------------------------------
+
+
+def solved(x: Any) -> Any:
+    """Solutions of a system of three bands, whose primitive comes in through JAX, with JAX's transpose of it."""
+    low, middle, high = jnp.asarray([[0.0, 0.2, 0.3], [3.0, 4.0, 5.0], [0.1, 0.4, 0.0]])
+    return jnp.sum(jnp.sin(lax.linalg.tridiagonal_solve(low, middle, high, jnp.tanh(x * jnp.ones((3, 1))))))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("around", CONTROL_FLOW)
+def test_what_is_linear_in_tangents_is_in_regions_of_a_rule_as_well(around: str, policy: str | None) -> None:
+    """Of a gradient of ours that comes in again, regions and loops are JAX's, in the rule of a derivative."""
+    function = CONTROL_FLOW[around](solved)
+    expected = by_rules(CONTROL_FLOW[around](solved) if around != "checkpoint" else solved)(0.5)
+    found = rjax.grad(rjax.grad(function, policy=policy), policy=policy)(0.5)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
