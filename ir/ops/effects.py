@@ -1,8 +1,9 @@
-"""Python functions of the user's: `debug_print` and `debug_callback`, which are there for their effect alone, and
-`pure_callback`, which computes.
+"""Python functions of the user's: `debug_print` and `debug_callback`, which are there for their effect alone,
+`pure_callback`, which computes, and `io_callback`, which does both.
 
 An effect is had exactly as often as the program says. No pass leaves it out, merges it with its like or repeats it:
-dead code with effects stays, and what is computed again in a backward pass is computed without them.
+dead code with effects stays, and what is computed again in a backward pass is computed without them. What an
+`io_callback` gives is saved for it, under each policy.
 """
 
 from __future__ import annotations
@@ -102,24 +103,18 @@ class DebugCallback(DebugEffect):
         return self.function
 
 
-@register
-@dataclass(frozen=True, slots=True)
-class PureCallback(Op):
-    """What a Python function gives for the operands. It has no effect: it may be called more often, or not at all.
+class CallForResults(Op):
+    """Family base: what a Python function gives for the operands.
 
     Attributes:
         function: what is called; it gives an array for each result.
         types: of the results.
-        vmap_method: how a batch is computed: "sequential" by a call for each element; "expand_dims" and
-            "broadcast_all" by one call, in which operands that are not batched have a first dimension of 1, or the
-            batch's.
     """
 
-    name = "pure_callback"
+    __slots__ = ()
     is_opaque = True
     function: HostFunction
     types: tuple[TensorType, ...]
-    vmap_method: str = "sequential"
     no_jvp: ClassVar[str] = (
         "does not exist: nothing is known of the derivative of a Python function; say it with rematc.custom_jvp or "
         "rematc.custom_vjp around the call, or hide the operands with stop_gradient"
@@ -127,10 +122,6 @@ class PureCallback(Op):
     no_transpose: ClassVar[str] = "does not exist: the op has no tangents"
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
-        if self.vmap_method not in VMAP_METHODS:
-            raise TypeMismatchError(
-                f"'{self.name}' has no vmap_method {self.vmap_method!r} (there is {', '.join(VMAP_METHODS)})"
-            )
         return self.types
 
     def reference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -160,6 +151,32 @@ class PureCallback(Op):
             self.function.loc,
         )
 
+
+@register
+@dataclass(frozen=True, slots=True)
+class PureCallback(CallForResults):
+    """What a Python function gives for the operands. It has no effect: it may be called more often, or not at all.
+
+    Attributes:
+        function: what is called; it gives an array for each result.
+        types: of the results.
+        vmap_method: how a batch is computed: "sequential" by a call for each element; "expand_dims" and
+            "broadcast_all" by one call, in which operands that are not batched have a first dimension of 1, or the
+            batch's.
+    """
+
+    name = "pure_callback"
+    function: HostFunction
+    types: tuple[TensorType, ...]
+    vmap_method: str = "sequential"
+
+    def infer(self, operands: Types) -> tuple[TensorType, ...]:
+        if self.vmap_method not in VMAP_METHODS:
+            raise TypeMismatchError(
+                f"'{self.name}' has no vmap_method {self.vmap_method!r} (there is {', '.join(VMAP_METHODS)})"
+            )
+        return self.types
+
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         if self.vmap_method == "sequential":
             return b.one_by_one(self, batch)
@@ -170,3 +187,31 @@ class PureCallback(Op):
             given = batch.all_batched(b)
         types = tuple([type.with_shape((batch.size, *type.shape)) for type in self.types])
         return b.emit(PureCallback(self.function, types, self.vmap_method), *given)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class IoCallback(CallForResults):
+    """What a Python function gives for the operands that is called for its effect as well: as often as it stands there.
+
+    Attributes:
+        function: what is called; it gives an array for each result.
+        types: of the results.
+        is_ordered: whether such ops happen in the order of the program.
+    """
+
+    name = "io_callback"
+    function: HostFunction
+    types: tuple[TensorType, ...]
+    is_ordered: bool = False
+
+    @property
+    def effect(self) -> Effect:
+        return Effect.ORDERED if self.is_ordered else Effect.UNORDERED
+
+    @property
+    def is_repeatable(self) -> bool:
+        return False
+
+    def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
+        return b.one_by_one(self, batch)

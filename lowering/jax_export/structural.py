@@ -75,10 +75,22 @@ def pure_callback(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     return results
 
 
+@exports(effects.IoCallback)
+def io_callback(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """`io_callback`."""
+    op = eqn.op
+    assert isinstance(op, effects.IoCallback)
+    shapes = tuple([_struct(type.shape, type.dtype.numpy) for type in op.types])
+    results: Sequence[Any] = jax.experimental.io_callback(
+        functools.partial(_results, op), shapes, *operands, ordered=op.is_ordered
+    )
+    return results
+
+
 def _on_arrays(function: Callable[..., Any], *arrays: Any) -> Any:
     """Call the function with NumPy's arrays, as it expects."""
     return function(*[np.asarray(array) for array in arrays])
 
 
-def _results(op: effects.PureCallback, *arrays: Any) -> Any:
+def _results(op: effects.CallForResults, *arrays: Any) -> Any:
     return op.results([np.asarray(array) for array in arrays])

@@ -11,9 +11,9 @@ import numpy as np
 from rematc.ir.core import Equation
 from rematc.ir.errors import CompileError
 from rematc.ir.facts import Effect
-from rematc.ir.ops.effects import DebugCallback, DebugEffect, DebugPrint, PureCallback
+from rematc.ir.ops.effects import CallForResults, DebugCallback, DebugEffect, DebugPrint, IoCallback, PureCallback
 from rematc.ir.types import F64, U32, TensorType
-from rematc.ir.values import Array
+from rematc.ir.values import Array, Value
 from rematc.lowering.writer import CALLBACK, Callback, Writer, lowers
 
 
@@ -42,29 +42,34 @@ def debug_effect(w: Writer, eqn: Equation) -> None:
     w.line(f"{defined}stablehlo.custom_call @{CALLBACK}({', '.join(given)}) {attributes} : {signature}", eqn.loc)
 
 
-@lowers(PureCallback)
-def pure_callback(w: Writer, eqn: Equation) -> None:
-    """`%r:2 = stablehlo.custom_call @rematc_callback(%x)`.
+@lowers(PureCallback, IoCallback)
+def call_for_results(w: Writer, eqn: Equation) -> None:
+    """`%r:2 = stablehlo.custom_call @rematc_callback(%x)`; one with an effect says so.
 
-    What has 64-bit parts comes back as pairs of words: JAX narrows 64-bit results in threads where its 64-bit types
-    are off, which those of a GPU's callbacks are.
+    An ordered one passes a token on. What has 64-bit parts comes back as pairs of words: JAX narrows 64-bit results in
+    threads where its 64-bit types are off, which those of a GPU's callbacks are.
     """
     op = eqn.op
-    assert isinstance(op, PureCallback)
-    types = [_words(value.type) or value.type for value in eqn.results]
-    number = _number(w, Callback(_in_words(op), eqn.operand_types, tuple(types), is_ordered=False, has_effect=False))
-    names = [w.fresh() for _ in types]
-    call = f'stablehlo.custom_call @{CALLBACK}({w.names(eqn.operands)}) {{backend_config = "{number}"}}'
-    listed = ", ".join([w.type(type) for type in types])
-    if len(names) == 1:
-        w.line(f"{names[0]} = {call} : ({w.types(eqn.operands)}) -> {listed}", eqn.loc)
-    else:
-        whole = w.fresh()
-        defined = f"{whole}:{len(names)} = " if names else ""
-        w.line(f"{defined}{call} : ({w.types(eqn.operands)}) -> ({listed})", eqn.loc)
-        names = [f"{whole}#{index}" for index in range(len(names))]
-    for value, name, type in zip(eqn.results, names, types, strict=True):
-        w.bind(value, _from_words(w, eqn, name, type, value.type))
+    assert isinstance(op, CallForResults)
+    effect, words = op.effect, [Value(_words(value.type) or value.type) for value in eqn.results]
+    given = [*w.tokens(effect), *[w.name(value) for value in eqn.operands]]
+    types = [*w.token_types(effect), *[w.type(value.type) for value in eqn.operands]]
+    returned = [*w.token_types(effect), *[w.type(value.type) for value in words]]
+    callback = Callback(
+        _in_words(op),
+        eqn.operand_types,
+        tuple([value.type for value in words]),
+        effect is Effect.ORDERED,
+        has_effect=effect is not Effect.NONE,
+    )
+    told = ", has_side_effect = true" if callback.has_effect else ""
+    attributes = f'{{backend_config = "{_number(w, callback)}"{told}}}'
+    defined = w.define_all(words, effect)
+    listed = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
+    signature = f"({', '.join(types)}) -> {listed}"
+    w.line(f"{defined}stablehlo.custom_call @{CALLBACK}({', '.join(given)}) {attributes} : {signature}", eqn.loc)
+    for value, taken in zip(eqn.results, words, strict=True):
+        w.bind(value, _from_words(w, eqn, w.name(taken), taken.type, value.type))
 
 
 def _number(w: Writer, callback: Callback) -> int:
@@ -79,7 +84,7 @@ def _words(type: TensorType) -> TensorType | None:
     return TensorType(U32, (*type.shape, *((2, 2) if type.dtype.is_complex else (2,))))
 
 
-def _in_words(op: PureCallback) -> Callable[..., Sequence[Array]]:
+def _in_words(op: CallForResults) -> Callable[..., Sequence[Array]]:
     def call(*arrays: Array) -> Sequence[Array]:
         rows = zip(op.results(arrays), op.types, strict=True)
         return [array if (words := _words(type)) is None else _split(array, words) for array, type in rows]

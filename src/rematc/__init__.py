@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rematc.compiler.api.control_flow.loops import map as map
     from rematc.compiler.api.control_flow.loops import while_loop as while_loop
     from rematc.compiler.api.control_flow.scan import scan as scan
+    from rematc.compiler.api.debugging.calling import io_callback as io_callback
     from rematc.compiler.api.debugging.calling import pure_callback as pure_callback
     from rematc.compiler.api.from_jax import from_jax as from_jax
     from rematc.compiler.api.jit import jit as jit
@@ -94,6 +95,7 @@ _HOMES = {
     "stop_gradient": "rematc.compiler.api.transforms.differentiation",
     "value_and_grad": "rematc.compiler.api.transforms.gradients",
     "vjp": "rematc.compiler.api.transforms.differentiation",
+    "io_callback": "rematc.compiler.api.debugging.calling",
     "pure_callback": "rematc.compiler.api.debugging.calling",
     "clear_caches": "rematc.compiler.api.clearing",
     "Compiled": "rematc.compiler.driver.lowered",

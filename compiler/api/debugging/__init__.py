@@ -1,1 +1,1 @@
-"""Printing and calling Python from traced functions: `rematc.debug`, `rematc.pure_callback`."""
+"""Printing and calling Python from traced functions: `rematc.debug`, `rematc.pure_callback`, `rematc.io_callback`."""

@@ -16,7 +16,7 @@ from rematc.compiler.tracing.trace import current_trace
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.ir.host_functions import HostFunction
-from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, PureCallback
+from rematc.ir.ops.effects import VMAP_METHODS, CallForResults, DebugCallback, IoCallback, PureCallback
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array
 from rematc.lowering.signature import function_name
@@ -75,12 +75,59 @@ def pure_callback(
             f"pure_callback has no vmap_method {vmap_method!r}; there is {', '.join(map(repr, VMAP_METHODS))}",
             user_location(),
         )
+    return _called(
+        "pure_callback",
+        function,
+        result_types,
+        args,
+        kwargs,
+        lambda called, types: PureCallback(called, types, vmap_method),
+    )
+
+
+def io_callback(
+    function: Callable[..., object],
+    result_types: Any,
+    *args: object,
+    ordered: bool = False,
+    **kwargs: object,
+) -> Any:
+    """What `function(*args, **kwargs)` gives, called with NumPy arrays for what it does, too, when the program runs.
+
+    It is called exactly as often as the line is executed: its results are saved for the backward pass, whatever the
+    policy. It has no derivative; hide arguments that have one with `stop_gradient`. The meaning is that of
+    `jax.experimental.io_callback`.
+
+    Args:
+        function: gives arrays of the announced structure, shapes and element types.
+        result_types: a pytree of what has `shape` and `dtype`: `jax.ShapeDtypeStruct`s, or arrays like the results.
+        args: pytrees of arrays; other leaves are passed as they are.
+        ordered: whether it happens in the order of the program, beside other ordered prints and callbacks.
+        kwargs: the same as `args`, by name.
+
+    Raises:
+        CompileError: as `pure_callback` does.
+    """
+    _check_function("io_callback", function)
+    return _called(
+        "io_callback", function, result_types, args, kwargs, lambda called, types: IoCallback(called, types, ordered)
+    )
+
+
+def _called(
+    name: str,
+    function: Callable[..., object],
+    result_types: Any,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    make: Callable[[HostFunction, tuple[TensorType, ...]], CallForResults],
+) -> Any:
+    """What an op of a Python function gives for these arguments; errors call it `name`."""
     leaves, tree = jax.tree_util.tree_flatten(result_types)
-    types = tuple([_announced(leaf) for leaf in leaves])
+    types = tuple([_announced(leaf, name) for leaf in leaves])
     arrays, arguments = _taken_apart(args, kwargs)
-    name = f"pure_callback of '{function_name(function)}'"
-    called = HostFunction(_Flat(function, arguments, tree, function_name(function)), name, user_location())
-    op = PureCallback(called, types, vmap_method)
+    own = function_name(function)
+    op = make(HostFunction(_Flat(function, arguments, tree, own), f"{name} of '{own}'", user_location()), types)
     if current_trace() is None:
         results: Sequence[object] = op.reference([np.asarray(array) for array in arrays])
     else:
@@ -165,10 +212,10 @@ def _check_function(what: str, function: object) -> None:
         raise CompileError(f"{what} takes a function first, got a {type(function).__name__}", user_location())
 
 
-def _announced(leaf: object) -> TensorType:
+def _announced(leaf: object, name: str) -> TensorType:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise CompileError(
-            f"pure_callback takes the types of the results second, such as jax.ShapeDtypeStruct(shape, dtype), "
+            f"{name} takes the types of the results second, such as jax.ShapeDtypeStruct(shape, dtype), "
             f"got a {type(leaf).__name__}",
             user_location(),
         )

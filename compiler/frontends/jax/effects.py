@@ -12,7 +12,7 @@ import numpy as np
 from rematc.compiler.frontends.jax.block import Block, imports
 from rematc.compiler.frontends.jax.values import type_of
 from rematc.ir.host_functions import HostFunction
-from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, PureCallback
+from rematc.ir.ops.effects import VMAP_METHODS, DebugCallback, IoCallback, PureCallback
 from rematc.ir.values import Array, Value
 
 
@@ -87,15 +87,14 @@ def debug_callback(block: Block, eqn: Any) -> Sequence[Value]:
 
 @imports("io_callback")
 def io_callback(block: Block, eqn: Any) -> Sequence[Value]:
-    """`debug_callback` of a function without results."""
-    if eqn.outvars:
-        block.fail(
-            eqn,
-            "that gives results cannot be imported: a backward pass that computes them again would call it again; "
-            "use jax.pure_callback for what it computes, and io_callback without results for what it does",
-        )
-    called = HostFunction(eqn.params["callback"], "jax io_callback", block.location(eqn))
-    return block.b.emit(DebugCallback(called, bool(eqn.params["ordered"])), *block.operands(eqn))
+    """`io_callback`; `debug_callback` of a function without results."""
+    function, is_ordered = eqn.params["callback"], bool(eqn.params["ordered"])
+    name, loc = "jax io_callback", block.location(eqn)
+    if not eqn.outvars:
+        return block.b.emit(DebugCallback(HostFunction(function, name, loc), is_ordered), *block.operands(eqn))
+    types = tuple([type_of(variable.aval) for variable in eqn.outvars])
+    op = IoCallback(HostFunction(_Results(function), name, loc), types, is_ordered)
+    return block.b.emit(op, *block.operands(eqn))
 
 
 @imports("pure_callback")

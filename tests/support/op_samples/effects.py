@@ -6,7 +6,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from rematc.ir.host_functions import HostFunction
-from rematc.ir.ops.effects import DebugCallback, DebugPrint, PureCallback
+from rematc.ir.ops.effects import DebugCallback, DebugPrint, IoCallback, PureCallback
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.types import BF16, C128, F32, F64, I64, TensorType
 from rematc.ir.values import Array
@@ -47,5 +47,21 @@ SAMPLES = (
             label=vmap_method,
         )
         for vmap_method in ("expand_dims", "broadcast_all")
+    ),
+    *(
+        Sample(
+            IoCallback(DOUBLED, (TensorType(dtype, (3,)),), is_ordered),
+            (make(dtype, 3),),
+            jax=lambda x: (2 * x,),
+            label="ordered" if is_ordered else "",
+        )
+        for dtype, make in ((F32, normal), (F64, normal), (C128, normal))
+        for is_ordered in (False, True)
+    ),
+    Sample(
+        IoCallback(DOUBLED, (TensorType(I64, (2,)), TensorType(F32, ())), is_ordered=True),
+        (integers(I64, -9, 9, 2), normal(F32)),
+        jax=lambda x, y: (2 * x, 2 * y),
+        label="two",
     ),
 )

@@ -403,6 +403,29 @@ def test_what_a_callback_raises_is_raised_by_the_call() -> None:
     np.testing.assert_allclose(rematc.jit(lambda x: rematc.pure_callback(np.sin, x, x))(X), np.sin(X))
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("policy", [None, "nothing", "auto"])
+def test_what_an_io_callback_gives_is_saved(policy: str | None, ordered: bool) -> None:
+    given = iter(range(1, 100))
+
+    def loss(x: Any) -> Any:
+        y = rematc.io_callback(lambda: np.float32(next(given)), np.zeros((), np.float32), ordered=ordered)
+        return np.sum(np.sin(x * y))
+
+    step: Any = rematc.value_and_grad(loss, policy=policy)
+    for count in (1.0, 2.0):
+        value, gradient = step(X)
+        np.testing.assert_allclose(value, np.sum(np.sin(X * count)), rtol=1e-5)
+        np.testing.assert_allclose(gradient, np.cos(X * count) * count, rtol=1e-5)
+
+    def counted(x: Any) -> Any:
+        return rematc.io_callback(lambda x: x * next(given), x, x, ordered=True)
+
+    batch: Any = rematc.vmap(counted)
+    np.testing.assert_allclose(batch(np.ones((3, 2), np.float32)), np.asarray([[3, 3], [4, 4], [5, 5]], np.float32))
+    np.testing.assert_allclose(counted(X), 6 * X)
+
+
 def test_numbers_of_python_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     rematc.jit(lambda x: debug.print("{} {!r} {}", x.shape, 2.5, x[1]))(X)
     assert printed(capsys) == ["(3,) 2.5 1.0"]
@@ -458,6 +481,11 @@ def test_printing_and_calling_outside_of_traces(capsys: pytest.CaptureFixture[st
         (lambda x: debug.callback(x, x), r"debug.callback takes a function first"),
         (lambda x: rematc.pure_callback(x, x), r"pure_callback takes a function first"),
         (lambda x: rematc.pure_callback(np.sin, 3, x), r"takes the types of the results second, .*, got a int"),
+        (lambda x: rematc.io_callback(x, x), r"io_callback takes a function first"),
+        (
+            lambda x: rematc.io_callback(np.sin, 3, x),
+            r"io_callback takes the types of the results second, .*, got a int",
+        ),
         (lambda x: rematc.pure_callback(np.sin, x, x, vmap_method="each"), r"no vmap_method 'each'; there is"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.support.samples import Sample, assert_close, families, graph_of, rows
 ROWS = rows()
 #: What is lowered to a call of Python says in its text neither what is called, nor what that computes.
 CALLS = re.compile(r"custom_call @rematc_callback")
-OPAQUE = {"pure_callback", "debug_print", "debug_callback"}
+OPAQUE = {"io_callback", "pure_callback", "debug_print", "debug_callback"}
 
 
 def sample_of(key: str) -> Sample:
