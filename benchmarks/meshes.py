@@ -57,7 +57,8 @@ MEBIBYTE = 2**20
 _spec: Any = jax.sharding.PartitionSpec  # which JAX leaves without annotations
 _struct: Any = jax.ShapeDtypeStruct
 _reshard: Any = jax.reshard
-_COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?")
+#: Of one in two parts the second, which gives what the whole does: the first gives its operands, too.
+_COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-done)?")
 _ARRAYS = re.compile(r"[a-z]+(\d*)[a-z0-9]*\[([\d,]*)\]")
 Wrap = Callable[[Any], Any]
 
