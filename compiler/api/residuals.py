@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.reports.residuals import SavedResidual, describe_residuals, size_of
-from rematc.compiler.tracing.arguments import CallArguments
+from rematc.compiler.tracing.arguments import CallArguments, lies
 from rematc.compiler.tracing.derivative_order import differentiated
 from rematc.ir.units import counted, format_bytes
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.signature import Function
+from rematc.lowering.targeting import current_target
 from rematc.passes.linearize import linearize
 
 
@@ -15,13 +17,15 @@ def saved_residuals(fun: Function, *args: object, **kwargs: object) -> list[Save
     """What differentiating `fun` at these arguments saves for its backward pass.
 
     `fun` is differentiated with respect to all floating-point arguments. Arguments that the backward pass needs are
-    in the list; they cost no copy. Nothing is compiled or executed; arguments may be `jax.ShapeDtypeStruct`s.
+    in the list; they cost no copy. Of what is spread over devices, sizes are those of one device's part. Nothing is
+    compiled or executed; arguments may be `jax.ShapeDtypeStruct`s.
     """
     call = CallArguments.of(fun, args, kwargs)
     with differentiated():
         traced = trace_call(fun, call)
     linearized = linearize(traced.graph, traced.wrt)
-    return describe_residuals(linearized.residuals, linearized.forward)
+    shards = shards_of(linearized.forward, current_target(args), [*call.lying, *map(lies, traced.captures)])
+    return describe_residuals(linearized.residuals, linearized.forward, shards=shards)
 
 
 def print_saved_residuals(fun: Function, *args: object, **kwargs: object) -> None:

@@ -114,7 +114,7 @@ def _of_derivatives(derivatives: Sequence[DerivativeReport]) -> Iterator[Decisio
             what = ", ".join([what, *notes])
             yield Decision(True, what, str(row.type), 0 if row.on_host else row.bytes, 0, row.loc)
         for again in derivative.recomputed_values:
-            size, loc = again.type.bytes, again.loc
+            size, loc = again.bytes, again.loc
             yield Decision(False, f"output of {again.op}", str(again.type), size, again.flops, loc, again.count)
 
 

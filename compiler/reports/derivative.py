@@ -26,6 +26,7 @@ from rematc.passes.accounting import (
 )
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
+from rematc.passes.planning.shards import Shards
 from rematc.passes.repeats import Repeat, repeats_in_segments
 
 
@@ -55,6 +56,7 @@ class RecomputedValue:
     Attributes:
         op: the op.
         type: the result's element type and shape.
+        bytes: of the result, on each device.
         loc: the user's line; None where it is not known.
         count: how many evaluations there are, in loops all of them.
         flops: of all of them.
@@ -62,6 +64,7 @@ class RecomputedValue:
 
     op: str
     type: TensorType
+    bytes: int
     loc: Location | None
     count: int
     flops: int
@@ -111,6 +114,11 @@ class DerivativeReport:
     def host_bytes(self) -> int:
         """Bytes of the residuals that wait in the host's memory."""
         return sum(row.bytes for row in self.residuals if row.on_host)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether values are spread over devices: sizes are those of what one of them holds."""
+        return any(row.part for row in (*self.residuals, *self.arguments))
 
     @property
     def by_policy(self) -> tuple[SavedResidual, ...]:
@@ -180,7 +188,8 @@ def _recomputed_as_dict(row: RecomputedValue) -> dict[str, object]:
 def report_derivative(record: Differentiation, *, is_planned: bool = False) -> DerivativeReport:
     """The report on one differentiated function."""
     vjp = record.vjp
-    rows = describe_residuals(vjp.residuals, vjp.forward, record.policy)
+    shards = record.shards()
+    rows = describe_residuals(vjp.residuals, vjp.forward, record.policy, shards)
     computed = sorted((row for row in rows if not row.is_argument), key=lambda row: -row.bytes)
     forward, backward = _clean(vjp.forward), _clean(vjp.backward)
     is_ct = [index >= len(vjp.residuals) for index in range(len(backward.params))]
@@ -191,7 +200,7 @@ def report_derivative(record: Differentiation, *, is_planned: bool = False) -> D
         tuple(computed),
         tuple(row for row in rows if row.is_argument),
         work_by_op(parts.recomputed),
-        tuple(_recomputed_values(parts.recomputed)),
+        tuple(_recomputed_values(parts.recomputed, shards)),
         tuple([_repeated_value(one) for one in repeats_in_segments(backward, is_ct)]),
         total_work(equations),
         total_work(parts.recomputed),
@@ -202,15 +211,16 @@ def report_derivative(record: Differentiation, *, is_planned: bool = False) -> D
     )
 
 
-def _recomputed_values(equations: Sequence[Counted]) -> Iterator[RecomputedValue]:
-    found: dict[tuple[str, TensorType, Location | None], Work] = {}
+def _recomputed_values(equations: Sequence[Counted], shards: Shards) -> Iterator[RecomputedValue]:
+    found: dict[tuple[str, TensorType, int, Location | None], Work] = {}
     for one in equations:
         eqn, times = (one.eqn, one.times) if isinstance(one, Iterated) else (one, 1)
         if eqn.results:
-            key = eqn.op.name, eqn.results[0].type, eqn.loc
+            (result, *_) = eqn.results
+            key = eqn.op.name, result.type, shards.bytes(result), eqn.loc
             found[key] = found.get(key, Work()) + Work(times, one.flops)
-    for (op, type, loc), work in found.items():
-        yield RecomputedValue(op, type, loc, work.equations, work.flops)
+    for (op, type, size, loc), work in found.items():
+        yield RecomputedValue(op, type, size, loc, work.equations, work.flops)
 
 
 def _repeated_value(repeat: Repeat) -> RepeatedValue:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rematc.compiler.reports.decisions import line_costs
 from rematc.compiler.reports.rendering import check_tables, figures_table
 from rematc.compiler.reports.report import Report
+from rematc.compiler.reports.residuals import on_each_device
 from rematc.compiler.reports.sparkline import sparkline
 from rematc.ir.locations import Location
 from rematc.ir.tables import Table
@@ -56,7 +57,8 @@ def _each(size: int, count: int) -> str:
 
 def _kept_table(report: Report) -> Table:
     kept = [one for one in report.decisions if one.is_kept]
-    amount = f"{counted(sum(one.count for one in kept), 'value')}, {format_bytes(sum(one.bytes for one in kept))}"
+    size = format_bytes(sum(one.bytes for one in kept)) + on_each_device(report.is_spread)
+    amount = f"{counted(sum(one.count for one in kept), 'value')}, {size}"
     shown, rest = kept[:ROWS], kept[ROWS:]
     rows = [
         (_each(one.size, one.count), one.type, one.what.removeprefix("output of "), _place(one.loc)) for one in shown

@@ -69,7 +69,7 @@ def _saved_table(what: str, rows: Sequence[SavedResidual]) -> Table:
 
 
 def _arguments_table(one: DerivativeReport) -> Table:
-    size = format_bytes(sum(row.bytes for row in one.arguments))
+    size = size_of(one.arguments)
     return _residual_table(f"kept without a copy: {counted(len(one.arguments), 'argument')}, {size}", one.arguments)
 
 
@@ -110,7 +110,9 @@ def _work_table(one: DerivativeReport) -> Table:
     parts = (("forward", one.forward), ("recompute", one.recompute), ("backward", one.backward), ("total", total))
     rows = tuple((name, str(work.equations), format_flops(work.flops)) for name, work in parts)
     calls = ", ".join([f"{name} x{count}" if count > 1 else name for name, count in one.uncounted.items()])
-    note = f"without the FLOPs of calls of libraries, which are not known: {calls}" if calls else ""
+    notes = [f"without the FLOPs of calls of libraries, which are not known: {calls}"] if calls else []
+    notes += ["of all devices together"] if one.is_spread else []
+    note = "; ".join(notes)
     return Table("", ("work", "equations", "FLOPs"), (False, True, True), rows, note)
 
 

@@ -54,6 +54,11 @@ class Report:
         return None if self.budget is None else self.budget.plan
 
     @property
+    def is_spread(self) -> bool:
+        """Whether values are spread over devices: sizes are those on each of them."""
+        return any(one.is_spread for one in self.derivatives)
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         """What is kept and what is computed again, what is alike as one."""
         predicted = None if self.inspection is None or self.plan is None else self.inspection.predicted
@@ -129,6 +134,7 @@ class Report:
                 self.decisions,
                 self.inspection,
                 curve,
+                self.is_spread,
             )
         )
 

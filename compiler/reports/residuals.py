@@ -14,6 +14,7 @@ from rematc.ir.policy import CROSSING, Policy
 from rematc.ir.types import TensorType
 from rematc.ir.units import format_bytes
 from rematc.passes.crossing import Crossings
+from rematc.passes.planning.shards import WHOLE, Shards
 from rematc.passes.saving import Residual
 
 
@@ -30,6 +31,7 @@ class SavedResidual:
         loc: the user's line that computes it; None for an argument.
         crosses: whether it is saved only because it crosses from one segment of a policy's schedule, or one step of a
             loop, to the next: not the policy asks for it, but the next segment begins with it.
+        part: of what is spread over devices, what one of them holds.
     """
 
     type: TensorType
@@ -38,11 +40,12 @@ class SavedResidual:
     label: str | None
     loc: Location | None
     crosses: bool = False
+    part: TensorType | None = None
 
     @property
     def bytes(self) -> int:
-        """Size in bytes; an argument counts too, though it is no copy."""
-        return self.type.bytes
+        """Size in bytes, on each device; an argument counts too, though it is no copy."""
+        return (self.part or self.type).bytes
 
     @property
     def on_host(self) -> bool:
@@ -54,9 +57,12 @@ class SavedResidual:
         return f"{self.type} {self.provenance}{reason}"
 
 
-def describe_residual(residual: Residual, forward: Graph, crossings: Crossings) -> SavedResidual:
+def describe_residual(
+    residual: Residual, forward: Graph, crossings: Crossings, shards: Shards = WHOLE
+) -> SavedResidual:
     """A residual of `forward` in the user's terms."""
     value = residual.value
+    part = shards.type(value) if any(shards.axes(value)) else None
     if residual.param is not None:
         match forward.params[residual.param].name:
             case None:
@@ -65,7 +71,7 @@ def describe_residual(residual: Residual, forward: Graph, crossings: Crossings) 
                 provenance = "from a constant"
             case name:
                 provenance = f"from the argument {name}"
-        return SavedResidual(value.type, provenance, True, None, None)
+        return SavedResidual(value.type, provenance, True, None, None, part=part)
     source, label = residual.source, residual.label
     assert source is not None, "a residual is a parameter or the result of an equation"
     if label == CROSSING or source.op == Name(CROSSING):
@@ -73,15 +79,19 @@ def describe_residual(residual: Residual, forward: Graph, crossings: Crossings) 
     place = describe_place(source.loc)
     what = f"named '{label}'" if label else f"output of {source.op.name}"
     steps = f", {residual.steps} steps" if residual.steps > 1 else ""
-    return SavedResidual(value.type, f"{what}{place}{steps}", False, label, source.loc, crossings.crosses(value))
+    crosses = crossings.crosses(value)
+    return SavedResidual(value.type, f"{what}{place}{steps}", False, label, source.loc, crosses, part)
 
 
 def describe_residuals(
-    residuals: Sequence[Residual], forward: Graph, policy: Policy | None = None
+    residuals: Sequence[Residual], forward: Graph, policy: Policy | None = None, shards: Shards = WHOLE
 ) -> list[SavedResidual]:
-    """All residuals, in the order in which they cross: arguments first. `policy` is that on the whole function."""
+    """All residuals, in the order in which they cross: arguments first.
+
+    `policy` is that on the whole function, `shards` how its values are spread over devices.
+    """
     crossings = Crossings(forward, policy)
-    return [describe_residual(residual, forward, crossings) for residual in residuals]
+    return [describe_residual(residual, forward, crossings, shards) for residual in residuals]
 
 
 def describe_place(loc: Location | None) -> str:
@@ -94,7 +104,13 @@ def describe_place(loc: Location | None) -> str:
 def size_of(rows: Sequence[SavedResidual]) -> str:
     """What values take together on the device, and beside it what is on the host."""
     device, host = [sum(row.bytes for row in rows if row.on_host is is_set) for is_set in (False, True)]
-    return format_bytes(device) + (f" and {format_bytes(host)} in the host's memory" if host else "")
+    where = on_each_device(any(row.part for row in rows))
+    return format_bytes(device) + (f" and {format_bytes(host)} in the host's memory" if host else "") + where
+
+
+def on_each_device(is_spread: bool) -> str:
+    """What stands behind a size of what is spread over devices."""
+    return " on each device" if is_spread else ""
 
 
 def log_residuals(name: str, residuals: Sequence[Residual], forward: Graph, policy: Policy | None = None) -> None:

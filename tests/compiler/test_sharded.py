@@ -66,6 +66,13 @@ shapes = [
 said["shapes"] = rematc.compile(rematc.value_and_grad(loss, policy="nothing"), *shapes).memory().temp_bytes
 one = rematc.compile(rematc.value_and_grad(loss), weights, x)
 said["one"] = float(one(weights, x)[0])
+report = rematc.compile(rematc.value_and_grad(loss, policy="dots"), everywhere, rows).report()
+(derivative,) = report.derivatives
+said["report"] = {
+    "text": str(report), "sizes": {str(row.type): row.bytes for row in (*derivative.residuals, *derivative.arguments)},
+}
+saved = rematc.saved_residuals(loss, everywhere, rows)
+said["saved"] = {str(row.type): row.bytes for row in saved}
 said["refused"] = [refusal(one, everywhere, rows), refusal(compiled, everywhere, jax.device_put(x, jax.devices()[0]))]
 print(json.dumps(said))
 """
@@ -96,6 +103,15 @@ def test_recomputation_is_kept_on_each_device() -> None:
     assert kept["found"] == str(kept["planned"])
     assert kept["temporary"] < 0.75 * plain["temporary"]
     assert plain["verdict"] == "no product recomputed"
+
+
+def test_sizes_in_reports_are_those_on_each_device() -> None:
+    """The batch's rows are spread over four devices, and weights whole on each."""
+    found = said()["report"]
+    assert found["sizes"] == {"f32[1024,64]": 1024 * 64 * 4 // 4, "f32[64,64]": 64 * 64 * 4}
+    assert found["sizes"] == {type: said()["saved"][type] for type in found["sizes"]}
+    assert "saved by the policy: 8 values, 512.0 KiB on each device" in found["text"]
+    assert "of all devices together" in found["text"]
 
 
 def test_what_one_device_takes_is_predicted() -> None:

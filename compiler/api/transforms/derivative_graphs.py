@@ -61,11 +61,13 @@ class StagedVjp:
         primal: what was differentiated.
         policy: what of it may be saved.
         pulled: the vjp.
+        lying: how its first parameters lie on several devices; None for what nobody knows.
     """
 
     primal: Graph
     policy: Policy | None
     pulled: linearization.Vjp
+    lying: Sequence[NamedSharding | None]
 
 
 def staged_vjp(
@@ -83,13 +85,15 @@ def staged_vjp(
     """
     check_whole_names(policy, graph, function_name(function))
     primal, policy = primal_for(graph, policy, wrt, of, current_target(), slices, lying)
-    return StagedVjp(primal, policy, linearization.vjp(primal, wrt, of))
+    return StagedVjp(primal, policy, linearization.vjp(primal, wrt, of), lying)
 
 
 def note(function: Function, staged: StagedVjp) -> None:
     """Note a vjp on the open trace for reports."""
     require_trace().records.append(
-        Differentiation(function_name(function), staged.policy, staged.primal, staged.pulled)
+        Differentiation(
+            function_name(function), staged.policy, staged.primal, staged.pulled, staged.lying, current_target()
+        )
     )
     log_residuals(function_name(function), staged.pulled.residuals, staged.pulled.forward)
 

@@ -27,6 +27,7 @@ class Contents:
         decisions: what is kept and what is computed again.
         inspection: what is in memory when, and the program's text; None where that is not known.
         curve: memory against time; None where nobody asked for it.
+        is_spread: whether values are spread over devices: sizes are those on each of them.
     """
 
     title: str
@@ -39,3 +40,4 @@ class Contents:
     decisions: tuple[Decision, ...]
     inspection: Inspection | None
     curve: Pareto | None = None
+    is_spread: bool = False

@@ -11,6 +11,7 @@ from rematc.compiler.reports.decisions import Decision, LineCost, line_costs
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.html.contents import Contents
 from rematc.compiler.reports.pareto import Pareto
+from rematc.compiler.reports.residuals import on_each_device
 from rematc.ir.locations import Location, relative
 from rematc.ir.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.passes.memory_timeline import BACKWARD, FORWARD, RECOMPUTED, ROLES, MemoryTimeline
@@ -71,7 +72,7 @@ def _figures(contents: Contents) -> list[dict[str, str]]:
     again = [one for one in contents.decisions if not one.is_kept]
     flops = format_flops(sum(one.flops for one in again))
     sizes, counts = (
-        format_bytes(sum(one.bytes for one in kept)),
+        format_bytes(sum(one.bytes for one in kept)) + on_each_device(contents.is_spread),
         [sum(one.count for one in row) for row in (kept, again)],
     )
     found.append({"label": "kept", "value": sizes, "note": f"{counted(counts[0], 'value')} for the backward pass"})
