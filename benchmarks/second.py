@@ -41,7 +41,8 @@ def along(gradient: Gradient, direction: Any) -> Callable[[Any], Any]:
 
     def slope(params: Any) -> Any:
         pairs = zip(*map(jax.tree_util.tree_leaves, (gradient(params), direction)), strict=True)
-        return sum(jnp.vdot(one, other).real for one, other in pairs)
+        # A product of arrays of which parts of the same dimension lie on each device asks in JAX where its result lies.
+        return sum(jnp.sum(one * jnp.conj(other)).real for one, other in pairs)
 
     return slope
 

@@ -6,6 +6,7 @@ Source: the Shardy documentation, "Propagation". The pass pipeline is the one th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,8 +14,10 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.errors import CompileError
 from rematc.ir.ops.mapped import DeviceMap
 from rematc.ir.ops.placement import has_placements
+from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.while_.op import While
 from rematc.ir.values import Value
@@ -25,6 +28,7 @@ from rematc.lowering.validation import mlir_context, parse
 from rematc.lowering.writer import braced, quoted
 from rematc.passes.manual_computations import place_of_shards, shard_values
 from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
+from rematc.passes.regions import EquationRewriter
 
 _PIPELINE = "builtin.module(sdy-propagation-pipeline)"
 
@@ -39,8 +43,8 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
             none where nobody knows the arguments: a part of somebody else's program.
 
     Returns:
-        Shards in which every value is whole where nothing is spread, or nothing known of it, or where JAX's shardings
-        are no `NamedSharding`s.
+        Shards in which every value is whole where nothing is spread, or nothing known of it, where JAX's shardings
+        are no `NamedSharding`s, and of a graph that has no text.
     """
     if not shardings:
         return WHOLE  # such a graph may go back to JAX with what StableHLO has no text for
@@ -49,8 +53,11 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
         return WHOLE
     given = [_spelled(value, one) for value, one in zip(graph.params, shardings, strict=False)]
     propagation = _Propagation(target)
-    with mlir_context():
-        propagation.run(graph, [*given, *[""] * (len(graph.params) - len(given))])
+    try:
+        with mlir_context():
+            propagation.run(graph, [*given, *[""] * (len(graph.params) - len(given))])
+    except CompileError:
+        return WHOLE  # whoever lowers the graph says why
     return Shards(propagation.sizes, propagation.axes)
 
 
@@ -84,6 +91,13 @@ def _spreadable(graph: Graph) -> list[Value]:
     return list(found)
 
 
+def _once(eqn: Equation) -> Sequence[Equation] | None:
+    """A region that is computed again as what it computes: whether it is, shardings do not depend on."""
+    if not (isinstance(eqn.op, Checkpoint) and eqn.op.is_differentiated):
+        return None
+    return [Equation(replace(eqn.op, is_differentiated=False), eqn.operands, eqn.results, eqn.loc)]
+
+
 class _Propagation:
     """Runs the pipeline on a graph, and then on the graphs of its loops and branches, with what it has found.
 
@@ -108,7 +122,7 @@ class _Propagation:
         # What one device computes by itself is spread no further, as far as anybody knows.
         own = set[Value]() if place is None else shard_values(graph, place)
         values = [value for value in _spreadable(graph) if value not in own]
-        probe = Graph(graph.name, graph.params, graph.equations, tuple(values))
+        probe = EquationRewriter(lambda _: _once).graph(Graph(graph.name, graph.params, graph.equations, tuple(values)))
         module = parse(stablehlo_module(probe, self._target).text)
         _set_shardings(module, given)
         passmanager.PassManager.parse(_PIPELINE).run(module.operation)

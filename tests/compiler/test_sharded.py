@@ -73,6 +73,17 @@ said["report"] = {
 }
 saved = rematc.saved_residuals(loss, everywhere, rows)
 said["saved"] = {str(row.type): row.bytes for row in saved}
+
+
+def slope(weights, x, direction):
+    found = rematc.grad(loss, policy="dots")(weights, x)
+    return sum(np.sum(one * other) for one, other in zip(found, direction))
+
+
+twice = rematc.grad(slope, policy="dots")
+alone = [np.asarray(one) for one in rematc.compile(twice, weights, x, weights)(weights, x, weights)]
+together = [np.asarray(one) for one in rematc.compile(twice, everywhere, rows, everywhere)(everywhere, rows, everywhere)]
+said["second"] = max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in zip(together, alone))
 said["refused"] = [refusal(one, everywhere, rows), refusal(compiled, everywhere, jax.device_put(x, jax.devices()[0]))]
 print(json.dumps(said))
 """
@@ -103,6 +114,11 @@ def test_recomputation_is_kept_on_each_device() -> None:
     assert kept["found"] == str(kept["planned"])
     assert kept["temporary"] < 0.75 * plain["temporary"]
     assert plain["verdict"] == "no product recomputed"
+
+
+def test_second_derivatives_under_a_policy_are_those_of_one_device() -> None:
+    """Segments of the first derivative stand in what the second one is taken of."""
+    assert said()["second"] < 1e-4
 
 
 def test_sizes_in_reports_are_those_on_each_device() -> None:
