@@ -82,7 +82,8 @@ def slope(weights, x, direction):
 
 twice = rematc.grad(slope, policy="dots")
 alone = [np.asarray(one) for one in rematc.compile(twice, weights, x, weights)(weights, x, weights)]
-together = [np.asarray(one) for one in rematc.compile(twice, everywhere, rows, everywhere)(everywhere, rows, everywhere)]
+spread = everywhere, rows, everywhere
+together = [np.asarray(one) for one in rematc.compile(twice, *spread)(*spread)]
 said["second"] = max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in zip(together, alone))
 said["refused"] = [refusal(one, everywhere, rows), refusal(compiled, everywhere, jax.device_put(x, jax.devices()[0]))]
 print(json.dumps(said))
