@@ -76,7 +76,7 @@ def unrolled() -> Built:
 
 
 LOSSES = (
-    Loss("optimistix-fit", "Levenberg-Marquardt, implicit derivative", least_squares),
+    Loss("optimistix-levenberg", "Levenberg-Marquardt, implicit derivative", least_squares),
     Loss("optimistix-root", "Newton's root, implicit derivative", root),
     Loss("optimistix-fixed-point", "fixed point, implicit derivative", fixed_point),
     Loss("optimistix-unrolled", "BFGS through checkpointed loops", unrolled),
