@@ -50,18 +50,19 @@ class _OneDevice:
     def __init__(self, shards: Shards) -> None:
         self.parts: dict[Value, Value] = {}
         self._shards = shards
-        #: Operands by how an op reads them that does not read them as they lie.
+        #: Of the graph, operands by how an op reads them that does not read them as they lie.
         self._gathered: dict[tuple[Value, Axes], Value] = {}
         self._equations: list[Equation] = []
 
     def graph(self, graph: Graph) -> Graph:
         """A graph, or a region."""
-        around, self._equations = self._equations, []
+        around = self._equations, self._gathered
+        self._equations, self._gathered = [], {}
         params = tuple(map(self._part, graph.params))
         for eqn in graph.equations:
             self._take(eqn)
         found = Graph(graph.name, params, tuple(self._equations), tuple(map(self._part, graph.results)))
-        self._equations = around
+        self._equations, self._gathered = around
         return found
 
     def _part(self, value: Value) -> Value:

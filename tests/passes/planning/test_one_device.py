@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rematc.compiler.api.text import parse
-from rematc.ir.core import Graph
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.values import Value
 from rematc.passes.planning.one_device import on_one_device
 from rematc.passes.planning.shards import WHOLE, Axes, Shards
 
@@ -95,6 +97,21 @@ def test_loops_sum_and_repeat_in_their_bodies() -> None:
     assert found[:3] == inside
     # What is repeated is whole on each device, and the sum with it takes its part.
     assert found[-2:] == [("add", (8, 32)), ("scan", (8, 32))]
+
+
+def test_regions_of_the_same_values_gather_them_each_for_itself() -> None:
+    """As the loops of the forward and the backward pass do, whose steps share what they compute."""
+    graph = parse(TWICE)
+    x, w = graph.params
+    steps = [Graph(name, (w, x), graph.equations, graph.results) for name in ("forward", "backward")]
+    between, last = Value(x.type), Value(x.type)
+    first = Equation(Scan(steps[0], length=3, consts=1, carry=1), (w, x), (between,))
+    second = Equation(Scan(steps[1], length=3, consts=1, carry=1), (w, between), (last,))
+    loops = Graph("main", (w, x), (first, second), (last,))
+    local, _ = on_one_device(loops, Shards(SIZES, {w: (("data",), ()), x: BATCH}))
+    for eqn in local.equations:
+        (step,) = eqn.op.regions()
+        assert [one.op.name for one in step.equations] == ["device_gather", "dot_general", "dot_general"]
 
 
 @pytest.mark.parametrize(
