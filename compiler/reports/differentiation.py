@@ -40,8 +40,6 @@ class Differentiation:
         """How its values, of both graphs, are spread over devices."""
         if self.target is None or not any(self.lying):
             return WHOLE
-        forward, backward = self.vjp.forward, self.vjp.backward
-        found = shards_of(forward, self.target, self.lying)
-        residuals = forward.results[len(forward.results) - len(self.vjp.residuals) :]
-        found.follow(backward, [found.axes(value) for value in residuals])
+        found = shards_of(self.vjp.forward, self.target, self.lying)
+        found.follow_both(self.vjp.forward, self.vjp.backward, len(self.vjp.residuals))
         return found

@@ -138,6 +138,12 @@ class Shards:
             for value, axes in zip(eqn.results, given, strict=True):
                 self._axes.setdefault(value, axes)
 
+    def follow_both(self, forward: Graph, backward: Graph, residuals: int) -> None:
+        """The same of a forward graph and of a backward one, whose first parameters are so many of its last results."""
+        self.follow(forward)
+        crossing = forward.results[len(forward.results) - residuals :]
+        self.follow(backward, [self.axes(value) for value in crossing])
+
     def _of_results(self, eqn: Equation) -> list[Axes]:
         if isinstance(eqn.op, OptimizationBarrier):
             return [self.axes(value) for value in eqn.operands]

@@ -102,7 +102,10 @@ class Profiler:
         """
         self._graph, self._instead = graph, instead
         self._derivative = _derivative(graph, wrt, of, instead)
-        self._bytes = _Bytes(graph, slices, _with_derivative(shards, self._derivative))
+        if self._derivative is not None:
+            found = self._derivative
+            shards.follow_both(found.forward, found.backward, len(found.residuals))
+        self._bytes = _Bytes(graph, slices, shards)
         self._aliases = find_aliases(graph.equations)
         self._repeated = _repeated(graph)
         self._on_device = saved_by(graph.equations, policy, self._aliases)
@@ -160,15 +163,6 @@ def _derivative(
     except CompileError:
         # Whoever differentiates the graph itself says where it fails.
         return None
-
-
-def _with_derivative(shards: Shards, derivative: Vjp | None) -> Shards:
-    """How values of a derivative are spread, too: as what they are computed from."""
-    if derivative is not None:
-        shards.follow(derivative.forward)
-        residuals = derivative.forward.results[len(derivative.forward.results) - len(derivative.residuals) :]
-        shards.follow(derivative.backward, [shards.axes(value) for value in residuals])
-    return shards
 
 
 class _Bytes:
