@@ -226,7 +226,7 @@ class Op:
     @property
     def is_repeatable(self) -> bool:
         """Whether a backward pass may compute the results again; effects of regions are left out there."""
-        return True
+        return bool(self.regions()) or not self.effect
 
     def commutes(self, operands: Types) -> bool:
         """Whether the operands are two, and may be exchanged to the bit."""

@@ -69,10 +69,6 @@ class CustomCall(Op):
     def effect(self) -> Effect:
         return Effect.UNORDERED if self.has_side_effect else Effect.NONE
 
-    @property
-    def is_repeatable(self) -> bool:
-        return not self.has_side_effect
-
     def overwrites(self, result: int) -> int | None:
         return dict(self.aliases).get(result)
 

@@ -209,9 +209,5 @@ class IoCallback(CallForResults):
     def effect(self) -> Effect:
         return Effect.ORDERED if self.is_ordered else Effect.UNORDERED
 
-    @property
-    def is_repeatable(self) -> bool:
-        return False
-
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         return b.one_by_one(self, batch)
