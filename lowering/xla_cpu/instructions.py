@@ -26,7 +26,7 @@ Most equations are one instruction. What differs:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -145,7 +145,7 @@ class Program:
 
     Attributes:
         graph: in the element types that XLA computes in.
-        instructions: in program order; the last one is the end, which reads the results.
+        instructions: in program order; the end, which reads the results, is the last one before any are joined.
         results: the instructions that the graph returns.
         carried: of a loop's body, each carry before and after it.
         is_body: whether it is a loop's body, which takes its parameters from one tuple.
@@ -197,6 +197,32 @@ class Program:
             for operand in dict.fromkeys(instruction.operands):
                 operand.users.append(instruction)
         self._drop_unused()
+
+    def in_postorder(self) -> list[Instruction]:
+        """What the results depend on, each after its operands, the first of them first."""
+        order: list[Instruction] = []
+        seen = {self.end}
+        walk: list[tuple[Instruction, Iterator[Instruction]]] = [(self.end, iter(self.end.operands))]
+        while walk:
+            instruction, operands = walk[-1]
+            following = next((operand for operand in operands if operand not in seen), None)
+            if following is None:
+                order.append(instruction)
+                walk.pop()
+            else:
+                seen.add(following)
+                walk.append((following, iter(following.operands)))
+        return order
+
+    def join(self, group: Sequence[Instruction]) -> None:
+        """Let one instruction compute what several of one operand do, which become its parts."""
+        operands = [operand for one in group for operand in one.operands]
+        whole = self._add(Kind.OPAQUE, group[0].name, operands, _NOTHING, 0)
+        whole.eqn, whole.is_written, whole.users = group[0].eqn, True, list(group)
+        for operand in dict.fromkeys(operands):
+            operand.users = [*[user for user in operand.users if user not in group], whole]
+        for one in group:
+            one.name, one.operands, one.replaces = "part", [whole], None
 
     def _drop_unused(self) -> None:
         """What only a rewriting left without a user is not computed."""

@@ -25,6 +25,7 @@ from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.buffers import Placement, place
 from rematc.lowering.xla_cpu.fusion import fuse
 from rematc.lowering.xla_cpu.instructions import Program
+from rematc.lowering.xla_cpu.joining import join_sums
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
 from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
 from rematc.passes.barriers import has_recomputation
@@ -109,5 +110,6 @@ def _placements(
 
     program = Program(graph, loop, inside, target, aliased)
     fuse(program)
+    join_sums(program)
     kernels = kernels_of(program)
     return [place(program, schedule(kernels, scheduler), index) for index, scheduler in enumerate(schedulers)]

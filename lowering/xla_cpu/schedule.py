@@ -12,7 +12,6 @@ taken out because all kernels have it, the last one takes its place.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rematc.lowering.xla_cpu.fusion import takes
@@ -49,7 +48,7 @@ def kernels_of(program: Program) -> Kernels:
         for instruction in program.instructions
         if (instruction.is_written or instruction.kind is Kind.SOURCE) and instruction.name != "constant"
     ]
-    rank = _depth_first(program)
+    rank = {instruction: place for place, instruction in enumerate(program.in_postorder())}
     users = {x: _Users(sorted(x.users, key=lambda u: rank.get(u, len(rank)))) for x in program.instructions}
     replaceable: dict[Instruction, list[Instruction]] = {}
     operands: dict[Instruction, list[Instruction]] = {}
@@ -144,20 +143,3 @@ def _is_part(operand: Instruction, user: Instruction, kernel: Instruction) -> bo
     if kernel.group is not None:
         return operand.group is kernel.group
     return operand.is_fused and operand.group is None and takes(user)
-
-
-def _depth_first(program: Program) -> dict[Instruction, int]:
-    """The rank of each instruction that a result depends on: after its operands, the first of them first."""
-    rank: dict[Instruction, int] = {}
-    seen = {program.end}
-    walk: list[tuple[Instruction, Iterator[Instruction]]] = [(program.end, iter(program.end.operands))]
-    while walk:
-        instruction, operands = walk[-1]
-        following = next((operand for operand in operands if operand not in seen), None)
-        if following is None:
-            rank[instruction] = len(rank)
-            walk.pop()
-        else:
-            seen.add(following)
-            walk.append((following, iter(following.operands)))
-    return rank

@@ -80,6 +80,9 @@ class _OneDevice:
         elif op.is_product or op.is_elementwise or isinstance(op, Reduction):
             lying, summed = self._shards.read(eqn)
         operands = tuple([self._read(value, axes, eqn) for value, axes in zip(eqn.operands, lying, strict=True)])
+        if isinstance(op, Placement) and operands[0].type == self._shards.type(eqn.results[0]):
+            self.parts[eqn.results[0]] = operands[0]  # it lies there
+            return
         results = tuple(map(self._part, eqn.results))
         given = results
         if summed:

@@ -53,7 +53,7 @@ OF_REMATC = {
         "custom_linear_solve",
         "closure_convert",
     ),
-    "Calling Python": ("pure_callback",),
+    "Calling Python": ("pure_callback", "io_callback"),
     "Errors": ("CompileError", "InternalError"),
 }
 #: The other modules, whose names follow from their `__all__`.
