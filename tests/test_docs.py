@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+import rematc
 from tests.support import documents
 from tests.support.document_tables import TABLES
 from tests.support.documents import ELSEWHERE, FILES, ROOT, Example
@@ -67,6 +70,19 @@ def test_what_follows_from_the_code_is_up_to_date(file: Path) -> None:
 def test_the_generated_tables_are_shown_somewhere() -> None:
     shown = {name for file in FILES for name in re.findall(r"<!-- begin (\w+) -->", file.read_text(encoding="utf-8"))}
     assert shown == set(TABLES)
+
+
+def test_the_reference_shows_every_public_name() -> None:
+    """As the hook demands when the site is built; it cannot be imported without what builds the site."""
+    hook = ast.parse((ROOT / "docs/site/hooks/reference.py").read_text(encoding="utf-8"))
+    groups = next(
+        ast.literal_eval(node.value)
+        for node in hook.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OF_REMATC"
+    )
+    shown = {name for group in groups.values() for name in group}
+    public = {name for name in rematc.__all__ if not name.startswith("__")}
+    assert {name for name in public if not isinstance(getattr(rematc, name), ModuleType)} == shown
 
 
 @pytest.mark.parametrize("file", MARKDOWN, ids=relative)

@@ -22,6 +22,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 import rematc
 import rematc.jax as rjax
+from benchmarks import parallel
+from benchmarks.parallel.program import REAL
 from rematc.compiler.reports.check import KEPT, UNDONE, UNKNOWN
 from rematc.ir.errors import CompileError
 from rematc.lowering.artifact import load_artifact, save_artifact
@@ -235,6 +237,17 @@ def test_a_program_is_spread_over_many_devices_that_are_not_here(target: str) ->
         assert "all-reduce" in compiled.hlo_optimized() and not compiled.check().is_broken
     with pytest.raises(CompileError, match="compiled for 8 devices, and neither saved nor pickled"):
         compiled.save(os.devnull)
+
+
+@pytest.mark.parametrize("policy", [None, "nothing"])
+def test_what_each_of_many_devices_takes_is_predicted(policy: str | None) -> None:
+    """Tensor parallel: sums over devices are as large as what lies whole, and so are the terms of the sums."""
+    program = parallel.PROGRAMS["tensor"]
+    mesh = program.mesh(np.array(rematc.targets.devices(compiler_for("h100:8"))), "Auto")
+    built = program.build(mesh, REAL)
+    step = rematc.value_and_grad(rematc.from_jax(built.loss_of(lambda layer: layer)), policy=policy)
+    compiled = rematc.compile(step, *built.given)
+    assert compiled.lowered.predicted_peak() == pytest.approx(compiled.memory().temp_bytes, rel=0.15)
 
 
 @pytest.mark.parametrize("target", ["h100:8", "v5e:2x4"])
