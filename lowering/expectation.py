@@ -11,6 +11,7 @@ from rematc.lowering.xla_cpu.prediction import predict
 from rematc.lowering.xla_cpu.timeline import predicted_timeline
 from rematc.passes.memory_timeline import MemoryTimeline
 from rematc.passes.planning.device import device_of
+from rematc.passes.planning.one_device import on_one_device
 from rematc.passes.planning.shards import WHOLE, Machine, Shards
 from rematc.passes.planning.simulated_timeline import simulated, simulated_timeline
 
@@ -27,7 +28,8 @@ def expected_peak(graph: Graph, target: Target, donated: Sequence[int] = (), sha
     """
     if target.platform == "cpu":
         return predict(graph, target, donated, shards).peak
-    return simulated(graph, machine_of(target, shards), aliased_results(graph, donated)).peak
+    local, _ = on_one_device(graph, shards)
+    return simulated(local, machine_of(target), aliased_results(graph, donated)).peak
 
 
 def expected_timeline(
@@ -36,4 +38,5 @@ def expected_timeline(
     """The memory of a graph after the passes over its schedule; without a derivative all of it is forward."""
     if target.platform == "cpu":
         return predicted_timeline(graph, target, shards, is_differentiated=is_differentiated)
-    return simulated_timeline(graph, machine_of(target, shards), is_differentiated=is_differentiated)
+    local, _ = on_one_device(graph, shards)
+    return simulated_timeline(local, machine_of(target), is_differentiated=is_differentiated)
