@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -174,8 +175,10 @@ def _asked(policy: Policy, primitive: Any, avals: Sequence[Any], params: dict[st
 
 
 def _graph(primitive: Any, avals: Sequence[Any], params: dict[str, Any]) -> Graph:
-    """One equation of JAX's as a graph."""
-    with of_order(0):
+    """One equation of JAX's as a graph; on the mesh of its operands' types, whose axes a region may treat otherwise."""
+    meshes = [aval.sharding.mesh for aval in avals if _is_array(aval)]
+    mesh = next((mesh for mesh in meshes if not mesh.empty), None)
+    with of_order(0), contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh):
         jaxpr = jax.make_jaxpr(functools.partial(bind, primitive, params=params))
         return graph_of_jaxpr(jaxpr(list(avals))).graph
 

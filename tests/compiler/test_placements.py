@@ -190,6 +190,11 @@ with jax.set_mesh(typed):
     one = rematc.compile(own, weights, stripes)
     said["types"]["from_jax"] = described(one.executable._compiled, one(weights, stripes)[1])
     said["typed results"] = [str(jax.typeof(found)) for way in (one, own) for found in way(weights, stripes)[1]]
+    of_tokens = lambda w, tokens: jnp.sum(jnp.sin(w.at[tokens].get(out_sharding=P("d", None, None))))
+    tokens = jax.device_put(np.arange(64).reshape(8, 8) % 32, NamedSharding(typed, P("d", None)))
+    for policy in (None, "nothing", "dots"):
+        looked_up = jax.jit(jax.grad(rjax.checkpoint(of_tokens, policy=policy)))(weights, tokens)
+        said["types"][f"looked up under {policy}"] = float(abs(looked_up - jax.grad(of_tokens)(weights, tokens)).max())
     other = jax.device_put(w, NamedSharding(typed, P("d", None)))
     said["types again"] = [str(jax.typeof(own(first, stripes)[1][0])) for first in (weights, other)]
     computed = lambda w, x: rematc.from_jax(of_types)(w * 2, x * 2)
@@ -286,6 +291,12 @@ def test_types_that_say_where_values_lie_are_kept(name: str) -> None:
     assert found["shardings"] == expected["shardings"]
     np.testing.assert_allclose(found["values"], expected["values"], rtol=1e-4)
     assert found["temporary"] <= expected["temporary"] + 4 * 32 * 32 * 4, "a few weights, and no activation, more"
+
+
+@pytest.mark.parametrize("policy", [None, "nothing", "dots"])
+def test_a_policy_decides_where_types_say_nothing_about_axes_that_they_say_it_of_around(policy: str | None) -> None:
+    """JAX gathers where the axes of the mesh are of type Auto, inside of a function where they are Explicit."""
+    assert said()["types"][f"looked up under {policy}"] < 1e-6
 
 
 REFUSALS = {
