@@ -1,8 +1,9 @@
 """Placements by types that say nothing that others do not say.
 
 On a mesh with axes of type Explicit each value has a type that says where it lies, and so each is placed. What is made
-of others element by element, or by sums of them, is spread as they are, and XLA finds it so. A placement between them
-would hide from it, and from passes, what they are together: a softmax, the causal mask of one.
+of others element by element, by sums of them, or by cutting and joining them along dimensions that are not spread, is
+spread as they are, and XLA finds it so. A placement between them would hide from it, and from passes, what they are
+together: a softmax, the causal mask of one, the product of what is padded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rematc.ir.ops.mapped import FullToShard, ShardToFull
 from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.shape import BroadcastInDim, Reshape, Transpose
+from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
 from rematc.ir.ops.structural import Identity
 from rematc.ir.ops.while_.op import While
 from rematc.ir.slicings import kept_by_reshape
@@ -110,8 +111,9 @@ def _implies(maker: Equation, placement: Placement, *, is_held: bool) -> bool:
         return True  # what its graphs give is placed
     if is_held:
         return False
-    if isinstance(op, Reshape):
-        return _keeps_what_is_spread(maker, placement)
+    kept = _kept(maker)
+    if kept is not None:
+        return kept.issuperset(place for place, dimension in enumerate(placement.dimensions) if '"' in dimension)
     return _passes_on(maker)
 
 
@@ -127,8 +129,18 @@ def _passes_on(eqn: Equation) -> bool:
     return is_alike or not (eqn.operands or op.effect or op.regions())
 
 
-def _keeps_what_is_spread(reshape: Equation, placement: Placement) -> bool:
-    """Whether the dimensions that a reshape's result is spread along are those of its operand, or begin with them."""
-    kept = {after for _, after in kept_by_reshape(reshape.operands[0].type, reshape.results[0].type)}
-    spread = {place for place, dimension in enumerate(placement.dimensions) if '"' in dimension}
-    return spread <= kept
+def _kept(eqn: Equation) -> set[int] | None:
+    """The dimensions of a result that are those of the operands; None for what changes or moves none of them."""
+    match eqn.op:
+        case Reshape():
+            return {after for _, after in kept_by_reshape(eqn.operands[0].type, eqn.results[0].type)}
+        case Slice():
+            sizes = zip(eqn.operands[0].type.shape, eqn.results[0].type.shape, strict=True)
+            return {place for place, (before, after) in enumerate(sizes) if before == after}
+        case Pad(low=low, high=high, interior=interior):
+            return {place for place, padded in enumerate(zip(low, high, interior, strict=True)) if not any(padded)}
+        case Concatenate(dimension=joined):
+            return {place for place in range(eqn.results[0].type.rank) if place != joined}
+        case Reverse(dimensions=turned):
+            return {place for place in range(eqn.results[0].type.rank) if place not in turned}
+    return None

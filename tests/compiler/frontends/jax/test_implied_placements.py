@@ -78,12 +78,32 @@ def test_what_follows_is_not_placed_beside_axes_that_types_never_name() -> None:
         lambda x: jnp.sum(x.reshape(8, 2, 4) ** 2),
         lambda x: jnp.sum(jnp.where(x > 0, x, -1)),
         lambda x: jnp.sum(jax.nn.relu(x - x.mean(-1, keepdims=True))),
+        lambda x: jnp.sum(jnp.sin(x[:, 2:6]) ** 2),
+        lambda x: jnp.sum(jnp.sin(jnp.pad(jnp.sin(x), ((0, 0), (1, 2)))) ** 2),
+        lambda x: jnp.sum(jnp.sin(jnp.concatenate([jnp.sin(x), x], axis=1)) ** 2),
+        lambda x: jnp.sum(jnp.sin(jnp.flip(jnp.sin(x), 1)) * x),
     ],
-    ids=["softmax", "product", "reshape", "where", "relu"],
+    ids=["softmax", "product", "reshape", "where", "relu", "slice", "pad", "concatenate", "reverse"],
 )
 def test_what_follows_from_operands_is_not_placed(function: Callable[..., Any]) -> None:
     """A scalar has no dimensions to be spread."""
     assert placed(imported(function, P("d"))) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: lax.slice(jnp.sin(x), (0, 0), (4, 8)),
+        lambda x: lax.pad(jnp.sin(x), 0.0, ((4, 4, 0), (0, 0, 0))),
+        lambda x: lax.pad(jnp.sin(x), 0.0, ((2, -2, 0), (0, 0, 0))),
+        lambda x: jnp.concatenate([jnp.sin(x), x]),
+        lambda x: lax.rev(jnp.sin(x), (0,)),
+    ],
+    ids=["slice", "pad", "shift", "concatenate", "reverse"],
+)
+def test_what_changes_along_a_spread_dimension_is_placed(function: Callable[..., Any]) -> None:
+    """Elements go from device to device: where the result lies does not follow from where they did."""
+    assert placed(imported(lambda x: jnp.sum(jnp.sin(function(x))), P("d"))) == [("the type's sharding", ROWS)]
 
 
 def test_what_somebody_asked_for_stays() -> None:
