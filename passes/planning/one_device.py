@@ -5,8 +5,8 @@ After:   %1: f32[256,512] = device_gather %w   %0: f32[8,512] = dot_general %x, 
 
 It is for analyses that count bytes: values have the shapes of one device's parts, and nothing checks what ops say of
 shapes. An operand is gathered along the axes along which it is spread and the result is not; where what is summed over
-is spread, the sums of all devices are added up. (How XLA partitions: Xu et al., "GSPMD: general and scalable
-parallelization for ML computation graphs", 2021, section 3.)
+is spread, the sums of all devices are added up, and where the largest is looked for, the largest of all is taken. (How
+XLA partitions: Xu et al., "GSPMD: general and scalable parallelization for ML computation graphs", 2021, section 3.)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.case.op import Case
-from rematc.ir.ops.devices import DeviceGather, DeviceSum
+from rematc.ir.ops.devices import DeviceExtremum, DeviceGather, DeviceSum
 from rematc.ir.ops.placement import Placement
-from rematc.ir.ops.reduction import Reduction
+from rematc.ir.ops.reduction import Extremum, ReduceMax, Reduction
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Slice
 from rematc.ir.ops.while_.op import While
@@ -90,13 +90,16 @@ class _OneDevice:
             given = (Value(self._shards.local(eqn.results[0].type, rows)),)
         self._equations.append(Equation(self._with_parts(op, given), operands, given, eqn.loc))
         if summed:
-            self._add_up(given[0], results[0], summed, eqn)
+            self._reduce(given[0], results[0], summed, eqn)
 
-    def _add_up(self, term: Value, result: Value, summed: Sequence[str], eqn: Equation) -> None:
-        """The sum over devices; of one that is spread along the same axes each device takes its part."""
+    def _reduce(self, term: Value, result: Value, over: Sequence[str], eqn: Equation) -> None:
+        """The sum, or extremum, over devices; of one spread along the same axes each device takes its part."""
         is_cut = term.type != result.type
         total = Value(term.type) if is_cut else result
-        self._equations.append(Equation(DeviceSum(*self._shards.along(summed)), (term,), (total,), eqn.loc))
+        along = self._shards.along(over)
+        is_max = isinstance(eqn.op, ReduceMax)
+        op = DeviceExtremum(*along, is_max) if isinstance(eqn.op, Extremum) else DeviceSum(*along)
+        self._equations.append(Equation(op, (term,), (total,), eqn.loc))
         if is_cut:
             shape = result.type.shape
             cut = Slice((0,) * len(shape), shape, (1,) * len(shape))

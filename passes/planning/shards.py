@@ -17,10 +17,12 @@ from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.devices import DeviceCollective
 from rematc.ir.ops.mapped import Border, ShardToFull
 from rematc.ir.ops.placement import Placement
+from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.ops.while_.op import While
+from rematc.ir.slicings import Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
 from rematc.passes.planning.device import Device
@@ -96,14 +98,18 @@ class Shards:
         return Sent(gathered, moved)
 
     def read(self, eqn: Equation) -> tuple[list[Axes], tuple[str, ...]]:
-        """How an op reads its operands, and the axes along which devices have terms of its sums.
+        """How an op reads its operands, and the axes along which devices have terms of what it sums or reduces.
 
-        An operand is spread along no axis that its result is not spread along as well, or that is summed over.
+        An operand is spread along no axis that its result is not spread along as well, or that is reduced.
         """
         own = [self.axes(value) for value in eqn.operands]
         needed = [[set[str]() for _ in axes] for axes in own]
         summed = set[str]()
-        for slicing in eqn.op.slicings(eqn.operand_types, eqn.result_types):
+        slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types)
+        if isinstance(eqn.op, Reduction) and all(slicing.results[0] is not None for slicing in slicings):
+            # Of a maximum, say, which no slice of a loop adds up, devices have terms as well.
+            slicings = (*slicings, *[Slicing((d,), (None,)) for d in eqn.op.dimensions])
+        for slicing in slicings:
             of_result = slicing.results[0]
             cut = [(row, d) for row, d in enumerate(slicing.operands) if d is not None]
             common = set.intersection(*[set(own[row][d]) for row, d in cut]) if cut else set[str]()

@@ -86,6 +86,14 @@ def test_products(of_x: Axes, of_w: Axes, of_result: Axes, expected: list[tuple[
     assert on_one(PRODUCT, of_x, of_w, result=of_result) == expected
 
 
+@pytest.mark.parametrize(("op", "over_devices"), [("reduce_max", "device_extremum"), ("reduce_sum", "device_sum")])
+def test_what_is_reduced_is_not_gathered(op: str, over_devices: str) -> None:
+    """The logits of a vocabulary that is spread over devices."""
+    text = f"graph @f(%x: f32[64,32]) -> (f32[64]) {{ %0: f32[64] = {op} %x {{dimensions=[1]}} return %0 }}"
+    of_x = (("data",), ("model",))
+    assert on_one(text, of_x, result=(("data",),)) == [(op, (8,)), (over_devices, (8,))]
+
+
 def test_what_several_products_read_is_gathered_once() -> None:
     found = on_one(TWICE, BATCH, (("data",), ()))
     assert found == [("device_gather", (32, 32)), ("dot_general", (8, 32)), ("dot_general", (8, 32))]
