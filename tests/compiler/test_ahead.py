@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 import rematc
 import rematc.jax as rjax
-from benchmarks import parallel
+from benchmarks.parallel import PROGRAMS as SPREAD
 from benchmarks.parallel.program import REAL
 from rematc.compiler.reports.check import KEPT, UNDONE, UNKNOWN
 from rematc.ir.errors import CompileError
@@ -242,7 +242,7 @@ def test_a_program_is_spread_over_many_devices_that_are_not_here(target: str) ->
 @pytest.mark.parametrize("policy", [None, "nothing"])
 def test_what_each_of_many_devices_takes_is_predicted(policy: str | None) -> None:
     """Tensor parallel: sums over devices are as large as what lies whole, and so are the terms of the sums."""
-    program = parallel.PROGRAMS["tensor"]
+    program = SPREAD["tensor"]
     mesh = program.mesh(np.array(rematc.targets.devices(compiler_for("h100:8"))), "Auto")
     built = program.build(mesh, REAL)
     step = rematc.value_and_grad(rematc.from_jax(built.loss_of(lambda layer: layer)), policy=policy)
