@@ -56,8 +56,7 @@ def constraint(block: Block, eqn: Any) -> Sequence[Value]:
 
 @imports("reshard", keys=True)
 def reshard(block: Block, eqn: Any) -> Sequence[Value]:
-    """`placement` by the type of the result."""
-    _check_no_keys(block, eqn)
+    """`placement` by the type of the result; the words of keys are spread along no dimension of their own."""
     (x,) = block.operands(eqn)
     return block.b.emit(placement_by_type(eqn.outvars[0].aval.sharding, x.type.rank, "reshard"), x)
 
