@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import jax
@@ -84,6 +85,14 @@ def with_auto_axes(mesh: Any) -> Any:
         types = with_auto_axes(mesh.abstract_mesh).axis_types
         return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=types)
     return mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto))
+
+
+def on_mesh(mesh: Any) -> AbstractContextManager[Any]:
+    """Where values lie on an abstract mesh, or on none, whichever is set around."""
+    none: Any = jax.sharding.AbstractMesh
+    context: Any = jax.sharding.use_abstract_mesh
+    found: AbstractContextManager[Any] = context(none((), ()) if mesh is None else mesh)
+    return found
 
 
 def in_types_of(avals: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:

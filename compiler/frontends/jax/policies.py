@@ -35,7 +35,7 @@ from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import graph_of
 from rematc.lowering.jax_export.exporting import apply_graph
 from rematc.lowering.jax_internals.jaxprs import own_name
-from rematc.lowering.jax_internals.shardings import on_devices, replicated
+from rematc.lowering.jax_internals.shardings import on_devices, on_mesh, replicated
 from rematc.passes import policies
 from rematc.passes.manual_computations import has_borders
 from rematc.passes.policy_base import BuiltinPolicy
@@ -286,9 +286,10 @@ def _described(op: Op, operands: Types) -> tuple[Any, list[Any], dict[str, Any]]
 def _traced(op: Op, operands: Types) -> Any:
     graph = graph_of(op, operands)
     struct: Any = jax.ShapeDtypeStruct
-    source = op.source if isinstance(op, Placement) else None
-    # What types say, JAX asks only of values that have such types.
-    mesh = source.mesh if isinstance(source, OfType) else None
+    sources = [eqn.op.source for eqn in all_equations(graph) if isinstance(eqn.op, Placement)]
+    typed = [source.mesh for source in sources if isinstance(source, OfType)]
+    # What types say, JAX asks only of values that have such types; inside of regions it is said on the mesh around.
+    mesh = typed[0] if typed and isinstance(op, Placement) else None
 
     def traced() -> Any:
         sharding = None if mesh is None else replicated(mesh)
@@ -296,7 +297,7 @@ def _traced(op: Op, operands: Types) -> Any:
         return jax.make_jaxpr(lambda *arrays: tuple(apply_graph(graph, arrays)))(*given).jaxpr
 
     sizes = _devices_of(graph)
-    with jax.enable_x64(True), contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh):
+    with jax.enable_x64(True), contextlib.nullcontext() if typed and mesh is None else on_mesh(mesh):
         # What comes back to a loop would have to differ from device to device as what it begins with.
         return on_devices(sizes, traced, is_checked=not op.regions()) if sizes else traced()
 
