@@ -21,13 +21,19 @@ _MOST = 256
 
 def join_sums(program: Program) -> None:
     """Join the sums of a program whose fusion is decided."""
-    rest = {one: key for one in program.instructions if (key := _key(one)) is not None}
+    if sum(_key(one) is not None for one in program.instructions) < 2:
+        return
+    order, first = program.in_postorder(), 0
+    rest = {one: key for one in order if (key := _key(one)) is not None}
     while len(rest) > 1:
-        group = _next_group(program, rest)
+        while order[first] not in rest:
+            first += 1
+        group = _group(order, first, rest)
         for one in group:
             del rest[one]
         if len(group) > 1:
             program.join(group)
+            order = program.in_postorder()  # the same up to the first
 
 
 def _key(instruction: Instruction) -> Hashable | None:
@@ -38,14 +44,15 @@ def _key(instruction: Instruction) -> Hashable | None:
     return op.name, isinstance(op, DeviceExtremum) and op.is_max, op.over, instruction.type.dtype
 
 
-def _next_group(program: Program, rest: dict[Instruction, Hashable]) -> Sequence[Instruction]:
-    """The first of those that are left, and what is joined with it."""
+def _group(order: Sequence[Instruction], first: int, rest: dict[Instruction, Hashable]) -> Sequence[Instruction]:
+    """The first of those that are left, which has this place, and what is joined with it."""
     group: list[Instruction] = []
     behind: set[Instruction] = set()
-    for instruction in program.in_postorder():
+    for place in range(first, len(order)):
+        instruction = order[place]
         if not behind.isdisjoint(instruction.operands):
             behind.add(instruction)
-        if instruction not in rest or (group and rest[instruction] != rest[group[0]]):
+        if instruction not in rest or rest[instruction] != rest[order[first]]:
             continue
         if instruction in behind or len(group) == _MOST:
             break

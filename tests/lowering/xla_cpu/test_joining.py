@@ -14,14 +14,14 @@ from rematc.lowering.xla_cpu.instructions import Program
 from rematc.lowering.xla_cpu.joining import join_sums
 from rematc.lowering.xla_cpu.prediction import predict
 
-SUM = 'device_sum {over=["d"], sizes=[4]}'
+OVER = '{over=["d"], sizes=[4]}'
 
 
 def joined(body: str, results: str) -> list[list[int]]:
     """Of a graph over %x and %w, the operands of each sum over devices, by the numbers of the equations they are of."""
     types = ", ".join(["f32[64,64]"] * len(results.split(",")))
     text = f"graph @f(%x: f32[64,64], %w: f32[64,64]) -> ({types}) {{ {body} return {results} }}"
-    graph = parse(text.replace("SUM(", "device_sum ").replace(") OVER", ' {over=["d"], sizes=[4]}'))
+    graph = parse(text)
     program = Program(graph, None, lambda eqn: (), Target.of("cpu"))
     fuse(program)
     join_sums(program)
@@ -32,25 +32,31 @@ def joined(body: str, results: str) -> list[list[int]]:
 DOT = "{contract=[[1],[0]], batch=[[],[]]}"
 TWO = f"""
 %0: f32[64,64] = dot_general %x, %w {DOT}
-%1: f32[64,64] = SUM(%0) OVER
+%1: f32[64,64] = device_sum %0 {OVER}
 %2: f32[64,64] = dot_general %w, %x {DOT}
 """
 
 
 def test_what_does_not_wait_for_one_another_is_joined() -> None:
-    assert joined(TWO + "%3: f32[64,64] = SUM(%2) OVER", "%1, %3") == [[0, 2]]
+    assert joined(TWO + f"%3: f32[64,64] = device_sum %2 {OVER}", "%1, %3") == [[0, 2]]
 
 
 def test_what_is_computed_from_a_sum_is_not_joined_with_it() -> None:
-    behind = f"%3: f32[64,64] = dot_general %1, %w {DOT} %4: f32[64,64] = SUM(%3) OVER"
+    behind = f"%3: f32[64,64] = dot_general %1, %w {DOT} %4: f32[64,64] = device_sum %3 {OVER}"
     assert joined(TWO + behind, "%1, %4") == [[0], [3]]
 
 
 def test_others_are_joined_up_to_the_first_that_waits() -> None:
     """The walk from the results meets the second one, which waits for the first, before the third."""
-    behind = f"%3: f32[64,64] = dot_general %1, %w {DOT} %4: f32[64,64] = SUM(%3) OVER %5: f32[64,64] = SUM(%2) OVER"
+    behind = f"%3: f32[64,64] = dot_general %1, %w {DOT} %4: f32[64,64] = device_sum %3 {OVER}"
+    behind += f" %5: f32[64,64] = device_sum %2 {OVER}"
     assert joined(TWO + behind, "%1, %4, %5") == [[0], [3, 2]]
     assert joined(TWO + behind, "%1, %5, %4") == [[0, 2], [3]]
+
+
+def test_what_no_result_needs_is_left_alone() -> None:
+    rest = [f"%{i}: f32[64,64] = device_sum %2 {OVER}" for i in (3, 4, 5)]
+    assert joined(TWO + " ".join(rest), "%1, %3") == [[0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +72,8 @@ def test_sums_over_other_devices_and_extrema_are_not_joined(other: str) -> None:
 
 def test_only_so_many_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "_MOST", 2)
-    three = (
-        TWO + f"%3: f32[64,64] = SUM(%2) OVER %4: f32[64,64] = dot_general %w, %w {DOT} %5: f32[64,64] = SUM(%4) OVER"
-    )
+    third = f"%4: f32[64,64] = dot_general %w, %w {DOT} %5: f32[64,64] = device_sum %4 {OVER}"
+    three = TWO + f"%3: f32[64,64] = device_sum %2 {OVER} " + third
     assert joined(three, "%1, %3, %5") == [[0, 2], [4]]
 
 
@@ -79,7 +84,7 @@ def test_operands_and_results_of_all_are_there_at_once() -> None:
     for i in range(count):
         lines += [
             f"%p{i}: f32[256,256] = dot_general %x, %w {DOT}".replace("%w", f"%w{i}"),
-            f'%s{i}: f32[256,256] = device_sum %p{i} {{over=["d"], sizes=[4]}}',
+            f"%s{i}: f32[256,256] = device_sum %p{i} {OVER}",
             f"%a{i}: f32[256,256] = add {last}, %s{i}",
         ]
         last = f"%a{i}"
