@@ -26,7 +26,7 @@ Most equations are one instruction. What differs:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -140,6 +140,27 @@ class Instruction:
         return self.type.size
 
 
+def postorder(
+    roots: Iterable[Instruction], operands: Callable[[Instruction], Sequence[Instruction]]
+) -> list[Instruction]:
+    """All that the roots depend on, each after its operands, the first root and the first operand first."""
+    order: list[Instruction] = []
+    seen: set[Instruction] = set()
+    for root in roots:
+        seen.add(root)
+        walk: list[tuple[Instruction, Iterator[Instruction]]] = [(root, iter(operands(root)))]
+        while walk:
+            instruction, rest = walk[-1]
+            following = next((operand for operand in rest if operand not in seen), None)
+            if following is None:
+                order.append(instruction)
+                walk.pop()
+            else:
+                seen.add(following)
+                walk.append((following, iter(operands(following))))
+    return order
+
+
 class Program:
     """The instructions of a graph.
 
@@ -200,19 +221,7 @@ class Program:
 
     def in_postorder(self) -> list[Instruction]:
         """What the results depend on, each after its operands, the first of them first."""
-        order: list[Instruction] = []
-        seen = {self.end}
-        walk: list[tuple[Instruction, Iterator[Instruction]]] = [(self.end, iter(self.end.operands))]
-        while walk:
-            instruction, operands = walk[-1]
-            following = next((operand for operand in operands if operand not in seen), None)
-            if following is None:
-                order.append(instruction)
-                walk.pop()
-            else:
-                seen.add(following)
-                walk.append((following, iter(following.operands)))
-        return order
+        return postorder([self.end], lambda instruction: instruction.operands)
 
     def join(self, group: Sequence[Instruction]) -> None:
         """Let one instruction compute what several of one operand do, which become its parts."""

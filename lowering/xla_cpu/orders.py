@@ -13,10 +13,10 @@ most.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rematc.lowering.xla_cpu.instructions import Instruction, Kind
+from rematc.lowering.xla_cpu.instructions import Instruction, Kind, postorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def depth_first(given: Kernels) -> list[Instruction]:
     several ways lead to counts for each, but no sum is larger than the number of all kernels, and than the bytes of
     all that come before in a walk over the operands from first to last.
     """
-    walked = _walk(given, given.operands)
+    # First what nothing reads, then what leads to the end, which is the last kernel.
+    roots = [kernel for kernel in given.kernels if not given.readers[kernel]]
+    walked = postorder(roots, given.operands.__getitem__)
     readers_beyond: dict[Instruction, int] = {}
     written: dict[Instruction, int] = {}
     total = 0
@@ -85,25 +87,4 @@ def depth_first(given: Kernels) -> list[Instruction]:
         kernel: sorted(operands, key=lambda operand: (-readers_beyond[operand], -written[operand]))
         for kernel, operands in given.operands.items()
     }
-    return _walk(given, chosen)
-
-
-def _walk(given: Kernels, operands: dict[Instruction, list[Instruction]]) -> list[Instruction]:
-    """All kernels, each after its operands: first what nothing reads, then what leads to the end."""
-    order: list[Instruction] = []
-    seen: set[Instruction] = set()
-    for root in given.kernels:
-        if given.readers[root]:
-            continue
-        seen.add(root)
-        walk: list[tuple[Instruction, Iterator[Instruction]]] = [(root, iter(operands[root]))]
-        while walk:
-            kernel, rest = walk[-1]
-            following = next((operand for operand in rest if operand not in seen), None)
-            if following is None:
-                order.append(kernel)
-                walk.pop()
-            else:
-                seen.add(following)
-                walk.append((following, iter(operands[following])))
-    return order
+    return postorder(roots, chosen.__getitem__)
