@@ -22,13 +22,14 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Reverse, Slice, Transpose
 from rematc.ir.ops.structural import Identity
 from rematc.ir.ops.while_.op import While
-from rematc.ir.slicings import kept_by_reshape
 from rematc.ir.values import Value
 from rematc.lowering.writer import braced
 from rematc.passes.regions import RegionRewriter
 
 #: What has graphs whose values come from outside by ways of its own: what goes in and out is placed.
 _CONTROL_FLOW = (Case, Scan, While)
+#: What cuts, joins or turns around along some dimensions; the others are those of the operands (`Op.slicings`).
+_RESIZING = (Concatenate, Pad, Reshape, Reverse, Slice)
 #: Who places scalars that are to meet arrays: types, and JAX itself, in the broadcast that makes arrays of them.
 _OF_SCALARS = (OF_TYPE, "broadcast_in_dim")
 
@@ -111,8 +112,8 @@ def _implies(maker: Equation, placement: Placement, *, is_held: bool) -> bool:
         return True  # what its graphs give is placed
     if is_held:
         return False
-    kept = _kept(maker)
-    if kept is not None:
+    if isinstance(op, _RESIZING):
+        kept = {slicing.results[0] for slicing in op.slicings(maker.operand_types, maker.result_types)}
         return kept.issuperset(place for place, dimension in enumerate(placement.dimensions) if '"' in dimension)
     return _passes_on(maker)
 
@@ -127,20 +128,3 @@ def _passes_on(eqn: Equation) -> bool:
         return all(map(_passes_on, op.body.equations))
     is_alike = op.is_elementwise or isinstance(op, BroadcastInDim | DotGeneral | Identity | Reduction | Transpose)
     return is_alike or not (eqn.operands or op.effect or op.regions())
-
-
-def _kept(eqn: Equation) -> set[int] | None:
-    """The dimensions of a result that are those of the operands; None for what changes or moves none of them."""
-    match eqn.op:
-        case Reshape():
-            return {after for _, after in kept_by_reshape(eqn.operands[0].type, eqn.results[0].type)}
-        case Slice():
-            sizes = zip(eqn.operands[0].type.shape, eqn.results[0].type.shape, strict=True)
-            return {place for place, (before, after) in enumerate(sizes) if before == after}
-        case Pad(low=low, high=high, interior=interior):
-            return {place for place, padded in enumerate(zip(low, high, interior, strict=True)) if not any(padded)}
-        case Concatenate(dimension=joined):
-            return {place for place in range(eqn.results[0].type.rank) if place != joined}
-        case Reverse(dimensions=turned):
-            return {place for place in range(eqn.results[0].type.rank) if place not in turned}
-    return None
