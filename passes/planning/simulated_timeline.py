@@ -121,11 +121,11 @@ def simulated_timeline(
     buffers = []
     for value in held:
         begin, end = begins[value], ends[value]
-        eqn, type = own[begin], str(machine.shards.type(translation.values[value]))
+        eqn, type = own[begin], str(translation.values[value].type)
         role = role_of(begin, end, steps[begin].phase, backward)
         buffers.append(LiveBuffer(eqn.op.name, type, sizes[value], begin, end, role, tuple(reads[value]), eqn.loc))
-    arguments = sum(machine.shards.bytes(value) for value in graph.params if not value.type.on_host)
-    results = sum(machine.shards.bytes(value) for value in graph.results if not value.type.on_host)
+    arguments = sum(value.type.bytes for value in graph.params if not value.type.on_host)
+    results = sum(value.type.bytes for value in graph.results if not value.type.on_host)
     return MemoryTimeline(tuple(steps), tuple(buffers), backward, arguments, results)
 
 
