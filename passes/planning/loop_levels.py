@@ -54,10 +54,15 @@ def least_step(peak: int) -> int:
 
 def _ends(levels: Sequence[Decisions]) -> Iterator[Decisions]:
     """The first and the last of the levels in the same chunks: where loops stack all, and where they stack least."""
-    for _, alike in itertools.groupby(levels, lambda level: [one for one in level if isinstance(one, LoopSplit)]):
-        first, *others = alike
+    for first, *others in in_same_chunks(levels):
         yield first
         yield from others[-1:]
+
+
+def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:
+    """The levels in the same chunks, ascending by what is dropped."""
+    for _, alike in itertools.groupby(levels, lambda level: [one for one in level if isinstance(one, LoopSplit)]):
+        yield list(alike)
 
 
 def _dropping(graph: Graph, machine: Machine, first: Decisions, constraints: Constraints) -> list[Decisions]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -15,7 +15,7 @@ from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.loop_bodies import BodyPlans
-from rematc.passes.planning.loop_levels import Decisions, least_step, loop_levels, staged_levels
+from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import AsItStands, Plan
@@ -86,9 +86,10 @@ class Planner:
         self._deadline = None if self._seconds is None else monotonic() + self._seconds
         best: tuple[_Way, Found] | None = None
         for constraints in self._held:
-            best = self._fastest_within(constraints, self._levels, budget, best)
+            for alike in in_same_chunks(self._levels):
+                best = self._fastest_of_levels(constraints, alike, budget, best)
         for constraints in self._held if best is None else ():
-            best = self._fastest_within(constraints, self._staged(budget), budget, best)
+            best = self._fastest_within(constraints, self._staged(budget), budget, best)[0]
         best = best or self._smallest_for(budget)
         if self._deadline is not None:
             self._seconds = max(0.0, self._deadline - monotonic())
@@ -100,30 +101,57 @@ class Planner:
         held = replace(self._constraints, sums=True)
         return (self._constraints, *([held] if self._way((), held).translation.pinned else []))
 
+    def _fastest_of_levels(
+        self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
+    ) -> tuple[_Way, Found] | None:
+        """As `_fastest_within`, of levels that drop more and more: if neither end fits, what is between is not tried.
+
+        Whatever holds the peak up is outside of the loops then, or in a kernel of theirs.
+        """
+        possible = [level for level in levels if self._way(level, constraints).least_peak <= budget]
+        ends = list(dict.fromkeys([*possible[:1], *possible[-1:]]))
+        best, failed = self._fastest_within(constraints, ends, budget, best)
+        if failed == len(ends):
+            return best
+        return self._fastest_within(constraints, possible[1:-1], budget, best)[0]
+
     def _fastest_within(
         self, constraints: Constraints, levels: Iterable[Decisions], budget: int, best: tuple[_Way, Found] | None
-    ) -> tuple[_Way, Found] | None:
-        """What is fastest within so many bytes of these levels and what was found before; None where nothing is."""
+    ) -> tuple[tuple[_Way, Found] | None, int]:
+        """What is fastest within so many bytes of these levels and what was found before; None where nothing is.
+
+        And of how many levels no plan is within them.
+        """
+        failed = 0
         for decisions in levels:
             if self._left == 0:
-                return best
+                break
             way = self._way(decisions, constraints)
             if way.least_peak > budget or (best is not None and best[1].run.time <= way.time):
                 continue
             found = fitting_plan(way.translation.problem, budget, seconds=self._left, chained=way.chained)
+            failed += found is None
             if found is not None and (best is None or _merit(found) < _merit(best[1])):
                 best = way, found
-        return best
+        return best, failed
 
     def _smallest_for(self, budget: int) -> tuple[_Way, Found]:
-        """What takes least memory of all levels, where none of them is within so many bytes."""
+        """What takes least memory of all levels, where none of them is within so many bytes.
+
+        Of each further one, first a plan is looked for that takes less than the best so far.
+        """
         best: tuple[_Way, Found] | None = None
         # The last level frees most: where no time is left, it is the only one.
         for decisions in itertools.chain(reversed(self._levels), self._staged(0)):
             for way in [self._way(decisions, held) for held in self._held]:
-                if best is not None and (self._left == 0 or best[1].run.peak < way.least_peak):
-                    continue
-                found = plan_for_budget(way.translation.problem, budget, seconds=self._left, chained=way.chained)
+                problem, chained = way.translation.problem, way.chained
+                if best is not None:
+                    less = best[1].run.peak - 1
+                    if self._left == 0 or way.least_peak > less:
+                        continue
+                    if fitting_plan(problem, less, seconds=self._left, chained=chained) is None:
+                        continue
+                found = plan_for_budget(problem, budget, seconds=self._left, chained=chained)
                 if best is None or _merit(found) < _merit(best[1]):
                     best = way, found
         assert best is not None, "there is a level without recomputation"

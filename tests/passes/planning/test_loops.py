@@ -16,8 +16,9 @@ from rematc.ir.interpreter import evaluate
 from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
+from rematc.passes.planning.budget import fitting_plan, plan_for_budget
 from rematc.passes.planning.device import CPU
-from rematc.passes.planning.loop_levels import LEVELS, loop_levels
+from rematc.passes.planning.loop_levels import LEVELS, in_same_chunks, loop_levels
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, with_decisions
 from rematc.passes.planning.planner import Planner
@@ -296,6 +297,41 @@ def test_more_budget_never_costs_more_time(loss: Callable[..., Any]) -> None:
     assert plans[-1].time <= plans[-1].time_without, "what is computed again may be less than what is stacked"
     assert all(plan.bound <= plan.time for plan in plans)
     assert all(same_bits(flat(loss), run_passes(planner.applied(plan), "barriers").graph) for plan in plans[:2])
+
+
+def held_up_elsewhere(w: Any, x: Any) -> Any:
+    """Two loops, and beside them what is needed whole, which takes many times as much."""
+    rows = np.sin(x @ w[0])
+    wide = np.exp(np.tile(rows, (8, 4)) * 0.1)
+    return np.sum(wide / np.sum(wide)) + of_two_carries(w, x) + layers(w, x)
+
+
+def test_levels_of_loops_are_not_tried_where_none_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the levels in the same chunks the ends are; of all, whether one takes less than the best so far."""
+    tried: list[int] = []
+
+    def counted(problem: Any, budget: int, **options: Any) -> Any:
+        tried.append(budget)
+        return fitting_plan(problem, budget, **options)
+
+    def looked_for(problem: Any, budget: int, **options: Any) -> Any:
+        halved.append(budget)
+        return plan_for_budget(problem, budget, **options)
+
+    halved: list[int] = []
+    monkeypatch.setattr("rematc.passes.planning.planner.fitting_plan", counted)
+    monkeypatch.setattr("rematc.passes.planning.planner.plan_for_budget", looked_for)
+    planner = Planner(flat(held_up_elsewhere), ON_CPU)
+    smallest = planner.plan(0)
+    assert len(halved) <= 2
+    levels = loop_levels(flat(held_up_elsewhere), ON_CPU)
+    groups = list(in_same_chunks(levels))
+    assert len(levels) == 5 * len(groups), "there is something to leave out"
+    tried.clear()
+    found = planner.plan(smallest.peak - 2)
+    assert not found.is_feasible and found.peak == smallest.peak
+    whole_and_sums = 2
+    assert tried.count(smallest.peak - 2) == whole_and_sums * 2 * len(groups)
 
 
 def step() -> Any:
