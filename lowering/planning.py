@@ -20,7 +20,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.lowering.xla_cpu.held_readers import with_readers_held
 from rematc.passes.barriers import has_recomputation
-from rematc.passes.donated_updates import updated_last
+from rematc.passes.donated_updates import updated_early, updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.plan import Plan
@@ -154,7 +154,8 @@ class GraphPlanner:
         self.before = run_passes(graph, BEFORE_PLAN)
         if donated:
             ordered = self._updated_last(self.before.graph, donated, is_held=False)
-            self.before = replace(self.before, graph=ordered)
+            early = updated_early(ordered, aliased_results(ordered, donated))
+            self.before = replace(self.before, graph=early)
         self._shards = shards_of(self.before.graph, target, shardings)
         self.target, self._strategy, self.donated = target, strategy, tuple(donated)
         self._constraints = constraints

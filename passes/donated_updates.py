@@ -65,21 +65,158 @@ def updated_last(
     return _moved(graph, late, is_held) if late else graph
 
 
+def updated_early(graph: Graph, updates: Sequence[tuple[int, int]]) -> Graph:
+    """A flat graph whose updates in place come as soon as they can, so that no gradient waits for the others'.
+
+    Before:  %dw2 = ...   %dw1 = ...   %new2 = subtract %w2, %dw2   %new1 = subtract %w1, %dw1
+    After:   %dw2 = ...   %new2 = subtract %w2, %dw2   %dw1 = ...   %new1 = subtract %w1, %dw1
+
+    Args:
+        graph: with the updates behind the reads of what they are written over, as `updated_last` puts them.
+        updates: pairs of a donated parameter and the result that lies in its memory, by their numbers.
+
+    What only one update needs, with those whose new values it reads, as of moments, comes with it; all else stays where
+    it is.
+    """
+    own = _only_for_updates(graph, [graph.results[place] for _, place in updates])
+    after = _order_of_reads(graph, {graph.params[param]: graph.results[place] for param, place in updates})
+    ready: list[int] = []
+    for index, places in enumerate(after):
+        ready.append(max([ready[place] for place in places], default=-1) if index in own else index)
+    place = list(range(len(after)))
+    first: dict[int, int] = {}
+    for index in sorted(own, reverse=True):
+        place[index] = min(index, first[index]) if index in first else ready[index]
+        for operand in {producer for producer in after[index] if producer in own}:
+            first[operand] = min(first.get(operand, index), place[index])
+    begin = {0: 0}
+    for index in sorted(own):
+        begin.setdefault(own[index], index)
+    keys = [
+        (place[index], index in own, begin[own[index]] if index in own else 0, index) for index in range(len(after))
+    ]
+    waiting = [len(places) for places in after]
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for index, places in enumerate(after):
+        for one in places:
+            readers[one].append(index)
+    heap = [keys[index] for index, count in enumerate(waiting) if not count]
+    heapq.heapify(heap)
+    equations = []
+    while heap:
+        index = heapq.heappop(heap)[-1]
+        equations.append(graph.equations[index])
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(heap, keys[reader])
+    return Graph(graph.name, graph.params, tuple(equations), graph.results)
+
+
+def _order_of_reads(graph: Graph, new: Mapping[Value, Value]) -> list[set[int]]:
+    """For each equation those that come before it: what it reads, and of an update what read the old value before."""
+    updated = dict(new)
+    producer: dict[Value, int] = {}
+    readers: defaultdict[Value, set[int]] = defaultdict(set)
+    after = []
+    for index, eqn in enumerate(graph.equations):
+        before = {producer[value] for value in eqn.operands if value in producer}
+        before.update(*[readers[value] for value in eqn.results])
+        after.append(before)
+        producer.update(dict.fromkeys(eqn.results, index))
+        for value in eqn.operands:
+            if value in updated:
+                readers[updated[value]].add(index)
+                updated |= dict.fromkeys(eqn.results if isinstance(eqn.op, _VIEWS) else (), updated[value])
+    return after
+
+
+def _only_for_updates(graph: Graph, new: Sequence[Value]) -> dict[int, int]:
+    """The equations, by their numbers, that nothing needs but one of these results, and those that it is made from.
+
+    With a number of that result. Also, with 0, what several of them need, as a count of steps, if it depends on
+    parameters alone.
+    """
+    late: list[int] = []
+    needed = set(graph.results) - set(new)
+    for index in reversed(range(len(graph.equations))):
+        eqn = graph.equations[index]
+        if eqn.op.effect or not needed.isdisjoint(eqn.results):
+            needed.update(eqn.operands)
+        else:
+            late.append(index)
+    dependent = _dependent(graph, set(late))
+    leader = _made_from(graph, new, dependent)
+    reached: dict[Value, int] = {value: 1 << bit for value, bit in leader.items()}
+    own: dict[int, int] = {}
+    for index in late:
+        eqn = graph.equations[index]
+        mask = 0
+        for value in eqn.results:
+            mask |= reached.get(value, 0)
+        if mask & (mask - 1) == 0 or dependent.isdisjoint(eqn.results):
+            own[index] = mask if mask & (mask - 1) == 0 else 0
+        for value in eqn.operands:
+            reached[value] = reached.get(value, 0) | mask
+    return own
+
+
+def _dependent(graph: Graph, late: Set[int]) -> set[Value]:
+    """The values that depend on what is computed by other equations than these, and not on parameters alone."""
+    constant, dependent = set[Value](), set[Value]()
+    for index, eqn in enumerate(graph.equations):
+        if constant.issuperset(eqn.operands) and not eqn.op.effect:
+            constant.update(eqn.results)
+        elif index not in late or not dependent.isdisjoint(eqn.operands):
+            dependent.update(eqn.results)
+    return dependent
+
+
+def _made_from(graph: Graph, new: Sequence[Value], dependent: Set[Value]) -> dict[Value, int]:
+    """For each of these results a number; it has that of the others that it is made from, if they are `dependent`."""
+    lead = list(range(len(new)))
+
+    def leader(bit: int) -> int:
+        while lead[bit] != bit:
+            bit = lead[bit]
+        return bit
+
+    bits = {value: bit for bit, value in enumerate(new)}
+    behind: dict[Value, int] = {}
+    for eqn in graph.equations:
+        mask = 0
+        for value in eqn.operands:
+            mask |= behind.get(value, 0)
+        for value in eqn.results:
+            behind[value] = mask
+            if value in bits and value in dependent:
+                behind[value] = 1 << bits[value]
+                while mask:
+                    lead[leader((mask & -mask).bit_length() - 1)] = leader(bits[value])
+                    mask &= mask - 1
+    return {value: leader(bit) for value, bit in bits.items()}
+
+
 def _given_last(graph: Graph, order: _Order, updates: Sequence[tuple[int, int]]) -> Graph:
     """The graph with updates that other equations read behind barriers with the reads of the old values.
 
     The last gradients, which an optimizer holds beside the new ones: written where they belong at once, the old ones
     would be copied first, all of them.
     """
-    results = list(graph.results)
-    equations = list(graph.equations)
+    read: dict[int, tuple[int, set[int]]] = {}
     for param, place in updates:
         old, new = graph.params[param], graph.results[place]
         index = order.producer.get(new)
         if index is None or old in graph.results or not order.readers[new] or graph.results.count(new) > 1:
             continue
-        reads = [graph.equations[i].results[0] for i in sorted(order.reading(order.forms(old), {index}))]
+        read[index] = place, order.reading(order.forms(old), {index})
+    # What it is made from is over already: held, it would take memory until then.
+    before = order.before({index: reads for index, (_, reads) in read.items()})
+    results, equations = list(graph.results), list(graph.equations)
+    for index, (place, found) in read.items():
+        reads = [graph.equations[i].results[0] for i in sorted(found - before[index])]
         if reads:
+            new = results[place]
             results[place] = Value(new.type, new.name)
             others = tuple([Value(value.type, value.name) for value in reads])
             barrier = Equation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rematc.ir.core import Graph
 from rematc.ir.parser import parse_graph
 from rematc.ir.verifier import verify
@@ -9,7 +11,7 @@ from rematc.lowering.pipeline import make_program
 from rematc.lowering.runtime import compile_program
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
-from rematc.passes.donated_updates import updated_last
+from rematc.passes.donated_updates import updated_early, updated_last
 
 STEP = """graph @step(%w: f32[4,4], %ct: f32[4,4], %x: f32[4,4]) -> (f32[4,4], f32[4,4]) {
   %g: f32[4,4] = multiply %x, %ct
@@ -140,3 +142,82 @@ def test_what_is_shared_with_another_kernel_stays_and_only_the_rest_waits() -> N
     found = updated_last(parse_graph(text), [(0, 0), (1, 1)])
     verify(found)
     assert names(found)[-4:] == ["optimization_barrier", "multiply", "add", "subtract"]
+
+
+BACKWARD = """graph @adam(
+    %w0: f32[4,4], %w1: f32[4,4], %w2: f32[4,4], %m0: f32[4,4], %m1: f32[4,4], %m2: f32[4,4], %t: f32[4,4],
+    %x: f32[4,4], %one: f32[4,4]
+) -> (f32[4,4], f32[4,4], f32[4,4], f32[4,4], f32[4,4], f32[4,4], f32[4,4], f32[4,4]) {
+  %h1: f32[4,4] = dot_general %x, %w0 {contract=[[1],[0]], batch=[[],[]]}
+  %h2: f32[4,4] = dot_general %h1, %w1 {contract=[[1],[0]], batch=[[],[]]}
+  %y: f32[4,4] = dot_general %h2, %w2 {contract=[[1],[0]], batch=[[],[]]}
+  %dw2: f32[4,4] = dot_general %h2, %y {contract=[[0],[0]], batch=[[],[]]}
+  %d2: f32[4,4] = dot_general %y, %w2 {contract=[[1],[1]], batch=[[],[]]}
+  %dw1: f32[4,4] = dot_general %h1, %d2 {contract=[[0],[0]], batch=[[],[]]}
+  %d1: f32[4,4] = dot_general %d2, %w1 {contract=[[1],[1]], batch=[[],[]]}
+  %dw0: f32[4,4] = dot_general %x, %d1 {contract=[[0],[0]], batch=[[],[]]}
+  %step: f32[4,4] = add %t, %one
+  %n0: f32[4,4] = add %m0, %dw0
+  %n1: f32[4,4] = add %m1, %dw1
+  %n2: f32[4,4] = add %m2, %dw2
+  %u0: f32[4,4] = divide %n0, %step
+  %u1: f32[4,4] = divide %n1, %step
+  %u2: f32[4,4] = divide %n2, %step
+  %v0: f32[4,4] = subtract %w0, %u0
+  %v1: f32[4,4] = subtract %w1, %u1
+  %v2: f32[4,4] = subtract %w2, %u2
+  return %v0, %v1, %v2, %n0, %n1, %n2, %step, %y
+}
+"""
+PAIRS = [(place, place) for place in range(7)]
+
+
+def names_in(text: str) -> list[str]:
+    return re.findall(r"^  %(\w+):", text, re.MULTILINE)
+
+
+def order_of(text: str, pairs: list[tuple[int, int]]) -> list[str]:
+    graph = parse_graph(text)
+    found = updated_early(graph, pairs)
+    verify(found)
+    written = {eqn.results[0]: name for eqn, name in zip(graph.equations, names_in(text), strict=True)}
+    return [written[eqn.results[0]] for eqn in found.equations]
+
+
+def test_an_update_comes_when_its_gradient_is_there_and_the_old_value_is_read() -> None:
+    """With the moments that it is made from; the count of steps, which all are made from, comes with the first."""
+    names = order_of(BACKWARD, PAIRS)
+    assert " ".join(names) == "h1 h2 y dw2 d2 step n2 u2 v2 dw1 n1 u1 d1 v1 dw0 n0 u0 v0"
+
+
+def test_an_update_waits_for_what_is_computed_from_all_gradients() -> None:
+    clipped = BACKWARD.replace("add %t, %one", "add %t, %norm").replace(
+        "  %step:",
+        "  %norm: f32[4,4] = add %dw0, %dw1\n  %step:",
+    )
+    assert order_of(clipped, PAIRS) == names_in(clipped)
+
+
+def test_what_depends_on_parameters_alone_comes_with_who_reads_it() -> None:
+    """Weight decay could be computed before all else, and would be held."""
+    decayed = BACKWARD.replace(
+        "%n2: f32[4,4] = add %m2, %dw2", "%wd: f32[4,4] = multiply %w2, %m2\n  %n2: f32[4,4] = add %wd, %dw2"
+    )
+    names = order_of(decayed, PAIRS)
+    assert names[4:8] == ["d2", "step", "wd", "n2"]
+
+
+def test_without_updates_nothing_moves() -> None:
+    graph = parse_graph(BACKWARD)
+    assert updated_early(graph, []).equations == graph.equations
+
+
+def test_what_an_update_is_made_from_is_not_held_until_it_is_there() -> None:
+    """The forward pass reads the old value, too; what it gives is no operand of a barrier behind the update."""
+    read = (
+        READ.replace("subtract %g, %last", "subtract %g, %h")
+        .replace("  %g:", "  %h: f32[64,64] = dot_general %x, %last {contract=[[0],[0]], batch=[[],[]]}\n  %g:")
+        .replace("dot_general %x, %x", "dot_general %x, %h")
+    )
+    graph = parse_graph(read)
+    assert updated_last(graph, [(0, 0), (1, 1)]) is graph
