@@ -50,8 +50,10 @@ def updated_last(
         graph = _given_last(graph, order, updates)
     found: dict[int, _Update] = {}
     for param, place in updates:
-        old, index = graph.params[param], order.producer.get(graph.results[place])
-        if index is not None and old not in graph.results and order.is_alone(index):
+        old, index = graph.params[param], order.writer(graph.results[place])
+        if index is None or old in graph.results:
+            continue
+        if order.is_alone(index) or order.is_passed_on(index, old):
             forms, fused = order.forms(old), order.fused(index)
             read = [value for value in forms if any(value in graph.equations[i].operands for i in fused)]
             if read:
@@ -284,6 +286,22 @@ class _Order:
         """Whether an equation does nothing but write one result that nothing reads."""
         results = self.graph.equations[index].results
         return len(results) == 1 and not self.readers[results[0]]
+
+    def writer(self, value: Value) -> int | None:
+        """The equation that computes what barriers give as this value; None for what of them is given."""
+        index = self.producer.get(value)
+        while index is not None and isinstance((eqn := self.graph.equations[index]).op, OptimizationBarrier):
+            value = eqn.operands[eqn.results.index(value)]
+            index = self.producer.get(value)
+        return index
+
+    def is_passed_on(self, index: int, old: Value) -> bool:
+        """Whether only barriers read the one result of an equation, and what else reads the old value is before it."""
+        eqn = self.graph.equations[index]
+        readers = [self.graph.equations[place].op for value in eqn.results for place in self.readers[value]]
+        if len(eqn.results) > 1 or not readers or not all(isinstance(op, OptimizationBarrier) for op in readers):
+            return False
+        return max(self.reading(self.forms(old), self.fused(index)), default=-1) < index
 
     def fused(self, index: int) -> set[int]:
         """The equations that are a part of this one's kernel and of no other one, and itself."""

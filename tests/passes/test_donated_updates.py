@@ -221,3 +221,31 @@ def test_what_an_update_is_made_from_is_not_held_until_it_is_there() -> None:
     )
     graph = parse_graph(read)
     assert updated_last(graph, [(0, 0), (1, 1)]) is graph
+
+
+PASSED = """graph @step(%w: f32[4,4], %ct: f32[4,4], %x: f32[4,4]) -> (f32[4,4], f32[4,4]) {
+  %g: f32[4,4] = multiply %x, %ct
+  %dx: f32[4,4] = dot_general %ct, %w {contract=[[1],[0]], batch=[[],[]]}
+  %new: f32[4,4] = subtract %w, %g
+  %later: f32[4,4], %given: f32[4,4] = optimization_barrier %dx, %new
+  return %given, %later
+}
+"""
+
+
+def test_an_update_that_the_next_stage_waits_for_still_comes_behind_the_reads_of_the_old_value() -> None:
+    """In the order of the graph alone it does; a compiler that orders anew would copy what it writes."""
+    graph = parse_graph(PASSED)
+    found = updated_last(graph, [(0, 0)])
+    verify(found)
+    assert names(found) == ["dot_general", "optimization_barrier", "multiply", "subtract", "optimization_barrier"]
+    barrier, _, update = found.equations[1:4]
+    assert barrier.operands == (graph.params[0], graph.equations[1].results[0])
+    assert update.operands[0] == barrier.results[0]
+
+
+def test_an_update_that_a_stage_waits_for_before_the_old_value_is_read_stays() -> None:
+    lines = PASSED.splitlines(keepends=True)
+    early = "".join([*lines[:2], lines[3], lines[4].replace("%dx", "%g"), lines[2], *lines[5:]])
+    graph = parse_graph(early)
+    assert names(updated_last(graph, [(0, 0)])) == names(graph)
