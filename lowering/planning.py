@@ -153,9 +153,9 @@ class GraphPlanner:
         self._device = device_of(target.platform, target.device_kind)
         self.before = run_passes(graph, BEFORE_PLAN)
         if donated:
-            ordered = self._updated_last(self.before.graph, donated, is_held=False)
-            early = updated_early(ordered, aliased_results(ordered, donated))
-            self.before = replace(self.before, graph=early)
+            updates = aliased_results(self.before.graph, donated)
+            ordered = updated_last(self.before.graph, updates, self._device.fusion, is_held=False)
+            self.before = replace(self.before, graph=updated_early(ordered, updates))
         self._shards = shards_of(self.before.graph, target, shardings)
         self.target, self._strategy, self.donated = target, strategy, tuple(donated)
         self._constraints = constraints
@@ -231,10 +231,7 @@ class GraphPlanner:
     def _with_updates_last(self, graph: Graph) -> Graph:
         if not self.donated or not has_recomputation(graph):
             return graph  # without barriers it may be compiled in another order, as runs_depth_first says
-        return self._updated_last(graph, self.donated)
-
-    def _updated_last(self, graph: Graph, donated: Sequence[int], *, is_held: bool = True) -> Graph:
-        return updated_last(graph, aliased_results(graph, donated), self._device.fusion, is_held=is_held)
+        return updated_last(graph, aliased_results(graph, self.donated), self._device.fusion)
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan, by a model of what it does with the program."""

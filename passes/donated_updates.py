@@ -51,13 +51,14 @@ def updated_last(
     found: dict[int, _Update] = {}
     for param, place in updates:
         old, index = graph.params[param], order.writer(graph.results[place])
-        if index is None or old in graph.results:
+        if index is None or old in graph.results or not order.is_passed_on(index):
             continue
-        if order.is_alone(index) or order.is_passed_on(index, old):
-            forms, fused = order.forms(old), order.fused(index)
-            read = [value for value in forms if any(value in graph.equations[i].operands for i in fused)]
-            if read:
-                found[index] = _Update(fused, read, order.reading(forms, fused))
+        forms, fused = order.forms(old), order.fused(index)
+        read = [value for value in forms if any(value in graph.equations[i].operands for i in fused)]
+        reads = order.reading(forms, fused)
+        # What waits for the update stands behind it: only if the old value is read before may it wait for that.
+        if read and (order.is_alone(index) or max(reads, default=-1) < index):
+            found[index] = _Update(fused, read, reads)
     before = order.before({index: update.reads for index, update in found.items()})
     late: dict[int, _Update] = {}
     for index, update in found.items():
@@ -156,8 +157,9 @@ def _only_for_updates(graph: Graph, new: Sequence[Value]) -> dict[int, int]:
         mask = 0
         for value in eqn.results:
             mask |= reached.get(value, 0)
-        if mask & (mask - 1) == 0 or dependent.isdisjoint(eqn.results):
-            own[index] = mask if mask & (mask - 1) == 0 else 0
+        is_one = mask & (mask - 1) == 0
+        if is_one or dependent.isdisjoint(eqn.results):
+            own[index] = mask if is_one else 0
         for value in eqn.operands:
             reached[value] = reached.get(value, 0) | mask
     return own
@@ -206,16 +208,18 @@ def _given_last(graph: Graph, order: _Order, updates: Sequence[tuple[int, int]])
     would be copied first, all of them.
     """
     read: dict[int, tuple[int, set[int]]] = {}
+    waits: defaultdict[int, set[int]] = defaultdict(set)
     for param, place in updates:
         old, new = graph.params[param], graph.results[place]
         index = order.producer.get(new)
         if index is None or old in graph.results or not order.readers[new] or graph.results.count(new) > 1:
             continue
-        read[index] = place, order.reading(order.forms(old), {index})
+        read[place] = index, order.reading(order.forms(old), {index})
+        waits[index] |= read[place][1]
     # What it is made from is over already: held, it would take memory until then.
-    before = order.before({index: reads for index, (_, reads) in read.items()})
+    before = order.before(waits)
     results, equations = list(graph.results), list(graph.equations)
-    for index, (place, found) in read.items():
+    for place, (index, found) in read.items():
         reads = [graph.equations[i].results[0] for i in sorted(found - before[index])]
         if reads:
             new = results[place]
@@ -295,13 +299,11 @@ class _Order:
             index = self.producer.get(value)
         return index
 
-    def is_passed_on(self, index: int, old: Value) -> bool:
-        """Whether only barriers read the one result of an equation, and what else reads the old value is before it."""
-        eqn = self.graph.equations[index]
-        readers = [self.graph.equations[place].op for value in eqn.results for place in self.readers[value]]
-        if len(eqn.results) > 1 or not readers or not all(isinstance(op, OptimizationBarrier) for op in readers):
-            return False
-        return max(self.reading(self.forms(old), self.fused(index)), default=-1) < index
+    def is_passed_on(self, index: int) -> bool:
+        """Whether an equation does nothing but write one result that nothing reads but barriers."""
+        results = self.graph.equations[index].results
+        readers = [self.graph.equations[reader].op for value in results for reader in self.readers[value]]
+        return len(results) == 1 and all(isinstance(op, OptimizationBarrier) for op in readers)
 
     def fused(self, index: int) -> set[int]:
         """The equations that are a part of this one's kernel and of no other one, and itself."""

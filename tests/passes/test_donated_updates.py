@@ -249,3 +249,24 @@ def test_an_update_that_a_stage_waits_for_before_the_old_value_is_read_stays() -
     early = "".join([*lines[:2], lines[3], lines[4].replace("%dx", "%g"), lines[2], *lines[5:]])
     graph = parse_graph(early)
     assert names(updated_last(graph, [(0, 0)])) == names(graph)
+
+
+def test_each_of_the_updates_that_one_equation_writes_is_given_to_its_place() -> None:
+    """As those of a loop: what others read of them goes behind the reads of its own old value."""
+    graph = parse_graph(
+        """graph @two(%a: f32[4,4], %b: f32[4,4], %x: f32[4,4]) -> (f32[4,4], f32[4,4], f32[4,4]) {
+  %n: f32[4,4], %m: f32[4,4] = optimization_barrier %x, %x
+  %p: f32[4,4] = dot_general %a, %n {contract=[[1],[0]], batch=[[],[]]}
+  %q: f32[4,4] = dot_general %b, %m {contract=[[1],[0]], batch=[[],[]]}
+  %s: f32[4,4] = add %p, %q
+  return %n, %m, %s
+}
+"""
+    )
+    found = updated_last(graph, [(0, 0), (1, 1)])
+    verify(found)
+    barriers = [eqn.operands for eqn in found.equations[4:]]
+    assert barriers == [
+        (graph.results[0], graph.equations[1].results[0]),
+        (graph.results[1], graph.equations[2].results[0]),
+    ]
