@@ -413,6 +413,49 @@ def sharpness_aware() -> Built:
     return train_step, (params, zeros(params)), batch()
 
 
+@step
+def alternating() -> Built:
+    """Two losses in turn, as of adversarial networks, each differentiated in its branch of `cond`."""
+
+    def train_step(state: Any, x: Any, target: Any, count: Any) -> Any:
+        def on(part: int) -> Callable[[Any], Any]:
+            def descend(state: Any) -> Any:
+                params = [state[0][0], state[1][0]]
+
+                def loss(own: Any) -> Any:
+                    return error(params[1 - part], network(own, x), target)
+
+                value, gradients = jax.value_and_grad(loss)(params[part])
+                own = momentum(state[part], gradients)
+                return (own, state[1]) if part == 0 else (state[0], own), value
+
+            return descend
+
+        return lax.cond(count % 2 == 0, on(0), on(1), state)
+
+    both = weights(0, 3), weights(100, 3)
+    state = tuple([(params, zeros(params)) for params in both])
+    return train_step, state, (*batch(), jnp.int32(0))
+
+
+@step
+def until_it_is_small() -> Built:
+    """Steps along the gradient in a `while_loop`, until the loss is small, or there were four."""
+
+    def train_step(state: Any, x: Any, target: Any) -> Any:
+        def descend(carry: Any) -> Any:
+            state, _, count = carry
+            value, gradients = jax.value_and_grad(error)(state[0], x, target)
+            return momentum(state, gradients), value, count + 1
+
+        begin = state, jnp.float32(jnp.inf), jnp.int32(0)
+        state, value, _ = lax.while_loop(lambda carry: (carry[1] > 0.5) & (carry[2] < 4), descend, begin)
+        return state, value
+
+    params = weights()
+    return train_step, (params, zeros(params)), batch()
+
+
 def _with_optax(optimizer: Any, params: Any, of: Callable[[Any], Any]) -> Built:
     def train_step(state: Any, x: Any, target: Any) -> Any:
         params, inner = state

@@ -48,6 +48,22 @@ class RegionRewriter:
         return value
 
 
+def with_region(op: Op, index: int, graph: Graph) -> Op:
+    """The op with another graph as one of its regions, by its number in `Op.regions`."""
+    count = 0
+    for field in dataclasses.fields(op):  # type: ignore[arg-type]  # every op is a dataclass
+        value = getattr(op, field.name)
+        own = value if isinstance(value, tuple) else (value,)
+        graphs = [place for place, item in enumerate(own) if isinstance(item, Graph)]
+        if index - count < len(graphs):
+            place = graphs[index - count]
+            new = (*own[:place], graph, *own[place + 1 :])
+            changed = {field.name: new if isinstance(value, tuple) else graph}
+            return dataclasses.replace(op, **changed)  # type: ignore[type-var]  # as above
+        count += len(graphs)
+    raise IndexError(f"'{op.name}' has {count} regions, and none of number {index}")
+
+
 #: What takes the place of an equation, whose regions are rewritten already; None where it stays.
 Rule = Callable[[Equation], Sequence[Equation] | None]
 

@@ -18,10 +18,11 @@ from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.values import Value
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.loop_bodies import BodyPlans
 from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splittable
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
+from rematc.passes.planning.region_paths import Path
 from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.staged_bodies import BodyPlans
 from rematc.passes.planning.translation import translate
 
 #: How many levels there are at most at each depth, evenly by the bytes that they free.
@@ -68,7 +69,7 @@ def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:
 def _dropping(graph: Graph, machine: Machine, first: Decisions, constraints: Constraints) -> list[Decisions]:
     """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones."""
     levels = [first]
-    done: set[tuple[int, ...]] = set()
+    done: set[Path] = set()
     while True:
         outer = with_decisions(graph, levels[-1])
         machine.shards.follow(outer)
@@ -145,7 +146,7 @@ def _dropped(order: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
 
 def _choices(pairs: Sequence[LoopPair], dropped: Mapping[int, Collection[int]]) -> tuple[LoopChoice, ...]:
     """Choices to be followed one after the other: a loop that several others read stacks less after each of them."""
-    gone: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    gone: dict[tuple[Path, int], list[int]] = {}
     choices = []
     for index, pair in enumerate(pairs):
         if stacks := dropped.get(index):

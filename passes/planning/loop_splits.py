@@ -23,7 +23,8 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Reshape
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
-from rematc.passes.planning.loops import LoopPair, is_repeatable, of_another_program, pair_of
+from rematc.passes.planning.loops import LoopPair, is_repeatable, pair_of
+from rematc.passes.planning.region_paths import Path, of_another_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class LoopSplit:
         chunks: how many; they divide the steps.
     """
 
-    path: tuple[int, ...]
+    path: Path
     forward: int
     backward: int
     chunks: int

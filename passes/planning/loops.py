@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.errors import CompileError
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
+from rematc.passes.planning.region_paths import Inside, Path, bodies, of_another_program, with_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class LoopChoice:
     """What the backward loop of a pair computes again.
 
     Attributes:
-        path: the loops in whose bodies the pair stands, from the outside, each by the place of its equation.
+        path: the loops and branches in whose bodies the pair stands, from the outside.
         forward: the place of the loop that stacks.
         backward: that of the loop that reads.
         dropped: of what the forward loop stacks, counted from its first stack, what it does not any more.
     """
 
-    path: tuple[int, ...]
+    path: Path
     forward: int
     backward: int
     dropped: tuple[int, ...]
@@ -66,8 +66,8 @@ class LoopDecision(Protocol):
     """What a plan decides about a pair of loops."""
 
     @property
-    def path(self) -> tuple[int, ...]:
-        """The loops in whose bodies the pair stands, from the outside, each by the place of its equation."""
+    def path(self) -> Path:
+        """The loops and branches in whose bodies the pair stands, from the outside."""
 
     @property
     def forward(self) -> int:
@@ -103,7 +103,7 @@ class LoopPair:
         loop: the loop that stacks.
     """
 
-    path: tuple[int, ...]
+    path: Path
     forward: int
     backward: int
     steps: int
@@ -131,7 +131,7 @@ def with_decisions(graph: Graph, decisions: Sequence[LoopDecision]) -> Graph:
     Raises CompileError where there are no such loops.
     """
     for decision in decisions:
-        graph = _inside(graph, decision.path, decision)
+        graph = with_body(graph, decision.path, decision.applied)
     return graph
 
 
@@ -141,15 +141,16 @@ def pair_of(graph: Graph, forward: int, backward: int) -> LoopPair | None:
     return found[0] if found else None
 
 
-def loop_pairs(graph: Graph, path: tuple[int, ...] = (), steps: int = 1) -> Iterator[LoopPair]:
-    """The pairs of loops in a graph and in the bodies of its loops, those further outside first."""
+def loop_pairs(graph: Graph, path: Path = (), steps: int = 1) -> Iterator[LoopPair]:
+    """The pairs of loops in a graph, in the bodies of its loops and in its branches, those further outside first."""
     yield from _pairs_here(graph, path, steps)
-    for index, eqn in enumerate(graph.equations):
-        if isinstance(eqn.op, Scan):
-            yield from loop_pairs(eqn.op.body, (*path, index), steps * eqn.op.length)
+    for place, eqn in enumerate(graph.equations):
+        for region, body in bodies(eqn.op):
+            times = eqn.op.length if isinstance(eqn.op, Scan) else 1
+            yield from loop_pairs(body, (*path, Inside(place, region)), steps * times)
 
 
-def _pairs_here(graph: Graph, path: tuple[int, ...], steps: int) -> Iterator[LoopPair]:
+def _pairs_here(graph: Graph, path: Path, steps: int) -> Iterator[LoopPair]:
     readers: dict[Value, set[int]] = {}
     for index, eqn in enumerate(graph.equations):
         for value in eqn.operands:
@@ -187,7 +188,7 @@ def is_repeatable(eqn: Equation) -> bool:
 
 
 def _pairs_of(
-    graph: Graph, index: int, op: Scan, readers: dict[Value, set[int]], path: tuple[int, ...], steps: int
+    graph: Graph, index: int, op: Scan, readers: dict[Value, set[int]], path: Path, steps: int
 ) -> Iterator[LoopPair]:
     by_reader: dict[int, list[int]] = {}
     kept = set(graph.results)
@@ -230,22 +231,6 @@ def _droppable(
     while len(remaining := following(possible, set(read) - set(possible))) < len(possible):
         possible = remaining
     return tuple(possible)
-
-
-def _inside(graph: Graph, path: Sequence[int], decision: LoopDecision) -> Graph:
-    if not path:
-        return decision.applied(graph)
-    equations = list(graph.equations)
-    eqn = equations[path[0]] if path[0] < len(equations) else None
-    if eqn is None or not isinstance(eqn.op, Scan):
-        raise of_another_program()
-    equations[path[0]] = replace(eqn, op=replace(eqn.op, body=_inside(eqn.op.body, path[1:], decision)))
-    return Graph(graph.name, graph.params, tuple(equations), graph.results)
-
-
-def of_another_program() -> CompileError:
-    """The error for decisions about loops that a program does not have."""
-    return CompileError("the plan is of another program: a loop that it speaks of is not there")
 
 
 def _without(graph: Graph, pair: LoopPair, dropped: frozenset[int]) -> Graph:

@@ -9,12 +9,13 @@ from typing import TypeVar
 from rematc.ir.errors import CompileError
 from rematc.passes.kernels import Fusion
 from rematc.passes.planning.constraints import Constraints
-from rematc.passes.planning.loop_bodies import LoopBody
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision
 from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
 from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue
 from rematc.passes.planning.problem import Stages
+from rematc.passes.planning.region_paths import Inside
+from rematc.passes.planning.staged_bodies import StagedBody
 
 #: What the document is, and the version of its form.
 FORMAT = "rematc plan 1"
@@ -111,13 +112,14 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
     decision = loop.decision
     what = {"dropped": decision.dropped} if isinstance(decision, LoopChoice) else {}
     return {
-        "path": decision.path,
+        "path": [[*inside] if inside.region else inside.place for inside in decision.path],
         "forward": decision.forward,
         "backward": decision.backward,
         **what,
         **({"chunks": decision.chunks} if isinstance(decision, LoopSplit) else {}),
-        **({"stages": _of_stages(decision.stages)} if isinstance(decision, LoopBody) else {}),
+        **(_of_body(decision) if isinstance(decision, StagedBody) else {}),
         "length": loop.length,
+        **({"branch": True} if loop.is_branch else {}),
         "where": loop.where,
         "products": loop.products,
         "stacks": [
@@ -127,21 +129,27 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
     }
 
 
+def _of_body(decision: StagedBody) -> dict[str, object]:
+    region = {"region": decision.region} if decision.region else {}
+    return {**region, "stages": _of_stages(decision.stages)}
+
+
 def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[PlannedLoop, ...]:
     """The loops of a document that compute something again; constraints and device are its plan's."""
     return tuple([_loop(Fields(row, "a loop"), constraints, fusion) for row in fields.get_all("loops", dict)])
 
 
 def _loop(fields: Fields, constraints: Constraints, fusion: Fusion) -> PlannedLoop:
-    path, dropped = fields.get_all("path", int), fields.get_all("dropped", int)
+    path, dropped = tuple(map(_inside, fields.get("path", list, []))), fields.get_all("dropped", int)
     forward, backward, chunks = fields.get("forward", int), fields.get("backward", int), fields.get("chunks", int, 0)
-    stages = _stages(fields.get("stages", list, []))
+    stages, region = _stages(fields.get("stages", list, [])), fields.get("region", int, 0)
     ways = [bool(dropped), bool(chunks), bool(stages.begins)]
-    if ways.count(True) != 1 or min(*path, forward, backward, *dropped, chunks, 0) < 0:
+    places = [number for inside in path for number in inside]
+    if ways.count(True) != 1 or min(*places, forward, backward, *dropped, chunks, region, 0) < 0:
         raise _no_plan("a loop of it either drops stacks, or has chunks, or stages, at places from 0 on")
     decision: LoopDecision = LoopChoice(path, forward, backward, dropped)
     if stages.begins:
-        decision = LoopBody(path, forward, stages, constraints, fusion)
+        decision = StagedBody(path, forward, stages, constraints, fusion, region)
     if chunks:
         decision = LoopSplit(path, forward, backward, chunks)
     stacks = [
@@ -155,7 +163,15 @@ def _loop(fields: Fields, constraints: Constraints, fusion: Fusion) -> PlannedLo
         for row in [Fields(one, "a stack") for one in fields.get_all("stacks", dict)]
     ]
     length, where, products = fields.get("length", int), fields.get("where", str, ""), fields.get("products", int, 0)
-    return PlannedLoop(decision, length, where, tuple(stacks), products)
+    return PlannedLoop(decision, length, where, tuple(stacks), products, fields.get("branch", bool, False))
+
+
+def _inside(document: object) -> Inside:
+    """A place, or a place and the number of a region there."""
+    numbers = document if isinstance(document, list) else [document]
+    if not 1 <= len(numbers) <= 2 or not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
+        raise _no_plan(f"'path' of a loop has {_shown(document)}, expected a place, or a place and a region")
+    return Inside(*numbers)
 
 
 def _without_defaults(fields: dict[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import relative
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.tables import Table
@@ -14,8 +15,9 @@ from rematc.ir.units import format_bytes
 from rematc.ir.values import Value
 from rematc.passes.accounting import Iterated, flat_equations
 from rematc.passes.aliases import find_aliases
-from rematc.passes.planning.loop_bodies import LoopBody
 from rematc.passes.planning.loops import LoopDecision, with_decisions
+from rematc.passes.planning.region_paths import body_at
+from rematc.passes.planning.staged_bodies import StagedBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +41,15 @@ class DroppedStack:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoop:
-    """A backward loop that computes again what the forward one does not stack for all steps, or a loop in stages.
+    """A backward loop that computes again what the forward one does not stack for all steps, or a body in stages.
 
     Attributes:
         decision: which loops, and how.
-        length: how many steps the loops have.
+        length: how many steps the loops have; 1 where that is not known, and of branches.
         where: file and line of the forward loop; "" where they are not known.
         stacks: what is computed again.
         products: how many products all steps compute again for it.
+        is_branch: whether it is of a branch, and not of a loop.
     """
 
     decision: LoopDecision
@@ -54,11 +57,17 @@ class PlannedLoop:
     where: str
     stacks: tuple[DroppedStack, ...]
     products: int = 0
+    is_branch: bool = False
+
+    @property
+    def how(self) -> str:
+        """How it is computed again, in words."""
+        return "in stages of a branch" if self.is_branch else self.decision.how(self.length)
 
     @property
     def is_of_steps(self) -> bool:
         """Whether each step computes again what it held itself."""
-        return isinstance(self.decision, LoopBody)
+        return isinstance(self.decision, StagedBody)
 
     def table(self) -> Table:
         """What is computed again, largest first."""
@@ -67,9 +76,10 @@ class PlannedLoop:
             (" ".join(one.names) or one.op, one.type, format_bytes(one.size), one.where)
             for one in sorted(self.stacks, key=lambda one: -one.size)
         ]
-        head = ("value", "type", "1 step" if self.is_of_steps else f"{self.length} steps", "where")
+        size = "bytes" if self.is_branch else "1 step" if self.is_of_steps else f"{self.length} steps"
+        head = ("value", "type", size, "where")
         return Table(
-            f"computed again {self.decision.how(self.length)} of the loop{where}",
+            f"computed again {self.how}{where}" if self.is_branch else f"computed again {self.how} of the loop{where}",
             head,
             (False, False, True, False),
             tuple(rows),
@@ -82,9 +92,10 @@ class PlannedLoop:
             if value in (*one.names, one.op, one.where) or one.where.endswith(f"/{value}"):
                 what = " ".join(one.names) or one.op
                 where = f" at {one.where}" if one.where else ""
-                again = f"{what}, {one.type},{where} is computed again {self.decision.how(self.length)}"
+                again = f"{what}, {one.type},{where} is computed again {self.how}"
+                of = "" if self.is_branch else " of the loop"
                 texts.append(
-                    f"{again} of the loop: kept, it would take {format_bytes(one.size)} until the step reads it"
+                    f"{again}{of}: kept, it would take {format_bytes(one.size)} until it is read there"
                     if self.is_of_steps
                     else f"{again} of the backward loop: kept, those of all {self.length} steps would take "
                     f"{format_bytes(one.size)}"
@@ -100,11 +111,7 @@ def planned_loops(graph: Graph, decisions: Sequence[LoopDecision]) -> tuple[Plan
     found = []
     for decision in decisions:
         after = with_decisions(graph, [decision])
-        inner = graph
-        for place in decision.path:
-            op = inner.equations[place].op
-            assert isinstance(op, Scan), "the decisions have been followed"
-            inner = op.body
+        inner = body_at(graph, decision.path)
         found.append(_planned(inner, decision, _products(after) - _products(graph)))
         graph = after
     return tuple(found)
@@ -118,10 +125,11 @@ def _products(graph: Graph) -> int:
 def _planned(graph: Graph, decision: LoopDecision, products: int) -> PlannedLoop:
     eqn = graph.equations[decision.forward]
     op = eqn.op
-    assert isinstance(op, Scan), "a decision is about loops"
-    if isinstance(decision, LoopBody):
+    if isinstance(decision, StagedBody):
         again = [DroppedStack(one.op, one.names, one.type, one.size, one.where) for one in decision.again(graph)]
-        return PlannedLoop(decision, op.length, _place_of(eqn), tuple(again), products)
+        length = op.length if isinstance(op, Scan) else 1
+        return PlannedLoop(decision, length, _place_of(eqn), tuple(again), products, isinstance(op, Case))
+    assert isinstance(op, Scan), "other decisions are about loops"
     values = op.body.results[op.carry :]
     made = {value: inner for inner in op.body.equations for value in inner.results}
     aliases = find_aliases(op.body.equations)

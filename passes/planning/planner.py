@@ -14,7 +14,6 @@ from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints
-from rematc.passes.planning.loop_bodies import BodyPlans
 from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
@@ -23,6 +22,7 @@ from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Stages, least_peak, simulate
 from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.staged_bodies import BodyPlans
 from rematc.passes.planning.summary import backward_begin
 from rematc.passes.planning.translation import Translation, translate
 

@@ -44,7 +44,7 @@ class PlannedValue:
     def __str__(self) -> str:
         text = f"{self.what} from {self.where}" if self.where else self.what
         if self.steps:
-            return f"{text}, {self.how}, {self.steps} steps"
+            return f"{text}, {self.how}, {self.steps} steps" if self.steps > 1 else f"{text}, {self.how}"
         return f"{text}, {self.times} times" if self.times > 1 else text
 
 
@@ -134,9 +134,8 @@ def computed_again(program: PlannedProgram, stages: Stages, loops: Sequence[Plan
         flops = kernel.flops * times[place]
         found.append(PlannedValue(what, kernel.type, kernel.size, kernel.where, times[place], flops=flops))
     found += [
-        PlannedValue(described(one.op, one.names), one.type, one.size, one.where, 1, loop.length, how)
+        PlannedValue(described(one.op, one.names), one.type, one.size, one.where, 1, loop.length, loop.how)
         for loop in loops
-        for how in [loop.decision.how(loop.length)]
         for one in loop.stacks
     ]
     return tuple(sorted(found, key=lambda one: -one.size))

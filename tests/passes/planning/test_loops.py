@@ -23,6 +23,7 @@ from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, with_decisions
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import simulate
+from rematc.passes.planning.region_paths import Inside
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 
@@ -272,16 +273,17 @@ def test_a_prime_number_of_steps_stays_in_one_loop() -> None:
         LoopSplit((), 0, 1, 2),
         LoopSplit((), 0, 6, 4),
         LoopSplit((), 0, 6, 1),
-        LoopSplit((3,), 0, 6, 2),
+        LoopSplit((Inside(3),), 0, 6, 2),
         LoopChoice((), 0, 1, (0,)),
         LoopChoice((), 0, 6, (9,)),
         LoopChoice((), 99, 100, (0,)),
-        LoopChoice((3,), 0, 1, (0,)),
-        LoopChoice((99,), 0, 1, (0,)),
+        LoopChoice((Inside(3),), 0, 1, (0,)),
+        LoopChoice((Inside(99),), 0, 1, (0,)),
+        LoopChoice((Inside(0, 1),), 0, 1, (0,)),
     ],
 )
 def test_a_choice_for_loops_that_are_not_there_is_refused(choice: LoopDecision) -> None:
-    with pytest.raises(CompileError, match="a loop that it speaks of is not there"):
+    with pytest.raises(CompileError, match="a loop or a branch that it speaks of is not there"):
         with_decisions(flat(layers), [choice])
 
 

@@ -1,4 +1,4 @@
-"""Steps of loops that differentiate in themselves run in stages: bit for bit the same, in less memory."""
+"""Steps of loops, and branches, that differentiate in themselves run in stages: the same bits in less memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import Barriers
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import CPU, H100, V5E, Device
-from rematc.passes.planning.loop_bodies import BodyPlans, LoopBody
 from rematc.passes.planning.loop_levels import loop_levels, staged_levels
 from rematc.passes.planning.loops import with_decisions
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages, simulate
 from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.staged_bodies import BodyPlans, StagedBody
 from rematc.passes.planning.translation import translate
 
 ON_CPU = Machine(CPU)
@@ -64,7 +64,31 @@ def descended(w: Any, x: Any) -> Any:
     return rematc.scan(epoch, w, None, 2)[0]
 
 
-FUNCTIONS = [accumulated, descended]
+def searched(w: Any, x: Any) -> Any:
+    """Steps of descent until the loss is small, or there were four."""
+    gradient: Callable[..., Any] = rematc.value_and_grad(layers)
+
+    def step(state: Any) -> Any:
+        w, loss, count = state
+        loss, change = gradient(w, x[0])
+        return w - 0.1 * change, loss, count + 1
+
+    begin = w, np.float32(9.0), np.int32(0)
+    return rematc.while_loop(lambda state: np.logical_and(state[1] > 1e-3, state[2] < 4), step, begin)[0]
+
+
+def alternating(w: Any, x: Any) -> Any:
+    """A step for one of two losses, each differentiated in its branch."""
+
+    def on(loss: Callable[..., Any]) -> Callable[..., Any]:
+        gradient: Callable[..., Any] = rematc.grad(loss)
+        return lambda w, x: w - 0.1 * gradient(w, x)
+
+    first, second = on(layers), on(lambda w, x: layers(np.sin(w), x))
+    return rematc.cond(np.sum(x) > 0, first, second, w, x[0])
+
+
+FUNCTIONS = [accumulated, descended, searched, alternating]
 
 
 def flat(function: Callable[..., Any]) -> Graph:
@@ -109,6 +133,48 @@ def test_a_plan_in_half_of_the_memory_is_held_by_barriers_in_the_step(function: 
     assert plan.extra_flops == sum(eqn.flops for eqn in pinned.equations) - plan.flops
 
 
+@pytest.mark.parametrize("function", [searched, alternating])
+def test_a_plan_of_a_branch_or_a_search_is_saved_applied_and_shown(function: Callable[..., Any]) -> None:
+    graph = flat(function)
+    planner = Planner(graph, ON_CPU)
+    plan = planner.plan(planner.peak // 2)
+    again = Plan.from_json(plan.to_json())
+    assert again.does == plan.does
+    assert (again.loops, again.peak, again.time) == (plan.loops, plan.peak, plan.time)
+    assert same_bits(Planner(graph, ON_CPU).applied(again), graph)
+    assert {one.is_branch for one in plan.loops} == {function is alternating}
+    how = "in stages of a branch" if function is alternating else "in stages of each step of the loop"
+    assert f"computed again {how}" in str(plan)
+    assert f"is computed again {how}: kept, it would take 512 B until it is read there" in plan.explain("tanh")
+    assert " 1 steps" not in "".join(map(str, plan.computed_again))
+
+
+def test_loops_that_differentiate_in_a_branch_stack_less() -> None:
+    def deep(w: Any, x: Any) -> Any:
+        def step(x: Any, w: Any) -> Any:
+            return np.tanh(np.tanh(x @ w) @ w), None
+
+        last: Any = rematc.scan(step, x, w)[0]
+        return np.sum(last**2)
+
+    def descent(w: Any, x: Any) -> Any:
+        gradient: Any = rematc.grad(deep)(w, x)
+        return w - 0.1 * gradient
+
+    def function(w: Any, x: Any) -> Any:
+        return rematc.cond(np.sum(x**2) > 0, descent, lambda w, x: w, w, x[0])
+
+    graph = flat(function)
+    levels = [level for level in loop_levels(graph, ON_CPU) if level]
+    assert levels
+    for decisions in levels:
+        assert all(decision.path and decision.path[0].region for decision in decisions)
+        instead = with_decisions(graph, decisions)
+        verify(instead)
+        assert same_bits(graph, instead)
+    assert min(peak(with_decisions(graph, decisions)) for decisions in levels) < peak(graph)
+
+
 def test_a_plan_without_recomputation_looks_for_no_stages() -> None:
     planner = Planner(flat(accumulated), ON_CPU)
     plan = planner.plan(planner.peak)
@@ -125,7 +191,7 @@ def test_a_plan_is_saved_applied_and_explained(constraints: Constraints) -> None
     plan = planner.plan(0)
     (loop,) = plan.loops
     assert loop.length == PARTS
-    assert isinstance(loop.decision, LoopBody)
+    assert isinstance(loop.decision, StagedBody)
     again = rematc.Plan.from_json(plan.to_json())
     assert again.loops == plan.loops
     assert (again.peak, again.time, again.extra_flops) == (plan.peak, plan.time, plan.extra_flops)
@@ -135,7 +201,10 @@ def test_a_plan_is_saved_applied_and_explained(constraints: Constraints) -> None
     found = {one.op for one in loop.stacks}
     assert ("dot_general" in found) == (constraints.never_repeat == ())
     assert any("layer" in one.names for one in loop.stacks) == (constraints.keep == ())
-    assert "is computed again in stages of each step of the loop: kept, it would take 512 B" in plan.explain("tanh")
+    assert (
+        "is computed again in stages of each step of the loop: kept, it would take 512 B until it is read there"
+        in plan.explain("tanh")
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,9 +216,9 @@ def test_stages_that_a_step_cannot_run_in_are_refused(stages: Stages) -> None:
     graph = flat(accumulated)
     (place,) = [place for place, eqn in enumerate(graph.equations) if eqn.op.name == "scan"]
     with pytest.raises(CompileError, match="the plan "):
-        with_decisions(graph, [LoopBody((), place, stages)])
+        with_decisions(graph, [StagedBody((), place, stages)])
     with pytest.raises(CompileError, match="another program"):
-        with_decisions(graph, [LoopBody((), len(graph.equations), stages)])
+        with_decisions(graph, [StagedBody((), len(graph.equations), stages)])
 
 
 def test_a_document_with_a_loop_that_nothing_is_said_of_is_refused() -> None:
@@ -180,7 +249,7 @@ def test_steps_are_planned_for_the_kernels_of_the_device(device: Device) -> None
     planner = Planner(graph, Machine(device))
     plan = planner.plan(planner.peak * 2 // 3)
     assert plan.is_feasible
-    assert [type(loop.decision) for loop in plan.loops] == [LoopBody]
+    assert [type(loop.decision) for loop in plan.loops] == [StagedBody]
     assert Plan.from_json(plan.to_json()).does_as(plan)
     step = next(eqn.op.body for eqn in planner.applied(plan).equations if isinstance(eqn.op, Scan))
     assert any(isinstance(eqn.op, Checkpoint) for eqn in all_equations(step))
