@@ -23,6 +23,7 @@ from rematc.passes.barriers import has_recomputation
 from rematc.passes.donated_updates import updated_early, updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
+from rematc.passes.planning.opened import has_plannable, opened
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.planner import Planner
@@ -151,20 +152,29 @@ class GraphPlanner:
         what is spread over devices, plans count what one of them holds, and what they send each other.
         """
         self._device = device_of(target.platform, target.device_kind)
-        self.before = run_passes(graph, BEFORE_PLAN)
-        if donated:
-            updates = aliased_results(self.before.graph, donated)
-            ordered = updated_last(self.before.graph, updates, self._device.fusion, is_held=False)
-            self.before = replace(self.before, graph=updated_early(ordered, updates))
-        self._shards = shards_of(self.before.graph, target, shardings)
         self.target, self._strategy, self.donated = target, strategy, tuple(donated)
+        self.before = run_passes(graph, BEFORE_PLAN)
+        # What is taken apart is the graph before updates are put in order: regions do not stand in the way then.
+        self._opened = self._in_order(opened(self.before.graph)) if has_plannable(self.before.graph) else None
+        self.before = replace(self.before, graph=self._in_order(self.before.graph))
+        self._shards = shards_of(self.before.graph, target, shardings)
         self._constraints = constraints
-        self._planner = Planner(self.before.graph, self._machine, seconds, constraints)
+        self._planner = self._planner_of(constraints, seconds)
         self.peak = self._planner.peak
         self._plans: dict[tuple[Planner, int], Plan] = {}
         self._known: dict[Hashable, int] = {}
         self._without_held: dict[Hashable, int] = {}
         self._passed_last: tuple[Hashable, Graph] | None = None
+
+    def _in_order(self, graph: Graph) -> Graph:
+        """The graph with each update of a donated parameter where it stands best."""
+        if not self.donated:
+            return graph
+        updates = aliased_results(graph, self.donated)
+        return updated_early(updated_last(graph, updates, self._device.fusion, is_held=False), updates)
+
+    def _planner_of(self, constraints: Constraints, seconds: float | None) -> Planner:
+        return Planner(self.before.graph, self._machine, seconds, constraints, self._opened)
 
     @property
     def _machine(self) -> Machine:
@@ -179,7 +189,7 @@ class GraphPlanner:
         if not self._device.fusion.reduces_alone:
             return None
         constraints = replace(self._constraints, fuses_shared=True)
-        return Planner(self.before.graph, self._machine, self._planner.seconds_left, constraints)
+        return self._planner_of(constraints, self._planner.seconds_left)
 
     @functools.cached_property
     def whole(self) -> int:

@@ -91,6 +91,8 @@ class Checkpoint(Region):
             residuals is recomputation, and is kept behind a barrier.
         is_scheduled: whether the program stands in the order in which it is to run, as planned: the barrier holds what
             it waits for in that order.
+        is_plannable: whether a plan for a budget may decide anew what is computed again inside, as of `jax.checkpoint`.
+            A region that rematc was asked for stands as it is beside a budget.
     """
 
     name = "checkpoint"
@@ -99,6 +101,7 @@ class Checkpoint(Region):
     prevent_cse: bool | tuple[bool, ...] | None = None
     is_differentiated: bool = False
     is_scheduled: bool = False
+    is_plannable: bool = False
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:
         if isinstance(self.prevent_cse, tuple) and len(self.prevent_cse) != len(operands):
@@ -175,4 +178,4 @@ class Checkpoint(Region):
         prevent_cse = self.prevent_cse
         if isinstance(prevent_cse, tuple):
             prevent_cse = tuple(prevent_cse[index] for index in operands)
-        return Checkpoint(pruned, self.policy, prevent_cse, self.is_differentiated), operands, results
+        return replace(self, body=pruned, prevent_cse=prevent_cse), operands, results

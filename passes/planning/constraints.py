@@ -27,6 +27,7 @@ class Constraints:
         fuses_shared: whether what a library's reduction and another kernel read is counted on to be computed in both,
             as it is where they run in stages of their own, though in one XLA writes it (`Fusion.reduces_alone`). It is
             the planner's choice, too.
+        opens: whether the program's own checkpoints are taken apart (`rematc.passes.planning.opened`): as well.
 
     Raises CompileError for ops that there are not, and for a text in place of several.
     """
@@ -35,6 +36,7 @@ class Constraints:
     never_repeat: tuple[str, ...] = ()
     sums: bool = False
     fuses_shared: bool = False
+    opens: bool = False
 
     def __post_init__(self) -> None:
         for what, names in (("keep", self.keep), ("never_repeat", self.never_repeat)):
@@ -49,10 +51,11 @@ class Constraints:
         """In words; "" where there are none."""
         parts = [("keeps", self.keep), ("never repeats", self.never_repeat)]
         said = [f"{what} {', '.join(names)}" for what, names in parts if names]
-        return "; ".join([*said, *(["adds one after another"] if self.sums else [])])
+        chosen = [("adds one after another", self.sums), ("plans its own checkpoints anew", self.opens)]
+        return "; ".join([*said, *[what for what, is_set in chosen if is_set]])
 
     def __bool__(self) -> bool:
-        return bool(self.keep or self.never_repeat or self.sums or self.fuses_shared)
+        return bool(self.keep or self.never_repeat or self.sums or self.fuses_shared or self.opens)
 
     def kept(self, equations: Sequence[Equation]) -> set[Value]:
         """The values that have to be in memory."""

@@ -47,8 +47,8 @@ class Plan:
         stages: where kernels run again, and which.
         program: the kernels of the program that it was made for, with what its loops compute again.
         loops: what its loops compute again, and do not stack.
-        as_it_stands: what the program takes without recomputation; None where its loops compute nothing again, so that
-            it is the plan's program without stages.
+        as_it_stands: what the program takes without recomputation but its own; None where its loops compute nothing
+            again, and its own checkpoints stay, so that it is the plan's program without stages.
         constraints: what it must not do.
     """
 
@@ -203,11 +203,11 @@ class Plan:
         program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
         program.check_stages(stages)
         given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
-        chosen = given.get("sums", bool, False), given.get("fuses_shared", bool, False)
+        chosen = [given.get(what, bool, False) for what in ("sums", "fuses_shared", "opens")]
         constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str), *chosen)
         device = fields.get("device", str)
         loops, whole = plan_json.loops_of(fields, constraints, device_named(device).fusion), None
-        if loops:
+        if loops or constraints.opens:
             predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
             whole = AsItStands(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
         budget, bound = fields.get("budget", int), fields.get("bound_ns", int)

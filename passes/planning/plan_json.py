@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from rematc.ir.errors import CompileError
@@ -136,6 +137,7 @@ def _of_body(decision: StagedBody) -> dict[str, object]:
 
 def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[PlannedLoop, ...]:
     """The loops of a document that compute something again; constraints and device are its plan's."""
+    constraints = replace(constraints, sums=False, opens=False)  # which are about the program around them
     return tuple([_loop(Fields(row, "a loop"), constraints, fusion) for row in fields.get_all("loops", dict)])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from rematc.ir.core import Graph
+from rematc.ir.errors import CompileError
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
@@ -69,11 +70,16 @@ class Planner:
         machine: Machine,
         seconds: float | None = None,
         constraints: Constraints = FREE,
+        opened: Graph | None = None,
     ) -> None:
-        """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'."""
-        self._graph, self._machine, self._seconds, self._constraints = graph, machine, seconds, constraints
+        """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'.
+
+        `opened` is the graph without its own checkpoints, where it has some that plans may take apart.
+        """
+        self._graph, self._opened = graph, opened
+        self._machine, self._seconds, self._constraints = machine, seconds, constraints
         self._deadline: float | None = None
-        self._levels = loop_levels(graph, machine, constraints)
+        self._levels: dict[bool, list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         first = self._way((), constraints)
         run = simulate(first.translation.problem)
@@ -85,21 +91,40 @@ class Planner:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         self._deadline = None if self._seconds is None else monotonic() + self._seconds
         best: tuple[_Way, Found] | None = None
-        for constraints in self._held:
-            for alike in in_same_chunks(self._levels):
+        for constraints in self._modes:
+            for alike in in_same_chunks(self._levels_of(constraints)):
                 best = self._fastest_of_levels(constraints, alike, budget, best)
-        for constraints in self._held if best is None else ():
-            best = self._fastest_within(constraints, self._staged(budget), budget, best)[0]
+        for constraints in self._modes if best is None else ():
+            best = self._fastest_within(constraints, self._staged(constraints, budget), budget, best)[0]
         best = best or self._smallest_for(budget)
         if self._deadline is not None:
             self._seconds = max(0.0, self._deadline - monotonic())
         return self._as_plan(*best)
 
     @functools.cached_property
-    def _held(self) -> tuple[Constraints, ...]:
-        """What is in memory: as kernels have it, and with partial sums, where there are any."""
-        held = replace(self._constraints, sums=True)
-        return (self._constraints, *([held] if self._way((), held).translation.pinned else []))
+    def _modes(self) -> tuple[Constraints, ...]:
+        """What is in memory: as kernels have it, and with partial sums, where there are any.
+
+        And what stays as it is: the program's own checkpoints, and nothing, where they may be taken apart.
+        """
+        first = [self._constraints, *([] if self._opened is None else [replace(self._constraints, opens=True)])]
+        modes = [mode for one in first for mode in (one, replace(one, sums=True))]
+        return tuple([mode for mode in modes if not mode.sums or self._way((), mode).translation.pinned])
+
+    def _graph_of(self, constraints: Constraints) -> Graph:
+        """The graph, its own checkpoints taken apart if the constraints say so."""
+        if not constraints.opens:
+            return self._graph
+        if self._opened is None:
+            raise CompileError("the plan is of another program: it takes checkpoints apart that are not there")
+        return self._opened
+
+    def _levels_of(self, constraints: Constraints) -> list[Decisions]:
+        found = self._levels.get(constraints.opens)
+        if found is None:
+            graph = self._graph_of(constraints)
+            found = self._levels[constraints.opens] = loop_levels(graph, self._machine, self._constraints)
+        return found
 
     def _fastest_of_levels(
         self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
@@ -141,21 +166,25 @@ class Planner:
         Of each further one, first a plan is looked for that takes less than the best so far.
         """
         best: tuple[_Way, Found] | None = None
-        # The last level frees most: where no time is left, it is the only one.
-        for decisions in itertools.chain(reversed(self._levels), self._staged(0)):
-            for way in [self._way(decisions, held) for held in self._held]:
-                problem, chained = way.translation.problem, way.chained
-                if best is not None:
-                    less = best[1].run.peak - 1
-                    if self._left == 0 or way.least_peak > less:
-                        continue
-                    if fitting_plan(problem, less, seconds=self._left, chained=chained) is None:
-                        continue
-                found = plan_for_budget(problem, budget, seconds=self._left, chained=chained)
-                if best is None or _merit(found) < _merit(best[1]):
-                    best = way, found
+        for constraints in self._modes:
+            # The last level frees most: where no time is left, it is the only one.
+            levels = reversed(self._levels_of(constraints))
+            for decisions in itertools.chain(levels, self._staged(constraints, 0)):
+                best = self._smaller(self._way(decisions, constraints), budget, best)
         assert best is not None, "there is a level without recomputation"
         return best
+
+    def _smaller(self, way: _Way, budget: int, best: tuple[_Way, Found] | None) -> tuple[_Way, Found] | None:
+        """What takes least memory of one way and what was found before."""
+        problem, chained = way.translation.problem, way.chained
+        if best is not None:
+            less = best[1].run.peak - 1
+            if self._left == 0 or way.least_peak > less:
+                return best
+            if fitting_plan(problem, less, seconds=self._left, chained=chained) is None:
+                return best
+        found = plan_for_budget(problem, budget, seconds=self._left, chained=chained)
+        return (way, found) if best is None or _merit(found) < _merit(best[1]) else best
 
     @property
     def seconds_left(self) -> float | None:
@@ -167,8 +196,9 @@ class Planner:
         """Seconds that are left; None where there is no end."""
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
 
-    def _staged(self, budget: int) -> Iterator[Decisions]:
-        return staged_levels(self._graph, self._levels, self._bodies, self.peak, budget)
+    def _staged(self, constraints: Constraints, budget: int) -> Iterator[Decisions]:
+        graph, levels = self._graph_of(constraints), self._levels_of(constraints)
+        return staged_levels(graph, levels, self._bodies, self.peak, budget)
 
     @functools.cached_property
     def _bodies(self) -> BodyPlans:
@@ -176,9 +206,9 @@ class Planner:
 
     @functools.cached_property
     def _is_flat(self) -> bool:
-        """Whether nothing is computed again in loops, and nothing else is in memory than kernels have there."""
+        """Whether nothing is computed again in loops, and there is one mode."""
         is_staged = self._bodies.has_levels(self._graph, least_step(self.peak))
-        return len(self._levels) == 1 and not is_staged and len(self._held) == 1
+        return len(self._levels_of(self._constraints)) == 1 and not is_staged and len(self._modes) == 1
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
@@ -199,12 +229,13 @@ class Planner:
 
     @functools.cached_property
     def _fastest(self) -> int:
-        return min(self._way(decisions, self._constraints).time for decisions in self._levels)
+        ways = [self._way(decisions, mode) for mode in self._modes for decisions in self._levels_of(mode)]
+        return min(way.time for way in ways)
 
     def _bound(self, found: Found) -> int:
-        """That of a plan without loops: none is faster within its budget, whether it holds partial sums or does not."""
+        """That of a plan without loops: none is faster within its budget in any mode."""
         least = found.bound
-        for way in [self._way((), held) for held in self._held]:
+        for way in [self._way((), mode) for mode in self._modes]:
             problem = way.translation.problem
             if problem is not found.problem and way.time < least:
                 is_fitting = simulate(problem).peak <= found.budget
@@ -230,15 +261,16 @@ class Planner:
     def _way(self, decisions: tuple[LoopDecision, ...], constraints: Constraints) -> _Way:
         key = decisions, constraints
         if key not in self._ways:
-            graph = with_decisions(self._graph, decisions)
+            graph = with_decisions(self._graph_of(constraints), decisions)
             self._ways[key] = _Way(decisions, constraints, graph, translate(graph, self._machine, constraints))
         return self._ways[key]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
         # Of loops no bound is known but that all must run once, in one of these ways.
-        least = self._bound(found) if len(self._levels) == 1 and not way.decisions else self._fastest
-        loops = planned_loops(self._graph, way.decisions)
-        whole = self._as_it_stands if loops else None
+        has_levels = any(len(self._levels_of(mode)) > 1 for mode in self._modes)
+        least = self._fastest if has_levels or way.decisions else self._bound(found)
+        loops = planned_loops(self._graph_of(way.constraints), way.decisions)
+        whole = self._as_it_stands if loops or way.constraints.opens else None
         return Plan(
             found.budget, self._machine.device.name, least, found.stages, way.program, loops, whole, way.constraints
         )

@@ -60,7 +60,8 @@ def _region(
     barriers = _barriers(policy, prevent_cse)
     if isinstance(barriers, tuple):
         barriers = (*(True,) * len(region.captured), *barriers)
-    op = Checkpoint(region.graph, asked, barriers, is_differentiated)
+    is_own = isinstance(policy, OwnRegion)
+    op = Checkpoint(region.graph, asked, barriers, is_differentiated, is_plannable=not is_own)
     return block.b.emit(op, *region.captured, *block.operands(eqn))
 
 
