@@ -23,7 +23,7 @@ from rematc.passes.barriers import has_recomputation
 from rematc.passes.donated_updates import updated_early, updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
-from rematc.passes.planning.opened import has_plannable, opened
+from rematc.passes.planning.opened import opened
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.planner import Planner
@@ -155,7 +155,7 @@ class GraphPlanner:
         self.target, self._strategy, self.donated = target, strategy, tuple(donated)
         self.before = run_passes(graph, BEFORE_PLAN)
         # What is taken apart is the graph before updates are put in order: regions do not stand in the way then.
-        self._opened = self._in_order(opened(self.before.graph)) if has_plannable(self.before.graph) else None
+        self._opened = {opening: self._in_order(one) for opening, one in opened(self.before.graph).items()}
         self.before = replace(self.before, graph=self._in_order(self.before.graph))
         self._shards = shards_of(self.before.graph, target, shardings)
         self._constraints = constraints

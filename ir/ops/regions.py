@@ -92,7 +92,7 @@ class Checkpoint(Region):
         is_scheduled: whether the program stands in the order in which it is to run, as planned: the barrier holds what
             it waits for in that order.
         is_plannable: whether a plan for a budget may decide anew what is computed again inside, as of `jax.checkpoint`.
-            A region that rematc was asked for stands as it is beside a budget.
+            A region of rematc's own that it differentiates itself stays as it is beside a budget.
     """
 
     name = "checkpoint"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,16 @@ from rematc.ir.spelling import suggestion
 from rematc.ir.values import Value
 from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.loops import is_repeatable
+
+
+class Opening(enum.StrEnum):
+    """What becomes of the program's own checkpoints (`rematc.passes.planning.opened`)."""
+
+    NONE = ""
+    #: What they compute again is merged with the forward evaluation.
+    MERGED = "merged"
+    #: And what of it loops would compute again is stacked.
+    STACKED = "stacked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,7 @@ class Constraints:
         fuses_shared: whether what a library's reduction and another kernel read is counted on to be computed in both,
             as it is where they run in stages of their own, though in one XLA writes it (`Fusion.reduces_alone`). It is
             the planner's choice, too.
-        opens: whether the program's own checkpoints are taken apart (`rematc.passes.planning.opened`): as well.
+        opens: how the program's own checkpoints are taken apart: the planner's choice as well.
 
     Raises CompileError for ops that there are not, and for a text in place of several.
     """
@@ -36,7 +47,7 @@ class Constraints:
     never_repeat: tuple[str, ...] = ()
     sums: bool = False
     fuses_shared: bool = False
-    opens: bool = False
+    opens: Opening = Opening.NONE
 
     def __post_init__(self) -> None:
         for what, names in (("keep", self.keep), ("never_repeat", self.never_repeat)):
@@ -51,7 +62,7 @@ class Constraints:
         """In words; "" where there are none."""
         parts = [("keeps", self.keep), ("never repeats", self.never_repeat)]
         said = [f"{what} {', '.join(names)}" for what, names in parts if names]
-        chosen = [("adds one after another", self.sums), ("plans its own checkpoints anew", self.opens)]
+        chosen = [("adds one after another", self.sums), ("plans its own checkpoints anew", bool(self.opens))]
         return "; ".join([*said, *[what for what, is_set in chosen if is_set]])
 
     def __bool__(self) -> bool:

@@ -25,7 +25,8 @@ from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.staged_bodies import BodyPlans
 from rematc.passes.planning.translation import translate
 
-#: How many levels there are at most at each depth, evenly by the bytes that they free.
+#: How many levels there are at most at each depth, evenly by the bytes that they free; and as many by their time: what
+#: frees least may take most.
 LEVELS = 12
 
 
@@ -117,6 +118,7 @@ def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:
     """Choices for these pairs, each with more dropped than the one before it."""
     order: list[tuple[int, int]] = []
     freed: list[int] = []
+    taken: list[int] = []
     heap = [(each.price(stack), index, stack) for index, each in enumerate(pairs) for stack in each.pair.droppable]
     heapq.heapify(heap)
     while heap:
@@ -128,12 +130,18 @@ def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:
             heapq.heappush(heap, (each.price(changed), index, changed))
         order.append((index, stack))
         freed.append(sum(one.freed for one in pairs))
-    most = max(freed, default=0)
-    if most <= 0:
+        taken.append(sum(one.taken for one in pairs))
+    if max(freed, default=0) <= 0:
         return []
-    wanted = [most * (step + 1) // LEVELS for step in range(LEVELS)]
-    counts = dict.fromkeys(next(count for count, now in enumerate(freed) if now >= least) + 1 for least in wanted)
+    counts = sorted({*_evenly(freed), *_evenly(taken)})
     return list(dict.fromkeys(_choices([each.pair for each in pairs], _dropped(order[:count])) for count in counts))
+
+
+def _evenly(amounts: Sequence[int]) -> Iterator[int]:
+    """How many to take of what adds up to these amounts, for even parts of the largest."""
+    most = max(amounts)
+    for step in range(LEVELS):
+        yield next(count for count, now in enumerate(amounts) if now >= most * (step + 1) // LEVELS) + 1
 
 
 def _dropped(order: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
@@ -228,6 +236,11 @@ class _Drops:
         """Bytes of the stacks that are dropped, less those of the carries that are stacked instead."""
         stacked = [value for value in self._carries if value in self._read and not self._kept[value]]
         return self._bytes - sum(map(self._stacked, stacked))
+
+    @property
+    def taken(self) -> int:
+        """Nanoseconds that computing again takes in all steps."""
+        return sum(self._cost[index] for index in self._made) * self.pair.loop.length * self.pair.steps
 
     def _is_read_elsewhere(self, stack: int) -> bool:
         """Whether another stack of the same value is read."""

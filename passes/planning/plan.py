@@ -202,9 +202,7 @@ class Plan:
         fields = plan_json.parse(text)
         program, stages = plan_json.program_of(fields), plan_json.stages_of(fields)
         program.check_stages(stages)
-        given = plan_json.Fields(fields.get("constraints", dict, {}), "'constraints'")
-        chosen = [given.get(what, bool, False) for what in ("sums", "fuses_shared", "opens")]
-        constraints = Constraints(given.get_all("keep", str), given.get_all("never_repeat", str), *chosen)
+        constraints = plan_json.constraints_of(fields)
         device = fields.get("device", str)
         loops, whole = plan_json.loops_of(fields, constraints, device_named(device).fusion), None
         if loops or constraints.opens:

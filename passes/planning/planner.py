@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -14,7 +14,7 @@ from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
-from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.planning.constraints import FREE, Constraints, Opening
 from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
@@ -70,16 +70,16 @@ class Planner:
         machine: Machine,
         seconds: float | None = None,
         constraints: Constraints = FREE,
-        opened: Graph | None = None,
+        opened: Mapping[Opening, Graph] | None = None,
     ) -> None:
         """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'.
 
-        `opened` is the graph without its own checkpoints, where it has some that plans may take apart.
+        `opened` are graphs without its own checkpoints, where it has some that plans may take apart.
         """
-        self._graph, self._opened = graph, opened
+        self._graphs = {Opening.NONE: graph, **(opened or {})}
         self._machine, self._seconds, self._constraints = machine, seconds, constraints
         self._deadline: float | None = None
-        self._levels: dict[bool, list[Decisions]] = {}
+        self._levels: dict[Opening, list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         first = self._way((), constraints)
         run = simulate(first.translation.problem)
@@ -107,17 +107,16 @@ class Planner:
 
         And what stays as it is: the program's own checkpoints, and nothing, where they may be taken apart.
         """
-        first = [self._constraints, *([] if self._opened is None else [replace(self._constraints, opens=True)])]
+        first = [replace(self._constraints, opens=opening) for opening in self._graphs]
         modes = [mode for one in first for mode in (one, replace(one, sums=True))]
         return tuple([mode for mode in modes if not mode.sums or self._way((), mode).translation.pinned])
 
     def _graph_of(self, constraints: Constraints) -> Graph:
-        """The graph, its own checkpoints taken apart if the constraints say so."""
-        if not constraints.opens:
-            return self._graph
-        if self._opened is None:
+        """The graph, its own checkpoints taken apart as the constraints say."""
+        found = self._graphs.get(constraints.opens)
+        if found is None:
             raise CompileError("the plan is of another program: it takes checkpoints apart that are not there")
-        return self._opened
+        return found
 
     def _levels_of(self, constraints: Constraints) -> list[Decisions]:
         found = self._levels.get(constraints.opens)
@@ -207,7 +206,7 @@ class Planner:
     @functools.cached_property
     def _is_flat(self) -> bool:
         """Whether nothing is computed again in loops, and there is one mode."""
-        is_staged = self._bodies.has_levels(self._graph, least_step(self.peak))
+        is_staged = self._bodies.has_levels(self._graphs[Opening.NONE], least_step(self.peak))
         return len(self._levels_of(self._constraints)) == 1 and not is_staged and len(self._modes) == 1
 
     def curve(self, count: int) -> list[Plan]:

@@ -16,7 +16,7 @@ from rematc.ir.errors import CompileError
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.planning.constraints import Constraints
 from rematc.passes.planning.device import CPU, device_named
-from rematc.passes.planning.opened import has_plannable, opened
+from rematc.passes.planning.opened import opened
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.shards import Machine
@@ -60,8 +60,7 @@ class PlanPass(Pass):
         if self.budget is None and self.file is None:
             return graph
         machine = Machine(device_named(self.device))
-        own = opened(graph) if has_plannable(graph) else None
-        planner = Planner(graph, machine, constraints=self._constraints, opened=own)
+        planner = Planner(graph, machine, constraints=self._constraints, opened=opened(graph))
         if self.file is not None:
             return planner.applied(Plan.read(self.file))
         assert self.budget is not None
