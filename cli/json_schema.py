@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rematc.passes.planning.constraints import Opening
+
 Schema = Mapping[str, object]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -115,7 +117,13 @@ CHECK = _object(
         "saving": _or_null(SAVING),
     }
 )
-CONSTRAINTS = _object({"keep": TEXTS, "never_repeat": TEXTS, "sums": FLAG, "fuses_shared": FLAG})
+CONSTRAINTS = _object(
+    {
+        **dict.fromkeys(("keep", "never_repeat"), TEXTS),
+        **dict.fromkeys(("sums", "fuses_shared"), FLAG),
+        "opens": {"enum": list(Opening)},
+    }
+)
 KERNELS = _object({"kernels": COUNT, "flops": COUNT})
 HELD = _object(
     {
@@ -200,7 +208,7 @@ LOOP = _object(
         "products": COUNT,
         "stacks": _list(_object({"op": TEXT, "names": TEXTS, "type": TEXT, "bytes": COUNT, "where": TEXT})),
     },
-    {"dropped": COUNTS, "chunks": COUNT, "stages": STAGES},
+    {"dropped": COUNTS, "chunks": COUNT, "stages": STAGES, "regions": COUNTS, "region": COUNT, "branch": FLAG},
 )
 #: What is nothing, or empty, is left out.
 KERNEL = _object(

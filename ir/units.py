@@ -44,6 +44,6 @@ def format_ratio(amount: float, base: float) -> str:
     return f"{amount / base:.2f}x" if base else "-"
 
 
-def counted(count: int, singular: str) -> str:
-    """`1 value`, `3 values`."""
-    return f"{count} {singular}" if count == 1 else f"{count} {singular}s"
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """`1 value`, `3 values`; `3 branches` with a plural of its own."""
+    return f"{count} {singular}" if count == 1 else f"{count} {plural or f'{singular}s'}"

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_seconds
 from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.planned_loops import counted_loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,7 @@ class BudgetReport:
         """The figures, one a line."""
         plan = self.plan
         rows = [("budget", format_bytes(self.budget), plan.constraints.text())]
-        again = counted(len(plan.stages.begins), "stage")
-        if plan.loops:
-            again += f", {counted(len(plan.loops), 'loop')}"
+        again = ", ".join([counted(len(plan.stages.begins), "stage"), *counted_loops(plan.loops)])
         if plan.budget != self.budget:
             reason = "leaves room for the prediction's error"
             if self.measured is not None:

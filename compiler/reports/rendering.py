@@ -14,6 +14,7 @@ from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_flops, format_ratio, format_seconds
 from rematc.lowering.hlo.module import SourceLine
 from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.planned_loops import counted_loops
 from rematc.passes.planning.summary import PlannedValue
 
 
@@ -38,7 +39,9 @@ def plan_tables(plan: Plan) -> list[Table]:
     """What a plan keeps and computes again, and how much work that is."""
     work = plan.work
     parts = [counted(work.again.kernels, "kernel")] if plan.stages.begins else []
-    parts += [f"steps of {counted(len(plan.loops), 'loop')}"] if plan.loops else []
+    parts += [f"steps of {text}" if "loop" in text else text for text in counted_loops(plan.loops)]
+    if not parts and work.again.flops:
+        parts = ["checkpoints of the program's own"]
     again = ", ".join([" and ".join(parts), format_flops(work.again.flops)]) if parts else "nothing"
     kept = f"{counted(len(plan.kept), 'value')}, {format_bytes(sum(one.size for one in plan.kept))}"
     tables = [

@@ -28,7 +28,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class AsItStands:
+class WithoutRecomputation:
     """What a program takes without recomputation: bytes at the peak, nanoseconds, floating-point operations."""
 
     peak: int
@@ -47,8 +47,8 @@ class Plan:
         stages: where kernels run again, and which.
         program: the kernels of the program that it was made for, with what its loops compute again.
         loops: what its loops compute again, and do not stack.
-        as_it_stands: what the program takes without recomputation but its own; None where its loops compute nothing
-            again, and its own checkpoints stay, so that it is the plan's program without stages.
+        without_recomputation: what the program takes then, even that of its own checkpoints if plans may take these
+            apart; None where that is the plan's program without stages.
         constraints: what it must not do.
     """
 
@@ -58,7 +58,7 @@ class Plan:
     stages: Stages
     program: PlannedProgram
     loops: tuple[PlannedLoop, ...] = ()
-    as_it_stands: AsItStands | None = None
+    without_recomputation: WithoutRecomputation | None = None
     constraints: Constraints = FREE
 
     def __repr__(self) -> str:
@@ -77,11 +77,11 @@ class Plan:
         return self.run.peak
 
     @functools.cached_property
-    def _without(self) -> AsItStands:
-        if self.as_it_stands is not None:
-            return self.as_it_stands
+    def _without(self) -> WithoutRecomputation:
+        if self.without_recomputation is not None:
+            return self.without_recomputation
         run = simulate(self.program.problem)
-        return AsItStands(run.peak, run.time, sum(kernel.flops for kernel in self.program.kernels))
+        return WithoutRecomputation(run.peak, run.time, sum(kernel.flops for kernel in self.program.kernels))
 
     @property
     def peak_without(self) -> int:
@@ -204,12 +204,12 @@ class Plan:
         program.check_stages(stages)
         constraints = plan_json.constraints_of(fields)
         device = fields.get("device", str)
-        loops, whole = plan_json.loops_of(fields, constraints, device_named(device).fusion), None
-        if loops or constraints.opens:
-            predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
-            whole = AsItStands(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
+        loops = plan_json.loops_of(fields, constraints, device_named(device).fusion)
+        predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
+        whole = WithoutRecomputation(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
         budget, bound = fields.get("budget", int), fields.get("bound_ns", int)
-        return cls(budget, device, bound, stages, program, loops, whole, constraints)
+        plan = cls(budget, device, bound, stages, program, loops, None, constraints)
+        return plan if plan._without == whole else replace(plan, without_recomputation=whole)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Plan:

@@ -15,7 +15,7 @@ from rematc.passes.planning.loops import LoopChoice, LoopDecision
 from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
 from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue
 from rematc.passes.planning.problem import Stages
-from rematc.passes.planning.region_paths import Inside
+from rematc.passes.planning.region_paths import Inside, Path
 from rematc.passes.planning.staged_bodies import StagedBody
 
 #: What the document is, and the version of its form.
@@ -113,7 +113,8 @@ def _of_loop(loop: PlannedLoop) -> dict[str, object]:
     decision = loop.decision
     what = {"dropped": decision.dropped} if isinstance(decision, LoopChoice) else {}
     return {
-        "path": [[*inside] if inside.region else inside.place for inside in decision.path],
+        "path": [inside.place for inside in decision.path],
+        **({"regions": regions} if any(regions := [inside.region for inside in decision.path]) else {}),
         "forward": decision.forward,
         "backward": decision.backward,
         **what,
@@ -152,7 +153,7 @@ def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[
 
 
 def _loop(fields: Fields, constraints: Constraints, fusion: Fusion) -> PlannedLoop:
-    path, dropped = tuple(map(_inside, fields.get("path", list, []))), fields.get_all("dropped", int)
+    path, dropped = _path(fields), fields.get_all("dropped", int)
     forward, backward, chunks = fields.get("forward", int), fields.get("backward", int), fields.get("chunks", int, 0)
     stages, region = _stages(fields.get("stages", list, [])), fields.get("region", int, 0)
     ways = [bool(dropped), bool(chunks), bool(stages.begins)]
@@ -178,12 +179,13 @@ def _loop(fields: Fields, constraints: Constraints, fusion: Fusion) -> PlannedLo
     return PlannedLoop(decision, length, where, tuple(stacks), products, fields.get("branch", bool, False))
 
 
-def _inside(document: object) -> Inside:
-    """A place, or a place and the number of a region there."""
-    numbers = document if isinstance(document, list) else [document]
-    if not 1 <= len(numbers) <= 2 or not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
-        raise _no_plan(f"'path' of a loop has {_shown(document)}, expected a place, or a place and a region")
-    return Inside(*numbers)
+def _path(fields: Fields) -> Path:
+    """The path of a loop; without regions it is through the first one of each equation."""
+    places = fields.get_all("path", int)
+    regions = fields.get_all("regions", int) or (0,) * len(places)
+    if len(regions) != len(places):
+        raise _no_plan(f"a loop of it has {len(places)} places in its 'path', and {len(regions)} 'regions'")
+    return tuple(map(Inside, places, regions))
 
 
 def _without_defaults(fields: dict[str, object]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.tables import Table
-from rematc.ir.units import format_bytes
+from rematc.ir.units import counted, format_bytes
 from rematc.ir.values import Value
 from rematc.passes.accounting import Iterated, flat_equations
 from rematc.passes.aliases import find_aliases
@@ -101,6 +101,14 @@ class PlannedLoop:
                     f"{format_bytes(one.size)}"
                 )
         return texts
+
+
+def counted_loops(loops: Sequence[PlannedLoop]) -> list[str]:
+    """`2 loops`, and `1 branch`, of what there is."""
+    branches = sum(loop.is_branch for loop in loops)
+    steps = len(loops) - branches
+    counts = [counted(steps, "loop")] if steps else []
+    return [*counts, counted(branches, "branch", "branches")] if branches else counts
 
 
 def planned_loops(graph: Graph, decisions: Sequence[LoopDecision]) -> tuple[PlannedLoop, ...]:

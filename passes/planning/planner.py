@@ -18,7 +18,7 @@ from rematc.passes.planning.constraints import FREE, Constraints, Opening
 from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
-from rematc.passes.planning.plan import AsItStands, Plan
+from rematc.passes.planning.plan import Plan, WithoutRecomputation
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Stages, least_peak, simulate
@@ -81,11 +81,15 @@ class Planner:
         self._deadline: float | None = None
         self._levels: dict[Opening, list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
-        first = self._way((), constraints)
-        run = simulate(first.translation.problem)
-        flops = first.translation.flops(range(len(first.translation.problem.cost)))
-        self._as_it_stands = AsItStands(run.peak, run.time, flops)
-        self.peak = run.peak
+        self.peak = simulate(self._way((), constraints).translation.problem).peak
+
+    @functools.cached_property
+    def _without_recomputation(self) -> WithoutRecomputation:
+        """What the program takes then; of its own checkpoints taken apart as far as they can be."""
+        *_, opening = self._graphs
+        translation = self._way((), replace(self._constraints, opens=opening)).translation
+        run = simulate(translation.problem)
+        return WithoutRecomputation(run.peak, run.time, translation.flops(range(len(translation.problem.cost))))
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -269,7 +273,7 @@ class Planner:
         has_levels = any(len(self._levels_of(mode)) > 1 for mode in self._modes)
         least = self._fastest if has_levels or way.decisions else self._bound(found)
         loops = planned_loops(self._graph_of(way.constraints), way.decisions)
-        whole = self._as_it_stands if loops or way.constraints.opens else None
+        whole = self._without_recomputation if loops or len(self._graphs) > 1 else None
         return Plan(
             found.budget, self._machine.device.name, least, found.stages, way.program, loops, whole, way.constraints
         )

@@ -46,6 +46,21 @@ LOOP = """\
         return jnp.sum(jnp.sort(x, -1) * x)
     """
 
+BRANCHES = """\
+    import jax
+    import jax.numpy as jnp
+
+    def example_args():
+        return jnp.ones((8, 128, 128)) / 128, jnp.ones((1024, 128))
+
+    def loss(weights, x):
+        def layers(x):
+            for index in range(8):
+                x = jax.checkpoint(lambda x, weight: jnp.sin(jnp.tanh(x @ weight) @ weight.T))(x, weights[index])
+            return x
+        return jnp.sum(jax.lax.cond(weights[0, 0, 0] > 0, layers, jnp.tanh, x) ** 2)
+    """
+
 HEAD = """\
     import jax
     import jax.numpy as jnp
@@ -99,6 +114,7 @@ REPORTS: dict[str, tuple[str, list[str]]] = {
     "a loop": (LOOP, ["--policy", "names=hidden"]),
     "a budget of a loop": (LOOP, ["--budget", "50%"]),
     "slices": (HEAD, ["--slices", "4"]),
+    "a budget of branches": (BRANCHES, ["--budget", "90%"]),
     "a budget and slices": (HEAD, ["--slices", "auto", "--budget", "40%", "-q"]),
 }
 

@@ -144,8 +144,9 @@ def test_with_more_memory_nothing_is_computed_again(loss: Any) -> None:
     without = Planner(flat(loss, plain), Machine(CPU))
     plan = planner.plan(2 * without.peak)
     assert plan.constraints.opens and plan.is_feasible
-    assert plan.time < planner.plan(planner.peak).time <= plan.time_without
-    assert plan.flops + plan.extra_flops <= 1.02 * without.plan(without.peak).flops
+    assert plan.time < planner.plan(planner.peak).time
+    assert (plan.time, plan.extra_flops) == (plan.time_without, 0)
+    assert plan.flops <= 1.02 * without.plan(without.peak).flops
     assert "plans its own checkpoints anew" in str(plan)
 
 
