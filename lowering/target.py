@@ -101,6 +101,11 @@ class Target:
         return self.jaxlib >= (0, 12)
 
     @property
+    def library_has_trigonometry(self) -> bool:
+        """Whether the library that XLA:CPU leaves reductions to computes sines, cosines and tangents with them."""
+        return self.jaxlib >= (0, 12)
+
+    @property
     def repeats_heavy_work(self) -> bool:
         """Whether XLA computes what takes long, as a tanh, again in each kernel that reads it, rather than write it.
 

@@ -142,7 +142,8 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
                 taken.add(eqn.operands[0])
             continue
         is_taken = not (taken.isdisjoint(eqn.results) and merged.isdisjoint(eqn.operands))
-        if eqn.operands and (is_taken or (own[0] != own[1] and (result in reduced or rule.is_in_memory(eqn)))):
+        is_shared = own[0] != own[1] and ((result in reduced and not _is_repeat(eqn)) or rule.is_in_memory(eqn))
+        if eqn.operands and (is_taken or is_shared):
             stored.extend(eqn.results)
             own = (index, index)
             rule.write(index)
@@ -158,6 +159,11 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
         {value: first for value, (first, _) in ends.items()},
         {value: last for value, (_, last) in ends.items()},
     )
+
+
+def _is_repeat(eqn: Equation) -> bool:
+    """Whether a result only repeats something smaller: each kernel is given one of its own (`own_broadcasts`)."""
+    return isinstance(eqn.op, BroadcastInDim) and eqn.operands[0].type.size < eqn.results[0].type.size
 
 
 def is_outer(eqn: Equation) -> bool:

@@ -3,10 +3,10 @@
 Before:  %0 = negate %x   %1 = exponential %0   %2 = add %1, %1   %3 = reduce_sum %2   %4 = multiply %1, %3
 After:   written: exponential (two kernels read it, which costs time twice), reduce_sum (with add before it), multiply
 
-First reductions: a library evaluates each with the elementwise work that only it needs, matrix products among it, and
-that follows as long as there is one reader (XLA's `LibraryRewriter` with YNNPACK). Then the rest, from the last
-instruction to the first, as XLA's `CpuInstructionFusion` does it: an instruction becomes a part of every kernel that
-reads it and can hold it, and is written if there are others, unless it
+First reductions, of windows that touch each other as well: a library evaluates each with the elementwise work that only
+it needs, matrix products among it, and that follows as long as there is one reader (XLA's `LibraryRewriter` with
+YNNPACK). Then the rest, from the last instruction to the first, as XLA's `CpuInstructionFusion` does it: an instruction
+becomes a part of every kernel that reads it and can hold it, and is written if there are others, unless it
 
 - takes long and several kernels would evaluate it, or one kernel once for each place an element is repeated to;
 - is a concatenation or a padded array, and a kernel reads it by two ways, or copies of one user in several kernels do;
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Set
 from itertools import count
 
 from rematc.lowering.xla_cpu.instructions import Instruction, Kind, Program
@@ -30,6 +31,8 @@ _LIBRARY_OPS = frozenset(
         *("round_nearest_even", "rsqrt", "sign", "sine", "sqrt", "subtract", "tan", "tanh"),
     )
 )
+#: Of these what it evaluates since jaxlib 0.12 (`Target.library_has_trigonometry`).
+_TRIGONOMETRY = frozenset(("cosine", "sine", "tan"))
 _LIBRARY_MOVES = frozenset(("broadcast_in_dim", "iota", "pad", "transpose"))
 #: How often XLA has the code of one instruction in a kernel at most.
 _MOST_CODE = 15
@@ -56,13 +59,14 @@ def takes(user: Instruction) -> bool:
 
 
 def _fuse_reductions(program: Program) -> None:
+    ops = _LIBRARY_OPS if program.target.library_has_trigonometry else _LIBRARY_OPS - _TRIGONOMETRY
     for start in reversed(program.instructions):
         if start.kind is Kind.REDUCTION and start.group is None:
             start.group = start
-            start.root = _grown(start) if _is_evaluated(start) else start
+            start.root = _grown(start, ops) if _is_evaluated(start) else start
 
 
-def _grown(start: Instruction) -> Instruction:
+def _grown(start: Instruction, ops: Set[str]) -> Instruction:
     """Add to a reduction's group what is evaluated with it; what the group returns."""
     root, added = start, [start]
     inside: Counter[Instruction] = Counter()
@@ -71,17 +75,17 @@ def _grown(start: Instruction) -> Instruction:
             for operand in dict.fromkeys(added.pop().operands):
                 inside[operand] += 1
                 is_only_here = operand.group is None and inside[operand] == len(operand.users)
-                if is_only_here and (operand.is_joined or _is_supported(operand)):
+                if is_only_here and (operand.is_joined or _is_supported(operand, ops)):
                     operand.group = start
                     added.append(operand)
-        if len(root.users) != 1 or root.users[0].group is not None or not _is_supported(root.users[0]):
+        if len(root.users) != 1 or root.users[0].group is not None or not _is_supported(root.users[0], ops):
             return root
         root = root.users[0]
         root.group = start
         added.append(root)
 
 
-def _is_supported(instruction: Instruction) -> bool:
+def _is_supported(instruction: Instruction, ops: Set[str]) -> bool:
     if instruction.kind is Kind.BITCAST or instruction.name == "constant":
         return True
     if instruction.kind is Kind.REDUCTION:
@@ -90,7 +94,7 @@ def _is_supported(instruction: Instruction) -> bool:
         return False
     if any(one.type.dtype not in LIBRARY_DTYPES for one in (instruction, *instruction.operands)):
         return False
-    return instruction.name in _LIBRARY_MOVES or (instruction.name in _LIBRARY_OPS and _is_large(instruction))
+    return instruction.name in _LIBRARY_MOVES or (instruction.name in ops and _is_large(instruction))
 
 
 def _is_evaluated(reduction: Instruction) -> bool:

@@ -43,6 +43,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Transpose
 from rematc.ir.ops.sorting import TopK
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
+from rematc.ir.ops.window import WindowReduction
 from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
 from rematc.lowering.ops.random import hashes_few
@@ -305,6 +306,8 @@ class Program:
         if isinstance(op, Reduction):
             multiplied = self._sum_of_repeated(op, operands[0], type)
             return multiplied or self._add(Kind.REDUCTION, op.name, operands, type)
+        if isinstance(op, WindowReduction) and _touch(op):
+            return self._add(Kind.REDUCTION, op.name, operands, type)
         if isinstance(op, Concatenate) and _is_copied_whole(op, eqn, self.target):
             return self._add(Kind.OPAQUE, op.name, operands, type)
         if not (op.is_fusible or isinstance(op, Gather)):
@@ -471,6 +474,11 @@ class Program:
             copy = self._add(Kind.LOOP, "copy", [operand], type) if order else self._reshaped(operand, type)
             self._reorderings[key] = copy
         return self._reorderings[key]
+
+
+def _touch(op: WindowReduction) -> bool:
+    """Whether each window begins where the one before it ends: XLA leaves these to a library, as reductions."""
+    return op.window_strides == op.window_dimensions and {*op.base_dilations, *op.window_dilations} <= {1}
 
 
 def _is_copied_whole(op: Concatenate, eqn: Equation, target: Target) -> bool:

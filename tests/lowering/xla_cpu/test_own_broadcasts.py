@@ -51,6 +51,16 @@ def upsampled(weights: Any, x: Any) -> Any:
     return jnp.sum(x**2)
 
 
+def pooled(weights: Any, x: Any) -> Any:
+    """Layers that are cut off at zero; of each an average over rows, two by two, counts."""
+    found = jnp.float32(0)
+    for w in weights:
+        x = jnp.maximum(x @ w[0], 0)
+        windows = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2, 1), (1, 2, 1), "VALID") / 2
+        found += jnp.sum(windows**2)
+    return found
+
+
 def shapes(batch: int, rows: int, width: int, layers: int = 4) -> tuple[Any, Any]:
     return [[Shape((width, width), np.float32)] * 3] * layers, Shape((batch, rows, width), np.float32)
 
@@ -58,6 +68,7 @@ def shapes(batch: int, rows: int, width: int, layers: int = 4) -> tuple[Any, Any
 LOSSES = {
     "attention": (attention, shapes(4, 256, 64), 0.9),
     "upsampled": (upsampled, shapes(4, 256, 64), 0.9),
+    "pooled": (pooled, shapes(4, 2048, 64), 0.95),
 }
 
 

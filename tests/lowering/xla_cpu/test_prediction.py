@@ -35,6 +35,12 @@ def repeated(row: str, dimension: int) -> str:
     return f"broadcast_in_dim {row} {{shape=[128,128], dimensions=[{dimension}]}}"
 
 
+def pooled(x: str, stride: int) -> str:
+    size, ones = (128 - 2) // stride + 1, "base_dilations=[1,1], window_dilations=[1,1]"
+    windows = f"window_dimensions=[2,2], window_strides=[{stride},{stride}], padding=[[0,0],[0,0]], {ones}"
+    return f"%pooled: f32[{size},{size}] = reduce_window_sum {x} {{{windows}}}"
+
+
 def program(*lines: str, parameters: str = PARAMETERS, types: str = MATRIX) -> str:
     """A graph of equations that returns the last one's result; a line that does not say so gives a matrix."""
     equations = [line if line.startswith("%") else f"%{index}: {MATRIX} = {line}" for index, line in enumerate(lines)]
@@ -104,6 +110,14 @@ RULES = {
             *(dot("%7", "%w"), "multiply %8, %4", dot("%9", "%w")),
         ),
     ),
+    "a library takes elementwise work along with windows that touch": (
+        0,
+        program("exponential %x", pooled("%0", 2), parameters=f"%x: {MATRIX}", types="f32[64,64]"),
+    ),
+    "what lies in several windows is written": (
+        1,
+        program("exponential %x", pooled("%0", 1), parameters=f"%x: {MATRIX}", types="f32[127,127]"),
+    ),
     "a product with a mask is a selection, which no library takes": (
         1,
         program(
@@ -163,6 +177,15 @@ def test_a_rule_predicts_what_xla_takes(units: int, text: str) -> None:
     graph = parse(text)
     assert allocation(graph).peak() == pytest.approx(units * UNIT, abs=UNIT / 16)
     assert measured(graph) == pytest.approx(units * UNIT, abs=UNIT / 16)
+
+
+def test_a_library_takes_sines_along_with_a_reduction_since_jaxlib_0_12() -> None:
+    graph = parse(
+        program(dot("%x", "%w"), "sine %0", "%2: f32[128] = reduce_sum %1 {dimensions=[1]}", types="f32[128]")
+    )
+    older, newer = (dataclasses.replace(Target.of("cpu"), jaxlib=version) for version in ((0, 10, 2), (0, 12, 0)))
+    assert [predict(graph, target).peak // UNIT for target in (older, newer)] == [1, 0]
+    assert predict(graph).peak == pytest.approx(measured(graph), abs=UNIT / 16)
 
 
 def test_a_kernel_writes_over_what_a_barrier_gives_on_since_jaxlib_0_12() -> None:
