@@ -196,6 +196,12 @@ class GraphPlanner:
         """Bytes that XLA is expected to take for the graph without a plan."""
         return self._expected(self.before.graph)
 
+    def measured_whole(self, measured: int) -> None:
+        """Expect of the program without a plan what XLA takes for it."""
+        whole = self.plan(self.peak)
+        if not (whole.recomputes or whole.constraints.opens):
+            self._known[whole.does] = measured
+
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         return self._plan(self._planner, budget)

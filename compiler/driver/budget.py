@@ -181,6 +181,7 @@ def first_within(
     def measured_whole() -> int:
         nonlocal actual
         actual = whole()
+        planner.measured_whole(actual)
         return actual
 
     wanted = budget_bytes(budget.amount, measured_whole, planner.free)

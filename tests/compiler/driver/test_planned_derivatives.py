@@ -220,3 +220,16 @@ def test_the_plan_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     assert "plan of jax_loss\nbudget 1.0 MiB\nplanned for" in record.getMessage()
     assert "not measured" in record.getMessage()
+
+
+def test_what_xla_takes_without_a_plan_is_expected_of_it() -> None:
+    """Whatever is predicted of a program: as many bytes as it takes need no recomputation."""
+    lowered = rematc.lower(rematc.value_and_grad(numpy_loss), WEIGHTS, X)
+    planner = Planner(lowered)
+    whole = planner.plan(planner.peak)
+    assert planner.expected(whole) > 1000
+    planner.measured_whole(1000)
+    assert planner.expected(whole) == 1000
+    compiled = rematc.compile(rematc.value_and_grad(numpy_loss), WEIGHTS, X, budget="100%")
+    assert compiled.lowered.budget is not None
+    assert not compiled.lowered.budget.plan.recomputes
