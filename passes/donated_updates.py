@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.facts import Weight
 from rematc.ir.ops.shape import Reshape, Transpose
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
@@ -261,14 +262,17 @@ class _Order:
     Attributes:
         graph: the graph.
         stored: its values that are in memory.
+        given: its results.
     """
 
     graph: Graph
     stored: Set[Value]
     producer: dict[Value, int] = field(default_factory=dict)
     readers: defaultdict[Value, list[int]] = field(default_factory=lambda: defaultdict(list))
+    given: Set[Value] = frozenset()
 
     def __post_init__(self) -> None:
+        self.given = frozenset(self.graph.results)
         for index, eqn in enumerate(self.graph.equations):
             self.producer.update(dict.fromkeys(eqn.results, index))
             for value in dict.fromkeys(eqn.operands):
@@ -323,7 +327,10 @@ class _Order:
         return found
 
     def reading(self, forms: Sequence[Value], own: Set[int]) -> set[int]:
-        """The equations beside these that write what is computed from one of the values, to memory."""
+        """The equations beside these that write what is computed from one of the values, to memory.
+
+        What several of them read, element by element, may be in memory or be computed by each: those count as well.
+        """
         found: set[int] = set()
         seen = set(own)
         work = [index for value in forms for index in self.readers[value]]
@@ -333,11 +340,16 @@ class _Order:
             if index in seen or isinstance(eqn.op, (OptimizationBarrier, *_VIEWS)):
                 continue
             seen.add(index)
-            if self.stored.isdisjoint(eqn.results):
-                work += [reader for value in eqn.results for reader in self.readers[value]]
-            else:
+            is_stored = not self.stored.isdisjoint(eqn.results)
+            if is_stored:
                 found.add(index)
+            if not is_stored or self._may_be_repeated(eqn):
+                work += [reader for value in eqn.results for reader in self.readers[value]]
         return found
+
+    def _may_be_repeated(self, eqn: Equation) -> bool:
+        is_light = eqn.op.is_elementwise and eqn.op.weight is not Weight.HEAVY
+        return is_light and self.given.isdisjoint(eqn.results)
 
     def before(self, waits: Mapping[int, Set[int]]) -> dict[int, set[int]]:
         """For each of some equations those it could wait for that it comes behind in any order."""

@@ -37,8 +37,32 @@ def test_an_update_waits_for_the_reads_of_the_old_value() -> None:
 
 
 def test_an_update_behind_all_reads_stays() -> None:
-    graph = parse_graph(STEP.replace("multiply %x, %ct", "multiply %x, %w").replace("multiply %ct, %w", "add %g, %x"))
+    product = "dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}"
+    graph = parse_graph(STEP.replace("multiply %x, %ct", product).replace("multiply %ct, %w", "add %g, %x"))
     assert updated_last(graph, [(0, 0)]) is graph
+
+
+SKIPPED = """graph @adam(%m: f32[64,64], %w: f32[64,64], %x: f32[64,64], %ok: bool[]) -> (f32[64,64], f32[64,64]) {
+  %g: f32[64,64] = dot_general %x, %x {contract=[[0],[0]], batch=[[],[]]}
+  %both: f32[64,64] = add %m, %g
+  %is: bool[64,64] = broadcast_in_dim %ok {shape=[64,64], dimensions=[]}
+  %first: f32[64,64] = select %is, %both, %m
+  %0: f32[64,64] = subtract %w, %both
+  %new: f32[64,64] = select %is, %0, %w
+  return %first, %new
+}
+"""
+
+
+def test_an_update_waits_for_another_one_that_may_compute_its_value_again() -> None:
+    """Both read the sum, which has two operands; XLA computes it in both kernels rather than write it."""
+    graph = parse_graph(SKIPPED)
+    found = updated_last(graph, [(0, 0), (1, 1)])
+    verify(found)
+    barrier, last = found.equations[-2:]
+    assert barrier.op.name == "optimization_barrier"
+    assert barrier.operands == (graph.params[0], graph.results[1])
+    assert last.results == graph.results[:1] and barrier.results[0] in last.operands
 
 
 READ = """graph @adan(%w: f32[64,64], %last: f32[64,64], %x: f32[64,64]) -> (f32[64,64], f32[64,64]) {

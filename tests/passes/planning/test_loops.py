@@ -162,17 +162,19 @@ def one_by_one(graph: Graph) -> list[tuple[int, ...]]:
         return loop.length * sum(cost.get(eqn.results[0], 0) for eqn in equations if eqn.results), stacked
 
     dropped: set[int] = set()
-    found: list[tuple[int, tuple[int, ...]]] = []
+    found: list[tuple[int, int, tuple[int, ...]]] = []
     for _ in pair.droppable:
         before = taken(dropped)[0]
         left = [stack for stack in pair.droppable if stack not in dropped]
         prices = {one: (taken(dropped | {one})[0] - before) / (loop.length * values[one].type.bytes) for one in left}
         dropped.add(min(left, key=lambda one: (prices[one], one)))
         freed = loop.length * sum(values[one].type.bytes for one in dropped) - taken(dropped)[1]
-        found.append((freed, tuple(sorted(dropped))))
-    most = max(freed for freed, _ in found)
-    least = [most * (step + 1) // LEVELS for step in range(LEVELS)]
-    return list(dict.fromkeys(next(stacks for freed, stacks in found if freed >= one) for one in least))
+        found.append((freed, taken(dropped)[0], tuple(sorted(dropped))))
+    counts = set()
+    for amounts in ([freed for freed, _, _ in found], [time for _, time, _ in found]):
+        least = [max(amounts) * (step + 1) // LEVELS for step in range(LEVELS)]
+        counts |= {next(count for count, now in enumerate(amounts) if now >= one) for one in least}
+    return [found[count][-1] for count in sorted(counts)]
 
 
 @pytest.mark.parametrize("loss", [layers, of_constants, backwards, of_two_carries, stacked_for_others, many])
@@ -328,7 +330,7 @@ def test_levels_of_loops_are_not_tried_where_none_helps(monkeypatch: pytest.Monk
     assert len(halved) <= 2
     levels = loop_levels(flat(held_up_elsewhere), ON_CPU)
     groups = list(in_same_chunks(levels))
-    assert len(levels) == 5 * len(groups), "there is something to leave out"
+    assert len(levels) > 4 * len(groups), "there is something to leave out"
     tried.clear()
     found = planner.plan(smallest.peak - 2)
     assert not found.is_feasible and found.peak == smallest.peak
