@@ -329,7 +329,8 @@ class _Order:
     def reading(self, forms: Sequence[Value], own: Set[int]) -> set[int]:
         """The equations beside these that write what is computed from one of the values, to memory.
 
-        What several of them read, element by element, may be in memory or be computed by each: those count as well.
+        What the update's kernel reads as well, computed element by element, may be in memory, or each of its readers
+        may compute it: those count, too.
         """
         found: set[int] = set()
         seen = set(own)
@@ -343,13 +344,14 @@ class _Order:
             is_stored = not self.stored.isdisjoint(eqn.results)
             if is_stored:
                 found.add(index)
-            if not is_stored or self._may_be_repeated(eqn):
+            if not is_stored or self._may_be_repeated(eqn, own):
                 work += [reader for value in eqn.results for reader in self.readers[value]]
         return found
 
-    def _may_be_repeated(self, eqn: Equation) -> bool:
+    def _may_be_repeated(self, eqn: Equation, own: Set[int]) -> bool:
         is_light = eqn.op.is_elementwise and eqn.op.weight is not Weight.HEAVY
-        return is_light and self.given.isdisjoint(eqn.results)
+        readers = {reader for value in eqn.results for reader in self.readers[value]}
+        return is_light and self.given.isdisjoint(eqn.results) and not readers.isdisjoint(own)
 
     def before(self, waits: Mapping[int, Set[int]]) -> dict[int, set[int]]:
         """For each of some equations those it could wait for that it comes behind in any order."""
