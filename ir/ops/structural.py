@@ -152,9 +152,15 @@ class StopGradient(Identity):
 @register
 @dataclass(frozen=True, slots=True)
 class OptimizationBarrier(Op):
-    """The operands, all of them computed before any result is used; XLA merges and moves nothing across."""
+    """The operands, all of them computed before any result is used; XLA merges and moves nothing across.
+
+    Attributes:
+        is_plannable: whether a plan for a budget may leave it out where it only keeps recomputation apart, as in a
+            module that another frontend wrote.
+    """
 
     name = "optimization_barrier"
+    is_plannable: bool = False
     is_identity = True
     is_mergeable = False
 

@@ -4,6 +4,8 @@ Before:  %1 = tanh (dot %x, %w)   %2 = dot %1, %v   ...
          %8 = checkpoint %x, %w, %7 {is_differentiated, body: %1 = tanh (dot %x, %w) again   ... dot %7, %1}
 After:   %1 = tanh (dot %x, %w)   %2 = dot %1, %v   ...   %8 = dot %7, %1
 
+In a module of another frontend barriers stand for these regions: they are left out if what is behind them is merged.
+
 Whoever wraps layers in `jax.checkpoint` says that there is too little memory; a budget says how much there is. What the
 region computes again is merged with the forward evaluation, so that nothing of it is decided any more; in loops that
 takes stacks (`rematc.passes.planning.restacking`), of which a plan drops what it computes again. Between what it drops
@@ -12,28 +14,63 @@ so and what the program stacked there are many steps: there is a graph for eithe
 
 from __future__ import annotations
 
-from rematc.ir.core import Graph, Op
+from collections.abc import Sequence
+
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.splicing import splice
 from rematc.ir.traversal import all_equations
+from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
-from rematc.passes.inline import Inliner
 from rematc.passes.manager import PassManager, parse_pipeline
 from rematc.passes.planning.constraints import Opening
 from rematc.passes.planning.restacking import restacked
+from rematc.passes.regions import RegionRewriter
 
 _CLEANING = "simplify,cse,dce,narrow,unpad,fold_transposes,readers_first"
 
 
 def opened(graph: Graph) -> dict[Opening, Graph]:
     """The graph without its own checkpoints, by how they are taken apart; nothing where there are none of them."""
-    if not any(_body_of(eqn.op) is not None for eqn in all_equations(graph)):
+    ops = {type(eqn.op) for eqn in all_equations(graph) if _is_plannable(eqn.op)}
+    if not ops:
         return {}
-    merged = PassManager(parse_pipeline(_CLEANING)).run(Inliner(_body_of).graph(graph)).graph
+    merged = PassManager(parse_pipeline(_CLEANING)).run(_Opening().graph(graph)).graph
     stacked = restacked(merged)
+    if Checkpoint not in ops and stacked is merged and _flops(merged) == _flops(graph):
+        return {}  # its barriers keep nothing apart that is the same
     if stacked is merged:
         return {Opening.MERGED: merged}
     return {Opening.MERGED: merged, Opening.STACKED: PassManager([DeadCode()]).run(stacked).graph}
 
 
-def _body_of(op: Op) -> Graph | None:
-    return op.body if isinstance(op, Checkpoint) and op.is_plannable else None
+def _is_plannable(op: Op) -> bool:
+    return isinstance(op, Checkpoint | OptimizationBarrier) and op.is_plannable
+
+
+def _flops(graph: Graph) -> int:
+    return sum(eqn.flops for eqn in graph.equations)
+
+
+class _Opening:
+    """Graphs and their regions without what is plannable."""
+
+    def __init__(self) -> None:
+        self._regions = RegionRewriter(self.graph)
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph with the bodies of checkpoints, and the operands of barriers, in the place of these."""
+        env: dict[Value, Value] = {}
+        equations: list[Equation] = []
+        for eqn in graph.equations:
+            operands = tuple([env.get(value, value) for value in eqn.operands])
+            if not _is_plannable(eqn.op):
+                equations.append(Equation(self._regions.op(eqn.op), operands, eqn.results, eqn.loc))
+                continue
+            given: Sequence[Value] = operands
+            if isinstance(eqn.op, Checkpoint):
+                given = splice(self._regions.graph(eqn.op.body), operands, equations, eqn.loc)
+            env.update(zip(eqn.results, given, strict=True))
+        results = tuple([env.get(value, value) for value in graph.results])
+        return Graph(graph.name, graph.params, tuple(equations), results)

@@ -85,7 +85,7 @@ def _arrays_in(type: Any) -> int:
 @imports("stablehlo.optimization_barrier")
 def optimization_barrier(block: Block, operation: Any) -> Sequence[Value]:
     operands = block.operands(operation)
-    return block.b.emit(OptimizationBarrier(), *operands) if operands else ()
+    return block.b.emit(OptimizationBarrier(is_plannable=True), *operands) if operands else ()
 
 
 @imports("stablehlo.if")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.traversal import all_equations
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
@@ -208,3 +210,33 @@ def test_regions_that_rematc_was_asked_for_and_differentiates_stay() -> None:
         graph = run_passes(rematc.trace(function, WEIGHTS, X), BEFORE_PLAN).graph
         assert any(isinstance(eqn.op, Checkpoint) for eqn in all_equations(graph))
         assert opened(graph) == {}
+
+
+def exported(function: Any) -> Graph:
+    text = jax.export.export(jax.jit(function))(WEIGHTS, X).mlir_module()
+    return run_passes(rematc.trace(rematc.from_stablehlo(text), WEIGHTS, X), BEFORE_PLAN).graph
+
+
+@pytest.mark.parametrize("loss", [unrolled, scanned])
+def test_barriers_of_another_frontend_that_keep_recomputation_apart_are_left_out(loss: Any) -> None:
+    graph, without = exported(step_of(loss, jax.checkpoint)), exported(step_of(loss, plain))
+    assert any(isinstance(eqn.op, OptimizationBarrier) for eqn in all_equations(graph))
+    found = list(opened(graph).values())
+    assert len(found) == (2 if loss is scanned else 1)
+    for one in found:
+        verify(one)
+        assert not any(isinstance(eqn.op, OptimizationBarrier) for eqn in all_equations(one))
+        assert same_bits(graph, one)
+    products = [sum(eqn.op.is_product for eqn in all_equations(one)) for one in (graph, found[-1], without)]
+    assert products[0] > products[1] == products[2]
+
+
+def test_other_barriers_stay() -> None:
+    def apart(w: Any, x: Any) -> Any:
+        barrier: Any = jax.lax.optimization_barrier
+        return jnp.sum(jnp.tanh(barrier(x @ w[0, 0])) @ w[0, 1])
+
+    assert opened(exported(apart)) == {}
+    graph = run_passes(rematc.trace(rematc.from_jax(step_of(lambda _: apart, plain)), WEIGHTS, X), BEFORE_PLAN).graph
+    assert any(isinstance(eqn.op, OptimizationBarrier) for eqn in graph.equations)
+    assert opened(graph) == {}
