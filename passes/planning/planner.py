@@ -221,8 +221,8 @@ class Planner:
             if self._seconds is not None:
                 self._seconds = max(0.0, self._seconds - (monotonic() - start))
             return [self._as_plan(self._way((), self._constraints), each) for each in found]
-        least = self.plan(0).peak
-        budgets = [least + (self.peak - least) * point // max(1, count - 1) for point in range(count)]
+        least, most = self.plan(0).peak, max(self.peak, self._without_recomputation.peak)
+        budgets = [least + (most - least) * point // max(1, count - 1) for point in range(count)]
         plans = [self.plan(budget) for budget in dict.fromkeys(budgets)]
         # What was found for less is there for more.
         for index in range(1, len(plans)):

@@ -152,6 +152,14 @@ def test_with_more_memory_nothing_is_computed_again(loss: Any) -> None:
     assert "plans its own checkpoints anew" in str(plan)
 
 
+def test_a_curve_goes_on_to_where_nothing_is_computed_again() -> None:
+    graph = flat(unrolled, jax.checkpoint)
+    planner = Planner(graph, Machine(CPU), opened=opened(graph))
+    first, *_, last = planner.curve(5)
+    assert first.peak < planner.peak < last.peak
+    assert last.time == last.time_without < first.time
+
+
 def test_with_less_memory_than_the_checkpoints_take_there_is_a_plan() -> None:
     graph = flat(unrolled, jax.checkpoint)
     standing, planner = Planner(graph, Machine(CPU)), Planner(graph, Machine(CPU), opened=opened(graph))
