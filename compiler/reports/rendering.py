@@ -39,7 +39,7 @@ def plan_tables(plan: Plan) -> list[Table]:
     """What a plan keeps and computes again, and how much work that is."""
     work = plan.work
     parts = [counted(work.again.kernels, "kernel")] if plan.stages.begins else []
-    parts += [f"steps of {text}" if "loop" in text else text for text in counted_loops(plan.loops)]
+    parts += counted_loops(plan.loops, "steps of ")
     if not parts and work.again.flops:
         parts = ["checkpoints of the program's own"]
     again = ", ".join([" and ".join(parts), format_flops(work.again.flops)]) if parts else "nothing"

@@ -77,13 +77,12 @@ class PlannedLoop:
             for one in sorted(self.stacks, key=lambda one: -one.size)
         ]
         size = "bytes" if self.is_branch else "1 step" if self.is_of_steps else f"{self.length} steps"
-        head = ("value", "type", size, "where")
-        return Table(
-            f"computed again {self.how}{where}" if self.is_branch else f"computed again {self.how} of the loop{where}",
-            head,
-            (False, False, True, False),
-            tuple(rows),
-        )
+        title = f"computed again {self.how}{self._of('loop')}{where}"
+        return Table(title, ("value", "type", size, "where"), (False, False, True, False), tuple(rows))
+
+    def _of(self, loop: str) -> str:
+        """Of which loop it is, as its words go on; those of a branch say all."""
+        return "" if self.is_branch else f" of the {loop}"
 
     def explain(self, value: str) -> list[str]:
         """Why the values of a name, an op or a line are computed again; nothing where the loop has none of these."""
@@ -93,21 +92,20 @@ class PlannedLoop:
                 what = " ".join(one.names) or one.op
                 where = f" at {one.where}" if one.where else ""
                 again = f"{what}, {one.type},{where} is computed again {self.how}"
-                of = "" if self.is_branch else " of the loop"
                 texts.append(
-                    f"{again}{of}: kept, it would take {format_bytes(one.size)} until it is read there"
+                    f"{again}{self._of('loop')}: kept, it would take {format_bytes(one.size)} until it is read there"
                     if self.is_of_steps
-                    else f"{again} of the backward loop: kept, those of all {self.length} steps would take "
+                    else f"{again}{self._of('backward loop')}: kept, those of all {self.length} steps would take "
                     f"{format_bytes(one.size)}"
                 )
         return texts
 
 
-def counted_loops(loops: Sequence[PlannedLoop]) -> list[str]:
-    """`2 loops`, and `1 branch`, of what there is."""
+def counted_loops(loops: Sequence[PlannedLoop], of_loops: str = "") -> list[str]:
+    """`2 loops`, and `1 branch`, of what there is; `of_loops` comes before the loops."""
     branches = sum(loop.is_branch for loop in loops)
     steps = len(loops) - branches
-    counts = [counted(steps, "loop")] if steps else []
+    counts = [f"{of_loops}{counted(steps, 'loop')}"] if steps else []
     return [*counts, counted(branches, "branch", "branches")] if branches else counts
 
 

@@ -77,14 +77,14 @@ def _same(forward: Equation, loop: Scan, backward: Equation, other: Scan) -> dic
     consts = dict(zip(given.consts, theirs.consts, strict=True))
     found = {param: known[value] for param, value in zip(own.xs, read.xs, strict=True) if value in known}
     found |= {param: consts[value] for param, value in zip(own.consts, read.consts, strict=True) if value in consts}
-    computed = {(eqn.op, eqn.operands): eqn.results for eqn in loop.body.equations if not eqn.op.effect}
+    computed = {(eqn.op, eqn.operands): eqn.results for eqn in loop.body.equations if _is_mergeable(eqn)}
     varying = set(found)
     made: dict[Value, Value] = {}
     readers: list[Value] = list(other.body.results)
     for eqn in other.body.equations:
         operands = tuple([found[value] for value in eqn.operands if value in found])
         results = computed.get((eqn.op, operands)) if len(operands) == len(eqn.operands) else None
-        if results is None or eqn.op.effect:
+        if results is None:
             readers += eqn.operands
             continue
         found.update(zip(eqn.results, results, strict=True))
@@ -92,6 +92,10 @@ def _same(forward: Equation, loop: Scan, backward: Equation, other: Scan) -> dic
             varying.update(eqn.results)
             made.update(zip(eqn.results, results, strict=True))
     return {value: made[value] for value in dict.fromkeys(readers) if value in made}
+
+
+def _is_mergeable(eqn: Equation) -> bool:
+    return eqn.op.is_mergeable and not eqn.op.effect
 
 
 def _reading(backward: Equation, other: Scan, stacks: dict[Value, Value]) -> Equation:
