@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +13,11 @@ from rematc.ir.errors import CompileError
 from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.donation import aliased_results, result_bytes
-from rematc.lowering.expectation import expected_peak
-from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, default_pipeline, run_passes
+from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, run_passes
+from rematc.lowering.planned_graphs import PlannedGraphs
 from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
-from rematc.lowering.xla_cpu.held_readers import with_readers_held
-from rematc.passes.barriers import has_recomputation
 from rematc.passes.donated_updates import updated_early, updated_last
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import device_of
@@ -152,7 +150,7 @@ class GraphPlanner:
         what is spread over devices, plans count what one of them holds, and what they send each other.
         """
         self._device = device_of(target.platform, target.device_kind)
-        self.target, self._strategy, self.donated = target, strategy, tuple(donated)
+        self.target, self.donated = target, tuple(donated)
         self.before = run_passes(graph, BEFORE_PLAN)
         # What is taken apart is the graph before updates are put in order: regions do not stand in the way then.
         self._opened = {opening: self._in_order(one) for opening, one in opened(self.before.graph).items()}
@@ -162,9 +160,7 @@ class GraphPlanner:
         self._planner = self._planner_of(constraints, seconds)
         self.peak = self._planner.peak
         self._plans: dict[tuple[Planner, int], Plan] = {}
-        self._known: dict[Hashable, int] = {}
-        self._without_held: dict[Hashable, int] = {}
-        self._passed_last: tuple[Hashable, Graph] | None = None
+        self._graphs = PlannedGraphs(self.applied, target, strategy, self.donated, self._shards)
 
     def _in_order(self, graph: Graph) -> Graph:
         """The graph with each update of a donated parameter where it stands best."""
@@ -194,13 +190,13 @@ class GraphPlanner:
     @functools.cached_property
     def whole(self) -> int:
         """Bytes that XLA is expected to take for the graph without a plan."""
-        return self._expected(self.before.graph)
+        return self._graphs.expected_of(self.before.graph)
 
     def measured_whole(self, measured: int) -> None:
         """Expect of the program without a plan what XLA takes for it."""
         whole = self.plan(self.peak)
         if not (whole.recomputes or whole.constraints.opens):
-            self._known[whole.does] = measured
+            self._graphs.measured(whole, measured)
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
@@ -238,59 +234,15 @@ class GraphPlanner:
 
     def passed(self, plan: Plan) -> PassedGraph:
         """The same after the default passes, updates of donated parameters last."""
-        return self._passed(self.applied(plan))
-
-    def _passed(self, graph: Graph) -> PassedGraph:
-        passed = run_passes(graph, default_pipeline(self._strategy), target=self.target)
-        return replace(passed, graph=self._with_updates_last(passed.graph))
-
-    def _with_updates_last(self, graph: Graph) -> Graph:
-        if not self.donated or not has_recomputation(graph):
-            return graph  # without barriers it may be compiled in another order, as runs_depth_first says
-        return updated_last(graph, aliased_results(graph, self.donated), self._device.fusion)
+        return self._graphs.passed(plan)
 
     def expected(self, plan: Plan) -> int:
         """Bytes that XLA is expected to take for a plan, by a model of what it does with the program."""
-        if plan.does not in self._known:
-            if self._looks_twice:
-                passed = self._passed_at_first(plan)
-                held = with_readers_held(passed, self.target)
-                found = self._at_first(plan) if held is passed else self._peak(held)
-            else:
-                found = self._expected(self.applied(plan))
-            self._known[plan.does] = found
-        return self._known[plan.does]
+        return self._graphs.expected(plan)
 
     def _fits(self, plan: Plan, limit: float) -> bool:
         """Whether a plan is expected to take no more; most do before what is late is looked for, which takes long."""
-        return self._at_first(plan) <= limit or self.expected(plan) <= limit
-
-    def _at_first(self, plan: Plan) -> int:
-        """What is expected before what is late is looked for, or with that where it is known or not looked for."""
-        if not self._looks_twice or plan.does in self._known:
-            return self.expected(plan)
-        if plan.does not in self._without_held:
-            self._without_held[plan.does] = self._peak(self._passed_at_first(plan))
-        return self._without_held[plan.does]
-
-    @property
-    def _looks_twice(self) -> bool:
-        """Whether a program is expected to take less where what is late in it is held."""
-        return self._shards.is_whole and self.target.platform == "cpu"
-
-    def _passed_at_first(self, plan: Plan) -> Graph:
-        """The program of a plan after the passes, before what is late is looked for; the last one is remembered."""
-        if self._passed_last is None or self._passed_last[0] != plan.does:
-            pipeline = default_pipeline(self._strategy)
-            passed = run_passes(self.applied(plan), pipeline, target=self.target, holds_readers=False).graph
-            self._passed_last = plan.does, passed
-        return self._passed_last[1]
-
-    def _expected(self, graph: Graph) -> int:
-        return self._peak(self._passed(graph).graph)
-
-    def _peak(self, passed: Graph) -> int:
-        return expected_peak(self._with_updates_last(passed), self.target, self.donated, self._shards)
+        return self._graphs.expected_before_held(plan) <= limit or self.expected(plan) <= limit
 
     def expected_within(self, target: int, aim: int, ratio: float) -> Plan:
         """The fastest plan that is found of which what is expected, times a ratio, is no more than is aimed at.
@@ -322,7 +274,7 @@ class GraphPlanner:
         if whole.recomputes or self._fits(whole, limit):
             return None
         behind = [replace(whole, stages=Stages((place,), ((),))) for place in _places(whole.program)]
-        best = min(behind, key=self._at_first, default=None)
+        best = min(behind, key=self._graphs.expected_before_held, default=None)
         return best if best is not None and self._fits(best, limit) else None
 
     def _within(self, planner: Planner, target: int, limit: float) -> Plan:
@@ -361,7 +313,8 @@ class GraphPlanner:
         """Whether no other plan that fits is much faster: it is as fast as without a plan, or takes all that it may."""
         if plan.time <= self.least_time * (1 + _ALIKE):
             return True
-        return self.expected(plan) * _LEFT >= limit * (_LEFT - 1)
+        enough = limit * (_LEFT - 1)
+        return self._graphs.expected_before_held(plan) * _LEFT >= enough and self.expected(plan) * _LEFT >= enough
 
     @functools.cached_property
     def least_time(self) -> int:

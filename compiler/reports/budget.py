@@ -29,6 +29,10 @@ class BudgetReport:
     compilations: int = 0
     function: str | None = None
 
+    def __post_init__(self) -> None:
+        # Known from here on: what finds it holds on to all that was planned.
+        _ = self.plan.bound
+
     @property
     def extra_seconds(self) -> float:
         """Predicted time of what is computed again, on the device of the model."""

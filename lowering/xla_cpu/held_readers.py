@@ -47,16 +47,40 @@ class HoldReaders(Pass):
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """A graph and its buffers as they are predicted."""
+class Placed:
+    """A graph, after the passes, and its buffers as they are predicted.
+
+    Attributes:
+        graph: what runs.
+        target: where.
+        donated: the parameters in whose memory results may lie.
+        placed: its buffers.
+    """
 
     graph: Graph
+    target: Target
+    donated: tuple[int, ...]
     placed: Placement
+
+    @classmethod
+    def of(cls, graph: Graph, target: Target, donated: Sequence[int] = ()) -> Placed:
+        """A graph for a target, with results in the memory of these parameters."""
+        return cls(graph, target, tuple(donated), placement(graph, target, donated)[0])
+
+    def with_graph(self, graph: Graph) -> Placed:
+        """Another graph in its place."""
+        return Placed.of(graph, self.target, self.donated)
 
     @property
     def peak(self) -> int:
         """Bytes that it is predicted to take."""
         return self.placed.peak
+
+    def with_readers_held(self) -> Placed:
+        """The same with these barriers; itself where none lowers the predicted peak."""
+        if not _is_open(self.graph, self.target):
+            return self
+        return _with_late_ones_held(_with_own_broadcasts(self))
 
 
 def _is_open(graph: Graph, target: Target) -> bool:
@@ -75,44 +99,36 @@ def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards:
     """
     if not shards.is_whole:
         return [predict(graph, target, (), shards).peak for graph in graphs]
-    ways = {index: _placed(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
+    ways = {index: Placed.of(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
     for count, better in ((_OWN, _with_own_broadcasts), (_HELD, _with_late_ones_held)):
         peaks = sorted(way.peak for way in ways.values())[:count]
         for index, way in ways.items():
             if way.peak * as_good <= peaks[-1]:
-                ways[index] = better(way, target)
+                ways[index] = better(way)
     return [ways[at].peak if at in ways else predict(graph, target).peak for at, graph in enumerate(graphs)]
 
 
 def with_readers_held(graph: Graph, target: Target) -> Graph:
     """The graph, after the passes, with these barriers; the graph itself where none lowers the predicted peak."""
-    return _held(graph, target).graph if _is_open(graph, target) else graph
+    return Placed.of(graph, target).with_readers_held().graph if _is_open(graph, target) else graph
 
 
-def _held(graph: Graph, target: Target) -> _Placed:
-    return _with_late_ones_held(_with_own_broadcasts(_placed(graph, target), target), target)
-
-
-def _placed(graph: Graph, target: Target) -> _Placed:
-    return _Placed(graph, placement(graph, target)[0])
-
-
-def _with_own_broadcasts(way: _Placed, target: Target) -> _Placed:
+def _with_own_broadcasts(way: Placed) -> Placed:
     own = with_own_broadcasts(way.graph, way.placed)
     if own is way.graph:
         return way
-    other = _placed(own, target)
+    other = way.with_graph(own)
     return other if other.peak <= way.peak else way
 
 
-def _with_late_ones_held(best: _Placed, target: Target) -> _Placed:
+def _with_late_ones_held(best: Placed) -> Placed:
     graph = best.graph
     possible = reads_before(graph, CPU) | waits_of(graph, CPU)
     taken: Waits = {}
     for _ in range(_ROUNDS):
         for found in _attempts(_late(graph, best.placed, possible), possible):
             joined = _joined(taken, found)
-            held = _placed(with_waits(graph, joined), target)
+            held = best.with_graph(with_waits(graph, joined))
             if held.peak < best.peak:
                 best, taken = held, joined
                 break

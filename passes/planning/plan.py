@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -36,6 +36,40 @@ class WithoutRecomputation:
     flops: int
 
 
+class Bound:
+    """Nanoseconds below which no plan for a budget is; they are found when somebody asks, which takes long."""
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        """`find` finds them."""
+        self._find: Callable[[], int] | None = find
+        self._found = 0
+
+    @classmethod
+    def known(cls, found: int) -> Bound:
+        """They are known."""
+        return cls(lambda: found)
+
+    @property
+    def nanoseconds(self) -> int:
+        """So many."""
+        find = self._find
+        if find is not None:
+            self._found, self._find = find(), None
+        return self._found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and self.nanoseconds == other.nanoseconds
+
+    def __hash__(self) -> int:
+        return hash(self.nanoseconds)
+
+    def __repr__(self) -> str:
+        return f"Bound({self.nanoseconds})"
+
+    def __reduce__(self) -> tuple[Callable[[int], Bound], tuple[int]]:
+        return Bound.known, (self.nanoseconds,)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What of a program is kept and what is computed again. `print(plan)` shows it.
@@ -43,7 +77,7 @@ class Plan:
     Attributes:
         budget: bytes of temporary memory that it was made for.
         device: whose rates the times are of.
-        bound: nanoseconds below which no plan for the budget is.
+        least: nanoseconds below which no plan for the budget is.
         stages: where kernels run again, and which.
         program: the kernels of the program that it was made for, with what its loops compute again.
         loops: what its loops compute again, and do not stack.
@@ -54,7 +88,7 @@ class Plan:
 
     budget: int
     device: str
-    bound: int
+    least: Bound
     stages: Stages
     program: PlannedProgram
     loops: tuple[PlannedLoop, ...] = ()
@@ -92,6 +126,11 @@ class Plan:
     def time(self) -> int:
         """Predicted nanoseconds of all kernels, with what runs again."""
         return self.run.time
+
+    @property
+    def bound(self) -> int:
+        """Nanoseconds below which no plan for the budget is."""
+        return self.least.nanoseconds
 
     @property
     def time_without(self) -> int:
@@ -208,7 +247,7 @@ class Plan:
         predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
         whole = WithoutRecomputation(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
         budget, bound = fields.get("budget", int), fields.get("bound_ns", int)
-        plan = cls(budget, device, bound, stages, program, loops, None, constraints)
+        plan = cls(budget, device, Bound.known(bound), stages, program, loops, None, constraints)
         return plan if plan._without == whole else replace(plan, without_recomputation=whole)
 
     @classmethod

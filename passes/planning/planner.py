@@ -18,7 +18,7 @@ from rematc.passes.planning.constraints import FREE, Constraints, Opening
 from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
-from rematc.passes.planning.plan import Plan, WithoutRecomputation
+from rematc.passes.planning.plan import Bound, Plan, WithoutRecomputation
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import Stages, least_peak, simulate
@@ -269,13 +269,22 @@ class Planner:
         return self._ways[key]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:
-        # Of loops no bound is known but that all must run once, in one of these ways.
-        has_levels = any(len(self._levels_of(mode)) > 1 for mode in self._modes)
-        least = self._fastest if has_levels or way.decisions else self._bound(found)
+        def least() -> int:
+            # Of loops no bound is known but that all must run once, in one of these ways.
+            has_levels = any(len(self._levels_of(mode)) > 1 for mode in self._modes)
+            return self._fastest if has_levels or way.decisions else self._bound(found)
+
         loops = planned_loops(self._graph_of(way.constraints), way.decisions)
         whole = self._without_recomputation if loops or len(self._graphs) > 1 else None
         return Plan(
-            found.budget, self._machine.device.name, least, found.stages, way.program, loops, whole, way.constraints
+            found.budget,
+            self._machine.device.name,
+            Bound(least),
+            found.stages,
+            way.program,
+            loops,
+            whole,
+            way.constraints,
         )
 
 

@@ -31,17 +31,17 @@ class Plans:
 class Known(GraphPlanner):
     """Such plans, and others, where there are any; no program stands behind them that could be arranged otherwise."""
 
-    _looks_twice = False
-
     def __init__(self, plans: Any, others: Any = None) -> None:
         self._planner, self._other_planner, self._plans = plans, others, {}
+        self._graphs: Any = SimpleNamespace(expected=_expected, expected_before_held=_expected)
         self.peak = plans.peak
 
     def _arranged_within(self, limit: float) -> None:
         return None
 
-    def expected(self, plan: Any) -> int:
-        return int(plan.peak + plan.more)
+
+def _expected(plan: Any) -> int:
+    return int(plan.peak + plan.more)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 3 * 10**6))

@@ -16,7 +16,7 @@ from rematc.passes.linearize import vjp
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.budget import curve, plan_for_budget
 from rematc.passes.planning.device import CPU
-from rematc.passes.planning.plan import Plan
+from rematc.passes.planning.plan import Bound, Plan
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.problem import AS_IT_STANDS, Stages, simulate
 from rematc.passes.planning.shards import Machine
@@ -33,7 +33,7 @@ def planned(graph: Graph, part: float) -> Plan:
     """The plan for a part of what the program needs without one."""
     translation = translate(graph, ON_CPU)
     found = plan_for_budget(translation.problem, int(part * simulate(translation.problem).peak))
-    return Plan(found.budget, CPU.name, found.bound, found.stages, program_of(translation))
+    return Plan(found.budget, CPU.name, Bound.known(found.bound), found.stages, program_of(translation))
 
 
 def joint(graph: Graph) -> Graph:
@@ -45,7 +45,7 @@ def joint(graph: Graph) -> Graph:
 def test_plans_say_what_was_found_and_read_back(graph: Graph, part: float) -> None:
     translation = translate(joint(graph), ON_CPU)
     found = plan_for_budget(translation.problem, int(part * simulate(translation.problem).peak))
-    plan = Plan(found.budget, CPU.name, found.bound, found.stages, program_of(translation))
+    plan = Plan(found.budget, CPU.name, Bound.known(found.bound), found.stages, program_of(translation))
     assert (plan.peak, plan.time, plan.is_feasible) == (found.run.peak, found.run.time, found.is_feasible)
     assert sorted(plan.held) == sorted(found.held)
     assert plan.flops == translation.flops(range(len(translation.clusters)))
@@ -189,7 +189,7 @@ def test_documents_are_checked(name: str, value: object, message: str) -> None:
 def chain_plan() -> Plan:
     """The first product and what follows from it are run again before the sixth kernel."""
     program = program_of(translate(parse(CHAIN), ON_CPU))
-    return Plan(3 * UNIT, CPU.name, 1, Stages((6,), ((0, 1),)), program)
+    return Plan(3 * UNIT, CPU.name, Bound.known(1), Stages((6,), ((0, 1),)), program)
 
 
 def test_the_text_has_figures_what_is_live_and_what_runs_again() -> None:
@@ -209,7 +209,7 @@ def test_long_lists_of_values_are_cut() -> None:
 def test_of_what_is_live_the_largest_kernels_are_shown() -> None:
     kernel = planned(parse(CHAIN), 1).program.kernels[0]
     program = PlannedProgram((*[kernel] * 30, dataclasses.replace(kernel, reads=tuple(range(30)))))
-    text = str(Plan(1, CPU.name, 1, AS_IT_STANDS, program))
+    text = str(Plan(1, CPU.name, Bound.known(1), AS_IT_STANDS, program))
     assert "dot_general.18 " in text
     assert "dot_general.25 " not in text
     assert text.endswith("and 11 others of 704.0 KiB")
