@@ -13,6 +13,11 @@ def format_bytes(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
+def format_each(size: int, count: int) -> str:
+    """`2 x 1.5 MiB` for several things of so many bytes; of one, the bytes alone."""
+    return f"{count} x {format_bytes(size)}" if count > 1 else format_bytes(size)
+
+
 def format_flops(count: float) -> str:
     """`12.3 GFLOP`: decimal units, three digits."""
     if count < 1000:

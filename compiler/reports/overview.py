@@ -12,7 +12,7 @@ from rematc.compiler.reports.residuals import on_each_device
 from rematc.compiler.reports.sparkline import sparkline
 from rematc.ir.locations import Location
 from rematc.ir.tables import Table
-from rematc.ir.units import counted, format_bytes, format_flops
+from rematc.ir.units import counted, format_bytes, format_each, format_flops
 from rematc.passes.memory_timeline import LiveBuffer, MemoryTimeline
 
 #: Rows of each list, and of what stands at the peak; columns of the picture of memory.
@@ -48,10 +48,6 @@ def _place(loc: Location | None) -> str:
     return "" if loc is None else Location(os.path.basename(loc.file), loc.line, 0, loc.function).describe()
 
 
-def _each(size: int, count: int) -> str:
-    return f"{count} x {format_bytes(size)}" if count > 1 else format_bytes(size)
-
-
 # -- kept and computed again -------------------------------------------------------------------------------------------
 
 
@@ -61,7 +57,8 @@ def _kept_table(report: Report) -> Table:
     amount = f"{counted(sum(one.count for one in kept), 'value')}, {size}"
     shown, rest = kept[:ROWS], kept[ROWS:]
     rows = [
-        (_each(one.size, one.count), one.type, one.what.removeprefix("output of "), _place(one.loc)) for one in shown
+        (format_each(one.size, one.count), one.type, one.what.removeprefix("output of "), _place(one.loc))
+        for one in shown
     ]
     notes = []
     if rest:
@@ -145,9 +142,8 @@ def _peak_table(timeline: MemoryTimeline, most: int | None) -> Table:
     for buffer in timeline.standing(timeline.at):
         groups.setdefault((buffer.name, buffer.type, buffer.role, _place(buffer.loc)), []).append(buffer)
     found = sorted(groups.values(), key=lambda group: -sum(buffer.size for buffer in group))
-    rows = [
-        (_each(group[0].size, len(group)), group[0].role, group[0].name, _place(group[0].loc)) for group in found[:most]
-    ]
+    shown = [(group[0], len(group)) for group in found[:most]]
+    rows = [(format_each(one.size, count), one.role, one.name, _place(one.loc)) for one, count in shown]
     notes = []
     rest = [buffer for group in found[len(rows) :] for buffer in group]
     if rest:

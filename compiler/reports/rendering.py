@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from rematc.compiler.reports.check import Check
 from rematc.compiler.reports.derivative import DerivativeReport, RepeatedValue
@@ -11,7 +12,7 @@ from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.residuals import SavedResidual, size_of
 from rematc.ir.locations import relative
 from rematc.ir.tables import Table
-from rematc.ir.units import counted, format_bytes, format_flops, format_ratio, format_seconds
+from rematc.ir.units import counted, format_bytes, format_each, format_flops, format_ratio, format_seconds
 from rematc.lowering.hlo.module import SourceLine
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_loops import counted_loops
@@ -54,8 +55,7 @@ def plan_tables(plan: Plan) -> list[Table]:
 
 
 def _planned_table(what: str, values: Sequence[PlannedValue]) -> Table:
-    cells = tuple((one.type, format_bytes(one.size), str(one)) for one in values)
-    return Table(what, ("", "", ""), (False, True, False), cells)
+    return _sizes_table(what, [(one.type, one.size, str(one)) for one in values])
 
 
 def _saved_tables(one: DerivativeReport) -> list[Table]:
@@ -77,7 +77,12 @@ def _arguments_table(one: DerivativeReport) -> Table:
 
 
 def _residual_table(title: str, rows: Sequence[SavedResidual]) -> Table:
-    cells = tuple((str(row.type), format_bytes(row.bytes), row.provenance) for row in rows)
+    return _sizes_table(title, [(str(row.type), row.bytes, row.provenance) for row in rows])
+
+
+def _sizes_table(title: str, rows: Iterable[tuple[str, int, str]]) -> Table:
+    """Types, bytes of each, and what it is; what is alike, as in each layer of a model, is one row."""
+    cells = tuple((type, format_each(size, count), what) for (type, size, what), count in Counter(rows).items())
     return Table(title, ("", "", ""), (False, True, False), cells)
 
 
