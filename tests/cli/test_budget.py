@@ -70,7 +70,8 @@ def test_the_report_speaks_of_the_plan(command: Command, write_model: WriteModel
     assert 0 < int(found[1]) < 6
     assert re.search(r"computed again by the plan: \d+ kernels, \S+ MFLOP\n", text)
     rows = [re.split("  +", line) for line in text.splitlines()]
-    assert ["f32[512,64]", "128.0 KiB", "output of tanh from model.py:7"] in rows
+    kept = [row for row in rows if row[0] == "f32[512,64]" and row[-1] == "output of tanh from model.py:7"]
+    assert re.fullmatch(r"([2-6] x )?128.0 KiB", kept[0][1]), "all alike are one row"
     assert re.search(r"check: kept: (\d+) recomputed products?, \d+ executed in all; the plan runs \1 product", text)
     assert re.search(r"memory: the plan saves memory: .* without a plan", text)
 

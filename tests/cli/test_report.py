@@ -106,16 +106,21 @@ def test_piped_report_is_plain(report: Any) -> None:
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
-def test_piped_report_has_a_line_for_each_residual_however_long(command: Command, write_model: WriteModel) -> None:
+def test_piped_report_has_all_residuals_however_long_and_what_is_alike_once(
+    command: Command, write_model: WriteModel
+) -> None:
     source = """
     def a_function_with_a_name_that_makes_its_lines_longer_than_eighty_columns(x):
         for _ in range(60):
             x = np.sin(x)
+        %s
         return np.sum(x)
     """
+    source %= "\n        ".join(["x = np.sin(x)"] * 30)
     text = command(write_model(source), "--arg", "f32[8]").stdout
     rows = [line for line in text.splitlines() if line.startswith("f32[8]")]
-    assert len(rows) == 60 and "more" not in text
+    assert len(rows) == 31 and "more" not in text
+    assert ["60 x 32 B" in row for row in rows] == [True] + [False] * 30
     assert all(len(row) > 80 for row in rows)
 
 
