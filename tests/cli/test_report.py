@@ -106,7 +106,7 @@ def test_piped_report_is_plain(report: Any) -> None:
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
-def test_piped_report_has_all_residuals_however_long_and_what_is_alike_once(
+def test_piped_report_has_all_residuals_and_what_is_alike_once(
     command: Command, write_model: WriteModel
 ) -> None:
     source = """
