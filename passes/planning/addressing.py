@@ -10,7 +10,7 @@ parameter by its place and type: neither names nor locations change it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rematc.ir.core import Equation
 from rematc.ir.locations import relative
@@ -24,8 +24,13 @@ from rematc.passes.planning.translation import Translation
 
 def program_of(translation: Translation) -> PlannedProgram:
     """A program as plans hold it."""
+    return PlannedProgram(kernels_of(translation, range(len(translation.clusters))))
+
+
+def kernels_of(translation: Translation, nodes: Iterable[int]) -> tuple[Kernel, ...]:
+    """Some of its kernels."""
     addresses = _Addresses(translation)
-    return PlannedProgram(tuple([addresses.kernel(node) for node in range(len(translation.clusters))]))
+    return tuple([addresses.kernel(node) for node in nodes])
 
 
 class _Addresses:

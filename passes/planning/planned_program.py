@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rematc.ir.errors import CompileError
@@ -153,18 +153,24 @@ class PlannedProgram:
 
     def check_stages(self, stages: Stages) -> None:
         """Raise CompileError for stages that this program cannot run in."""
-        count, last = len(self.kernels), 0
-        for begin, again in zip(stages.begins, stages.again, strict=True):
-            if not last < begin < count:
-                raise CompileError(f"the plan has a stage that begins at kernel {begin}, after {last}, of {count}")
-            last = begin
-            for place in again:
-                if not 0 <= place < begin:
-                    raise CompileError(f"the plan runs kernel {place} again at kernel {begin}, before it has run")
-                if not self.kernels[place].is_repeatable:
-                    raise CompileError(f"the plan runs {self.kernels[place]}, again, which must not be repeated")
-            if tuple(sorted(set(again))) != again:
-                raise CompileError(f"the plan runs kernels again at kernel {begin} in another order than the program's")
+        is_repeatable = [kernel.is_repeatable for kernel in self.kernels]
+        check_stages(stages, is_repeatable, lambda place: str(self.kernels[place]))
+
+
+def check_stages(stages: Stages, is_repeatable: Sequence[bool], name: Callable[[int], str]) -> None:
+    """Raise CompileError, which calls kernels by name, for stages that a program of such kernels cannot run in."""
+    count, last = len(is_repeatable), 0
+    for begin, again in zip(stages.begins, stages.again, strict=True):
+        if not last < begin < count:
+            raise CompileError(f"the plan has a stage that begins at kernel {begin}, after {last}, of {count}")
+        last = begin
+        for place in again:
+            if not 0 <= place < begin:
+                raise CompileError(f"the plan runs kernel {place} again at kernel {begin}, before it has run")
+            if not is_repeatable[place]:
+                raise CompileError(f"the plan runs {name(place)}, again, which must not be repeated")
+        if tuple(sorted(set(again))) != again:
+            raise CompileError(f"the plan runs kernels again at kernel {begin} in another order than the program's")
 
 
 def described(op: str, names: Sequence[str]) -> str:

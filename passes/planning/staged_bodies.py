@@ -12,23 +12,23 @@ what `rematc.passes.planning.loops` plans is not there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.op import Scan
 from rematc.passes.kernels import Fusion
-from rematc.passes.planning.addressing import program_of
+from rematc.passes.planning.addressing import kernels_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.loops import LoopDecision, with_decisions
-from rematc.passes.planning.planned_program import Kernel
-from rematc.passes.planning.problem import Problem, Stages, simulate
+from rematc.passes.planning.planned_program import Kernel, check_stages
+from rematc.passes.planning.problem import Problem, Run, Stages, least_peak, simulate
 from rematc.passes.planning.region_paths import Inside, Path, bodies, body_at, with_body
 from rematc.passes.planning.shards import Machine
-from rematc.passes.planning.translation import Translation, translate
+from rematc.passes.planning.translation import Regions, Translation, translate
 
 #: How many sizes of steps are tried for a budget.
 HALVINGS = 5
@@ -69,10 +69,8 @@ class StagedBody:
 
     def again(self, graph: Graph) -> tuple[Kernel, ...]:
         """What each step runs again, of the body that the path leads to, each kernel once."""
-        program = program_of(self._translation(body_at(graph, self._here)))
-        return tuple(
-            [program.kernels[place] for place in sorted({place for row in self.stages.again for place in row})]
-        )
+        nodes = sorted({place for row in self.stages.again for place in row})
+        return kernels_of(self._translation(body_at(graph, self._here)), nodes)
 
     def applied(self, graph: Graph) -> Graph:
         """The graph, the body that the path leads to, whose loop runs in stages, or one of whose branches.
@@ -87,7 +85,8 @@ class StagedBody:
 
     def _staged(self, body: Graph) -> Graph:
         translation = self._translation(body)
-        program_of(translation).check_stages(self.stages)
+        is_repeatable = translation.problem.is_repeatable.tolist()
+        check_stages(self.stages, is_repeatable, lambda place: str(*kernels_of(translation, [place])))
         return apply(translation, self.stages)
 
     def _translation(self, body: Graph) -> Translation:
@@ -118,40 +117,30 @@ class BodyPlans:
         if not self.has_levels(start, least):
             return
         if not budget:
-            yield from [(*first, *staged) for staged in [self._within(start, {})] if staged]
+            smallest = self._within(start, {})
+            if smallest is not None and smallest.decisions:
+                yield (*first, *smallest.decisions)
             return
-        rooms, found = self._rooms(start, budget), dict[tuple[StagedBody, ...], None]()
+        around = _Around(start, self._machine, self._constraints)
+        rooms, found = around.rooms(budget), dict[tuple[StagedBody, ...], Problem]()
         low, high, part = 0.0, 2.0, 1.0
         for _ in range(HALVINGS):
             sizes = {place: max(1, round(part * room)) for place, room in rooms.items()}
             staged = None if self._left() == 0 else self._within(start, sizes)
-            if staged:
-                found[staged] = None
-            is_fitting = staged is not None and self._peak(with_decisions(start, staged)) <= budget
-            low, high = (part, high) if is_fitting or staged is None else (low, part)
+            problem = None if staged is None else around.problem(staged.runs)
+            if staged is not None and problem is not None and staged.decisions:
+                found[staged.decisions] = problem
+            is_too_large = problem is not None and simulate(problem).peak > budget
+            low, high = (low, part) if is_too_large else (part, high)
             part = (low + high) / 2
-        yield from [(*first, *staged) for staged in found]
+        # Where bodies take more, what is around them may be computed again; not where some kernel needs too much.
+        yield from [(*first, *decisions) for decisions, problem in found.items() if least_peak(problem) <= budget]
 
     def has_levels(self, graph: Graph, least: int) -> bool:
         """Whether a step of some loop, or some branch, takes as much as `least` bytes."""
         return any(self._body(body).peak >= least for _, body in _bodies(graph))
 
-    def _rooms(self, graph: Graph, budget: int) -> dict[int, int]:
-        """For each equation with bodies what of a budget is left for one, where all around it is kept."""
-        translation = translate(graph, self._machine, self._constraints)
-        run, place = simulate(translation.problem), {eqn: place for place, eqn in enumerate(graph.equations)}
-        found = {}
-        for node, live in zip(run.steps.tolist(), run.live.tolist(), strict=True):
-            eqn = translation.own(node)
-            if bodies(eqn.op):
-                found[place[eqn]] = budget - (live - int(translation.problem.workspace[node]))
-        return found
-
-    def _peak(self, graph: Graph) -> int:
-        self._machine.shards.follow(graph)
-        return simulate(translate(graph, self._machine, self._constraints).problem).peak
-
-    def _within(self, graph: Graph, sizes: Mapping[int, int]) -> tuple[StagedBody, ...] | None:
+    def _within(self, graph: Graph, sizes: Mapping[int, int]) -> _Staged | None:
         """Stages for the bodies of loops and for branches, so that each takes so many bytes, and what is in it no more.
 
         `sizes` are by the outermost equation. Without a size they are the smallest that there are. None where one does
@@ -160,27 +149,75 @@ class BodyPlans:
         # What is inside is part of what is around it.
         paths = sorted([path for path, _ in _bodies(graph)], key=lambda path: -len(path))
         decisions: list[StagedBody] = []
+        runs: dict[Inside, Run] = {}
         planned = graph
         for path in paths:
             body, size = self._body(body_at(planned, path)), sizes.get(path[0].place, 0)
-            if body.peak <= size:
-                continue
-            found = body.plan(size) if size else body.smallest
-            if found is None:
+            found = None if body.peak <= size else body.plan(size) if size else body.smallest
+            if found is None and body.peak > size:
                 return None
-            if found.stages.begins:
-                *around, (place, region) = path
-                fusion = self._machine.device.fusion
-                decisions.append(StagedBody(tuple(around), place, found.stages, self._constraints, fusion, region))
+            if len(path) == 1:
+                runs[path[0]] = body.run if found is None else found.run
+            if found is None or not found.stages.begins:
+                continue
+            *around, (place, region) = path
+            fusion = self._machine.device.fusion
+            decisions.append(StagedBody(tuple(around), place, found.stages, self._constraints, fusion, region))
+            if around:
                 planned = with_decisions(planned, decisions[-1:])
                 self._machine.shards.follow(planned)
-        return tuple(decisions)
+        return _Staged(tuple(decisions), tuple(runs.items()))
 
     def _body(self, graph: Graph) -> _Body:
         if id(graph) not in self._bodies:
             problem = translate(graph, self._machine, self._constraints).problem
             self._bodies[id(graph)] = _Body(graph, problem, self._left)
         return self._bodies[id(graph)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """Bodies in stages.
+
+    Attributes:
+        decisions: which, and how; those inside of others first.
+        runs: what each of the outermost bodies takes then.
+    """
+
+    decisions: tuple[StagedBody, ...]
+    runs: tuple[tuple[Inside, Run], ...]
+
+
+class _Around:
+    """What is around bodies, which are planned: its kernels, of which those with bodies take what these do."""
+
+    def __init__(self, graph: Graph, machine: Machine, constraints: Constraints) -> None:
+        self._own = Regions(machine)
+        self._translation = translate(graph, machine, constraints, self._own)
+        place = {eqn: place for place, eqn in enumerate(graph.equations)}
+        owners = enumerate(map(self._translation.own, range(len(self._translation.clusters))))
+        self._nodes = {place[eqn]: node for node, eqn in owners if bodies(eqn.op)}
+
+    def rooms(self, budget: int) -> dict[int, int]:
+        """For each equation with bodies, by its place, what of a budget is left for one where all around it is kept."""
+        problem = self._translation.problem
+        run = simulate(problem)
+        live = dict(zip(run.steps.tolist(), run.live.tolist(), strict=True))
+        return {place: budget - live[node] + int(problem.workspace[node]) for place, node in self._nodes.items()}
+
+    def problem(self, runs: Iterable[tuple[Inside, Run]]) -> Problem:
+        """The problem of what is around bodies that take this."""
+        translation = self._translation
+        known = dict(self._own.runs)
+        for (place, region), run in runs:
+            known[id(dict(bodies(translation.own(self._nodes[place]).op))[region])] = run
+        planned, problem = Regions(self._own.machine, known), translation.problem
+        cost, workspace = problem.cost.copy(), problem.workspace.copy()
+        for node in self._nodes.values():
+            eqn = translation.own(node)
+            workspace[node] += planned.peak(eqn) - self._own.peak(eqn)
+            cost[node] = planned.time(translation.clusters[node], ())
+        return replace(problem, cost=cost, workspace=workspace)
 
 
 @dataclass(frozen=True)
@@ -192,9 +229,14 @@ class _Body:
     left: Callable[[], float | None]
 
     @functools.cached_property
+    def run(self) -> Run:
+        """A step in which nothing runs again, simulated."""
+        return simulate(self.problem)
+
+    @property
     def peak(self) -> int:
-        """Bytes of a step in which nothing runs again."""
-        return simulate(self.problem).peak
+        """Bytes that it takes."""
+        return self.run.peak
 
     @functools.cached_property
     def _chained(self) -> Chained:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
@@ -69,18 +69,23 @@ class Translation:
         return sum(eqn.flops for node in nodes for eqn in self.clusters[node])
 
 
-def translate(graph: Graph, machine: Machine, constraints: Constraints = FREE) -> Translation:
-    """The problem of a graph: the time, and the memory, of one of the devices that it runs on."""
-    return _translate(graph, _Inside(machine, {}), constraints)
+def translate(
+    graph: Graph, machine: Machine, constraints: Constraints = FREE, inside: Regions | None = None
+) -> Translation:
+    """The problem of a graph: the time, and the memory, of one of the devices that it runs on.
+
+    `inside` knows what regions take, and what is found of these enters there.
+    """
+    return _translate(graph, Regions(machine) if inside is None else inside, constraints)
 
 
 def translate_passed(graph: Graph, machine: Machine) -> Translation:
     """The problem of a graph after the passes, as it stands: barriers are no part of it, and take nothing."""
-    return _Inside(machine, {}).translation(graph)
+    return Regions(machine).translation(graph)
 
 
 def _translate(
-    graph: Graph, inside: _Inside, constraints: Constraints = FREE, held: Set[Value] = frozenset()
+    graph: Graph, inside: Regions, constraints: Constraints = FREE, held: Set[Value] = frozenset()
 ) -> Translation:
     """The problem; `held` are in memory whatever reads them."""
     shards = inside.machine.shards
@@ -302,11 +307,16 @@ def _in_results(
 
 
 @dataclass(frozen=True, slots=True)
-class _Inside:
-    """What the regions of equations take while they run, by the region: one may stand in many places."""
+class Regions:
+    """What the regions of equations take while they run.
+
+    Attributes:
+        machine: where they run.
+        runs: by the region's identity: one may stand in many places.
+    """
 
     machine: Machine
-    runs: dict[int, Run]
+    runs: dict[int, Run] = field(default_factory=dict)
 
     def peak(self, eqn: Equation) -> int:
         """Bytes; of a loop those of one step."""

@@ -106,9 +106,7 @@ def test_piped_report_is_plain(report: Any) -> None:
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
-def test_piped_report_has_all_residuals_and_what_is_alike_once(
-    command: Command, write_model: WriteModel
-) -> None:
+def test_piped_report_has_all_residuals_and_what_is_alike_once(command: Command, write_model: WriteModel) -> None:
     source = """
     def a_function_with_a_name_that_makes_its_lines_longer_than_eighty_columns(x):
         for _ in range(60):
