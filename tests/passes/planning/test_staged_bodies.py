@@ -27,7 +27,7 @@ from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages, simulate
 from rematc.passes.planning.shards import Machine
-from rematc.passes.planning.staged_bodies import BodyPlans, StagedBody
+from rematc.passes.planning.staged_bodies import BodyPlans, StagedBody, _Around
 from rematc.passes.planning.translation import translate
 
 ON_CPU = Machine(CPU)
@@ -118,6 +118,21 @@ def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: C
         assert same_bits(graph, instead), decisions
         assert peak(instead) < whole
     assert min(peak(with_decisions(graph, decisions)) for decisions in levels) < whole / 2
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("part", [0.5, 0.7, 0.9])
+def test_what_is_around_bodies_takes_what_it_does_with_their_stages(function: Callable[..., Any], part: float) -> None:
+    graph = flat(function)
+    around, plans = _Around(graph, ON_CPU, FREE), BodyPlans(ON_CPU, FREE)
+    rooms = around.rooms(round(part * peak(graph)))
+    staged = plans._within(graph, rooms)
+    assert staged is not None and staged.decisions
+    expected = simulate(around.problem(staged.runs))
+    found = simulate(translate(with_decisions(graph, staged.decisions), ON_CPU).problem)
+    assert found.peak <= expected.peak <= round(part * peak(graph))
+    assert found.time <= expected.time, "what runs again may be fused there"
+    assert simulate(around.problem(())).peak == peak(graph)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
