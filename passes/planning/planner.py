@@ -81,6 +81,7 @@ class Planner:
         self._deadline: float | None = None
         self._levels: dict[Opening, list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
+        self._smallest: tuple[_Way, Found] | None = None
         self.peak = simulate(self._way((), constraints).translation.problem).peak
 
     @functools.cached_property
@@ -94,16 +95,29 @@ class Planner:
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         self._deadline = None if self._seconds is None else monotonic() + self._seconds
+        best = None if self._is_below_the_smallest(budget) else self._fastest_for(budget)
+        if best is None:
+            way, found = self._smallest or self._found_smallest()
+            # Without time for more this one may be larger than that of another try.
+            self._smallest = (way, found) if self._seconds is None else None
+            best = way, replace(found, budget=budget, known=None)
+        if self._deadline is not None:
+            self._seconds = max(0.0, self._deadline - monotonic())
+        return self._as_plan(*best)
+
+    def _is_below_the_smallest(self, budget: int) -> bool:
+        """Whether no plan is looked for: what takes least is known, of each level, and takes more."""
+        return not budget or (self._smallest is not None and budget < self._smallest[1].run.peak)
+
+    def _fastest_for(self, budget: int) -> tuple[_Way, Found] | None:
+        """What is fastest within so many bytes; None where nothing is."""
         best: tuple[_Way, Found] | None = None
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
                 best = self._fastest_of_levels(constraints, alike, budget, best)
         for constraints in self._modes if best is None else ():
             best = self._fastest_within(constraints, self._staged(constraints, budget), budget, best)[0]
-        best = best or self._smallest_for(budget)
-        if self._deadline is not None:
-            self._seconds = max(0.0, self._deadline - monotonic())
-        return self._as_plan(*best)
+        return best
 
     @functools.cached_property
     def _modes(self) -> tuple[Constraints, ...]:
@@ -163,8 +177,8 @@ class Planner:
                 best = way, found
         return best, failed
 
-    def _smallest_for(self, budget: int) -> tuple[_Way, Found]:
-        """What takes least memory of all levels, where none of them is within so many bytes.
+    def _found_smallest(self) -> tuple[_Way, Found]:
+        """What takes least memory of all levels.
 
         Of each further one, first a plan is looked for that takes less than the best so far.
         """
@@ -173,11 +187,11 @@ class Planner:
             # The last level frees most: where no time is left, it is the only one.
             levels = reversed(self._levels_of(constraints))
             for decisions in itertools.chain(levels, self._staged(constraints, 0)):
-                best = self._smaller(self._way(decisions, constraints), budget, best)
+                best = self._smaller(self._way(decisions, constraints), best)
         assert best is not None, "there is a level without recomputation"
         return best
 
-    def _smaller(self, way: _Way, budget: int, best: tuple[_Way, Found] | None) -> tuple[_Way, Found] | None:
+    def _smaller(self, way: _Way, best: tuple[_Way, Found] | None) -> tuple[_Way, Found] | None:
         """What takes least memory of one way and what was found before."""
         problem, chained = way.translation.problem, way.chained
         if best is not None:
@@ -186,7 +200,7 @@ class Planner:
                 return best
             if fitting_plan(problem, less, seconds=self._left, chained=chained) is None:
                 return best
-        found = plan_for_budget(problem, budget, seconds=self._left, chained=chained)
+        found = plan_for_budget(problem, 0, seconds=self._left, chained=chained)
         return (way, found) if best is None or _merit(found) < _merit(best[1]) else best
 
     @property
