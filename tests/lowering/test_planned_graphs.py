@@ -12,10 +12,12 @@ import pytest
 
 import rematc
 from rematc.lowering import planned_graphs
+from rematc.lowering.pipeline import run_passes
 from rematc.lowering.planning import GraphPlanner
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.prediction import predict
 from rematc.passes.planning import budget, planner
+from rematc.passes.planning.bound import bound as least_time
 from rematc.passes.planning.plan import Plan
 
 LAYERS, WIDTH, ROWS = 6, 64, 256
@@ -46,8 +48,12 @@ def planned() -> GraphPlanner:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that go through the passes from now on."""
     found: list[Any] = []
-    run = planned_graphs.run_passes
-    monkeypatch.setattr(planned_graphs, "run_passes", lambda graph, *a, **k: found.append(graph) or run(graph, *a, **k))
+
+    def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        found.append(graph)
+        return run_passes(graph, *args, **kwargs)
+
+    monkeypatch.setattr(planned_graphs, "run_passes", run)
     return found
 
 
@@ -94,9 +100,8 @@ def test_a_bound_is_looked_for_where_somebody_asks(planned: GraphPlanner, monkey
 
     def bound(problem: Any, size: int) -> int:
         asked.append(size)
-        return find(problem, size)
+        return least_time(problem, size)
 
-    find = budget.bound
     monkeypatch.setattr(budget, "bound", bound)
     monkeypatch.setattr(planner, "bound", bound)
     plan = planned.plan(planned.peak // 2)
