@@ -1,7 +1,7 @@
 """Whole models of real sizes: temporary memory of a training step, compiled from shapes and never run.
 
     python benchmarks/language.py [--only gpt2,llama-scan] [--policies none,nothing,dots,dots-no-batch,auto]
-        [--target cpu|h100|v5e|...] [--json FILE] [--beside FILE]
+        [--budgets] [--target cpu|h100|v5e|...] [--json FILE] [--beside FILE]
 
 GPT-2 with its vocabulary and a model like Llama (benchmarks/architectures/language.py), and models of other kinds
 (benchmarks/whole/). rematc gets the unchanged loss with a policy on the whole; beside it stands JAX with the same
@@ -16,6 +16,10 @@ H100, a v5e and others (rematc.targets) XLA compiles ahead of time. The columns,
                 of XLA on the CPU, whatever the target
     lower       seconds of tracing, differentiating and lowering
     XLA         seconds that XLA takes
+
+With `--budgets` rematc has no policy, but as many bytes as JAX takes by hand with it as its budget, and there is a
+column more: FLOPs of products (of a TPU cycles), JAX's by hand and rematc's over JAX's without a policy. The seconds of
+its planning are XLA's then.
 
 On the CPU before jaxlib 0.12 JAX's side has the option that makes barriers hold.
 """
@@ -151,8 +155,8 @@ def executed_sum(module: HloModule, of: Callable[[Instruction], int]) -> int:
     return 0 if module.entry is None else inside(module.entry)
 
 
-def row(name: str, policy: str, theirs: Step, ours: Step) -> str:
-    """A line of the table."""
+def row(name: str, policy: str, theirs: Step, ours: Step, whole: Step | None = None) -> str:
+    """A line of the table; with what JAX's step takes without a policy both's work over that of it."""
     cells = (
         f"{theirs.temporary / 2**20:.0f}",
         f"{ours.temporary / 2**20:.0f}",
@@ -161,8 +165,19 @@ def row(name: str, policy: str, theirs: Step, ours: Step) -> str:
         "" if ours.predicted is None else f"{ours.predicted / ours.temporary:.2f}",
         f"{theirs.lower:.1f} {ours.lower:.1f}",
         f"{theirs.compile:.0f} {ours.compile:.0f}",
+        *([] if whole is None else [f"{theirs.work / whole.work:.3f} {ours.work / whole.work:.3f}"]),
     )
     return f"| {name} | {policy} | {' | '.join(cells)} |"
+
+
+def by_hand(
+    model: Whole, policy: str, shapes: tuple[Any, ...], target: str, measured: dict[str, dict[str, Any]]
+) -> Step:
+    """`of_jax`, and what was measured before."""
+    key = f"{model.name}, {policy}"
+    if key not in measured:
+        measured[key] = asdict(of_jax(model, policy, shapes, target))
+    return Step(**measured[key])
 
 
 def main() -> None:
@@ -170,6 +185,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help=f"models, separated by commas, of: {', '.join(WHOLE)}")
     parser.add_argument("--policies", default=",".join(POLICIES), help="separated by commas")
+    parser.add_argument(
+        "--budgets", action="store_true", help="what JAX takes is rematc's budget, in place of the policy"
+    )
     parser.add_argument("--target", default="cpu", help="what to compile for: cpu, or of rematc.targets")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--beside", type=Path, help="take JAX's figures from such a file")
@@ -182,8 +200,9 @@ def main() -> None:
     sharding = jax.sharding.SingleDeviceSharding(device)
     measured: dict[str, Any] = json.loads(options.beside.read_text()) if options.beside else {}
     print(f"jax {jax.__version__}, compiled for {device.device_kind}\n")
-    print("| model | policy | MiB: JAX by hand | rematc | over | products | predicted | lower s | XLA s |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    more = " FLOPs |" if options.budgets else ""
+    print(f"| model | policy | MiB: JAX by hand | rematc | over | products | predicted | lower s | XLA s |{more}")
+    print(f"|---|---|--:|--:|--:|--:|--:|--:|--:|{'--:|' * options.budgets}", flush=True)
     for name in names:
         model = WHOLE[name]
         shapes = jax.tree_util.tree_map(
@@ -191,12 +210,12 @@ def main() -> None:
             model.shapes(),
         )
         for policy in options.policies.split(","):
-            hand = BY_HAND.get(policy, policy)
-            key = f"{name}, {hand}"
-            theirs = Step(**measured[key]) if key in measured else of_jax(model, hand, shapes, options.target)
-            ours = of_rematc(model, policy, shapes, options.target)
-            print(row(name, policy, theirs, ours), flush=True)
-            measured |= {key: asdict(theirs), f"rematc {name}, {policy}": asdict(ours)}
+            theirs = by_hand(model, BY_HAND.get(policy, policy), shapes, options.target, measured)
+            whole = by_hand(model, "none", shapes, options.target, measured) if options.budgets else None
+            chosen, budget = ("none", theirs.temporary) if options.budgets else (policy, None)
+            ours = of_rematc(model, chosen, shapes, options.target, budget)
+            print(row(name, policy, theirs, ours, whole), flush=True)
+            measured[f"rematc {name}, {policy}{' as budget' * options.budgets}"] = asdict(ours)
             if options.json:
                 options.json.write_text(json.dumps(measured, indent=1) + "\n")
 
