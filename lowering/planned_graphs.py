@@ -33,8 +33,8 @@ class _Made:
 
     Attributes:
         passed: the graph after the passes.
-        placed: its buffers, where XLA:CPU's are predicted, before anything late is held.
-        is_held: whether what is late is held in it.
+        placed: its buffers, where XLA:CPU's are predicted.
+        is_held: whether what is late is held in both of them.
     """
 
     passed: PassedGraph

@@ -127,10 +127,12 @@ class BodyPlans:
         for _ in range(HALVINGS):
             sizes = {place: max(1, round(part * room)) for place, room in rooms.items()}
             staged = None if self._left() == 0 else self._within(start, sizes)
-            problem = None if staged is None else around.problem(staged.runs)
-            if staged is not None and problem is not None and staged.decisions:
-                found[staged.decisions] = problem
-            is_too_large = problem is not None and simulate(problem).peak > budget
+            is_too_large = False
+            if staged is not None:
+                problem = around.problem(staged.runs)
+                is_too_large = simulate(problem).peak > budget
+                if staged.decisions:
+                    found[staged.decisions] = problem
             low, high = (low, part) if is_too_large else (part, high)
             part = (low + high) / 2
         # Where bodies take more, what is around them may be computed again; not where some kernel needs too much.
