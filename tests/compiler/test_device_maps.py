@@ -327,7 +327,8 @@ def test_layers_are_recomputed_one_by_one(name: str) -> None:
 def test_second_derivatives_through_what_all_devices_have(name: str, checked: bool) -> None:
     """What differs from it in its type alone is another value: cotangents of that are added up over devices."""
     found, expected = said()[f"{name} {checked}"]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    rounding = 1e-5 * np.abs(expected).max()  # of sums whose terms are as large, in an order that XLA does not fix
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=rounding)
 
 
 @pytest.mark.slow

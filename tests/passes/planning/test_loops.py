@@ -325,17 +325,19 @@ def test_levels_of_loops_are_not_tried_where_none_helps(monkeypatch: pytest.Monk
     halved: list[int] = []
     monkeypatch.setattr("rematc.passes.planning.planner.fitting_plan", counted)
     monkeypatch.setattr("rematc.passes.planning.planner.plan_for_budget", looked_for)
-    planner = Planner(flat(held_up_elsewhere), ON_CPU)
-    smallest = planner.plan(0)
+    smallest = Planner(flat(held_up_elsewhere), ON_CPU).plan(0)
     assert len(halved) <= 2
     levels = loop_levels(flat(held_up_elsewhere), ON_CPU)
     groups = list(in_same_chunks(levels))
     assert len(levels) > 4 * len(groups), "there is something to leave out"
-    tried.clear()
-    found = planner.plan(smallest.peak - 2)
+    planner, over = Planner(flat(held_up_elsewhere), ON_CPU), smallest.peak - 2
+    found = planner.plan(over)
     assert not found.is_feasible and found.peak == smallest.peak
     whole_and_sums = 2
-    assert tried.count(smallest.peak - 2) == whole_and_sums * 2 * len(groups)
+    assert tried.count(over) == whole_and_sums * 2 * len(groups)
+    tried.clear()
+    again = planner.plan(over)
+    assert again.peak == smallest.peak and not tried, "the smallest is known"
 
 
 def step() -> Any:
