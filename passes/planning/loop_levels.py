@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
@@ -23,7 +23,7 @@ from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loo
 from rematc.passes.planning.region_paths import Path
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.staged_bodies import BodyPlans
-from rematc.passes.planning.translation import translate
+from rematc.passes.planning.step_parts import Key, Parts
 
 #: How many levels there are at most at each depth, evenly by the bytes that they free; and as many by their time: what
 #: frees least may take most.
@@ -67,23 +67,36 @@ def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:
         yield list(alike)
 
 
-def _dropping(graph: Graph, machine: Machine, first: Decisions, constraints: Constraints) -> list[Decisions]:
-    """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones."""
-    levels = [first]
-    done: set[Path] = set()
-    while True:
-        outer = with_decisions(graph, levels[-1])
-        machine.shards.follow(outer)
-        possible = [pair for pair in loop_pairs(outer) if pair.path not in done and pair.droppable]
-        pairs = [pair.within(constraints.may_repeat(pair.loop.body.equations)) for pair in possible]
-        pairs = [pair for pair in pairs if pair.droppable]
-        if not pairs:
-            return levels
-        depth = min(len(pair.path) for pair in pairs)
-        here = [pair for pair in pairs if len(pair.path) == depth]
-        done.update(pair.path for pair in here)
-        before = levels[-1]
-        levels += [(*before, *choices) for choices in _levels_of([_Drops(pair, machine) for pair in here])]
+def _dropping(
+    graph: Graph, machine: Machine, first: Decisions, constraints: Constraints, done: Set[Path] = frozenset()
+) -> list[Decisions]:
+    """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones.
+
+    The inner ones where the outer ones drop all, and where they drop what takes no step of an inner one before it.
+
+    Args:
+        graph: with loops.
+        machine: where it runs.
+        first: decisions that are made.
+        constraints: what may run again.
+        done: where pairs stand of which it is decided.
+    """
+    outer = with_decisions(graph, first)
+    machine.shards.follow(outer)
+    possible = [pair for pair in loop_pairs(outer) if pair.path not in done and pair.droppable]
+    pairs = [pair.within(constraints.may_repeat(pair.loop.body.equations)) for pair in possible]
+    pairs = [pair for pair in pairs if pair.droppable]
+    if not pairs:
+        return [first]
+    depth = min(len(pair.path) for pair in pairs)
+    here = [pair for pair in pairs if len(pair.path) == depth]
+    done = done | {pair.path for pair in here}
+    drops = [_Drops(pair, machine) for pair in here]
+    without_steps = {index: drop.without_steps for index, drop in enumerate(drops) if drop.without_steps}
+    *levels, last = [first, *[(*first, *choices) for choices in _levels_of(drops)]]
+    if without_steps and any(drop.without_steps != [*drop.pair.droppable] for drop in drops):
+        levels += _dropping(graph, machine, (*first, *_choices(here, without_steps)), constraints, done)
+    return [*levels, *_dropping(graph, machine, last, constraints, done)]
 
 
 def _splits(graph: Graph, machine: Machine, constraints: Constraints) -> list[Decisions]:
@@ -167,13 +180,14 @@ def _choices(pairs: Sequence[LoopPair], dropped: Mapping[int, Collection[int]]) 
 class _Drops:
     """What dropping stacks of a pair takes and frees, one after another.
 
-    What a stack takes are the equations that lead to it from what is still read, and that do not run again anyway. Each
-    of them is there once, for all that it leads to, so that what a stack takes is less and less; but for a value that
-    is stacked twice, which takes nothing as long as one of its stacks is there.
+    What a stack takes are the equations that lead to it from what is still read, those of loops in the step among them,
+    and that do not run again anyway. Each of them is there once, for all that it leads to, so that what a stack takes
+    is less and less; but for a value that is stacked twice, which takes nothing as long as one of its stacks is there.
 
     Attributes:
         pair: the loops.
         dropped: the stacks that are dropped.
+        without_steps: those of which no loop in the step takes the steps before again.
     """
 
     def __init__(self, pair: LoopPair, machine: Machine) -> None:
@@ -181,15 +195,9 @@ class _Drops:
         self.dropped: set[int] = set()
         self._bytes = 0
         body = pair.loop.body
-        translation = translate(body, machine)
-        costs = {
-            translation.own(node).results[0]: int(cost)
-            for node, cost in enumerate(translation.problem.cost)
-            if translation.own(node).results
-        }
-        self._equations = body.equations
-        self._cost = [costs.get(eqn.results[0], 0) if eqn.results else 0 for eqn in body.equations]
-        self._producer = {value: index for index, eqn in enumerate(body.equations) for value in eqn.results}
+        step = Parts(body, machine)
+        self._parts, self._inner_stacks = step.parts, step.stacks
+        self._producer = {key: index for index, part in enumerate(step.parts) for key in part.gives}
         self._shards = machine.shards
         self._values = body.results[pair.loop.carry :]
         self._carries = pair.loop.parts(body.params).carry
@@ -198,7 +206,9 @@ class _Drops:
         self._read: set[Value] = set()
         self._made: set[int] = set()
         self._leading = {value: self._leads_to(value) for value in {self._values[one] for one in pair.droppable}}
-        self._time = {value: sum(self._cost[index] for index in made) for value, made in self._leading.items()}
+        takes_steps = {value for value, made in self._leading.items() if any(step.parts[one].is_carry for one in made)}
+        self.without_steps = [stack for stack in pair.droppable if self._values[stack] not in takes_steps]
+        self._time = {value: sum(self._parts[index].cost for index in made) for value, made in self._leading.items()}
         self._for: defaultdict[int, list[Value]] = defaultdict(list)
         self._stacks: defaultdict[Value, list[int]] = defaultdict(list)
         for value, made in self._leading.items():
@@ -220,9 +230,9 @@ class _Drops:
         if not self._is_read_elsewhere(stack):
             for index in self._leading[value] - self._made:
                 self._made.add(index)
-                self._read.update(self._equations[index].operands)
+                self._read.update([value for number, value in self._parts[index].reads if not number])
                 for other in self._for[index]:
-                    self._time[other] -= self._cost[index]
+                    self._time[other] -= self._parts[index].cost
                     changed.update(self._stacks[other])
         self._read.add(value)
         self.dropped.add(stack)
@@ -240,22 +250,30 @@ class _Drops:
     @property
     def taken(self) -> int:
         """Nanoseconds that computing again takes in all steps."""
-        return sum(self._cost[index] for index in self._made) * self.pair.loop.length * self.pair.steps
+        return sum(self._parts[index].cost for index in self._made) * self.pair.loop.length * self.pair.steps
 
     def _is_read_elsewhere(self, stack: int) -> bool:
         """Whether another stack of the same value is read."""
         return self._known[self._values[stack]] > (stack in self.pair.read)
 
     def _leads_to(self, value: Value) -> set[int]:
-        """The equations that compute a value from parameters and stacks that are read, by their numbers."""
+        """The parts that compute a value from parameters and stacks that are read, by their numbers."""
         found: set[int] = set()
-        work = [value]
+        target: Key = (0, value)
+        work = [target]
         while work:
             index = self._producer.get(work.pop())
             if index is not None and index not in found:
                 found.add(index)
-                work += [operand for operand in self._equations[index].operands if not self._known[operand]]
+                work += [key for key in self._parts[index].reads if not self._is_known(key, target)]
         return found
+
+    def _is_known(self, key: Key, target: Key) -> bool:
+        """Whether a value is read, or a stack of it that is not to be made from it."""
+        number, value = key
+        if not number:
+            return bool(self._known[value])
+        return any(stack != target and self._is_known(stack, target) for stack in self._inner_stacks.get(key, ()))
 
     def _stacked(self, value: Value) -> int:
         return stack_of(self._shards.type(value), self.pair.loop.length).bytes

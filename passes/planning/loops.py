@@ -24,6 +24,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
+from rematc.passes.planning.needed_parts import needed_parts
 from rematc.passes.planning.region_paths import Inside, Path, bodies, of_another_program, with_body
 
 
@@ -112,10 +113,6 @@ class LoopPair:
     read: tuple[int, ...]
     loop: Scan
 
-    def recomputed(self, dropped: Collection[int]) -> tuple[list[Equation], set[Value]]:
-        """What a step of the backward loop computes again without these stacks, and what it reads for that."""
-        return recomputed(self.loop, dropped, self.read)
-
     def within(self, may_repeat: Callable[[Equation], bool]) -> LoopPair:
         """The pair of which only what may run again is dropped."""
         return replace(self, droppable=_droppable(self.loop, self.own, self.read, may_repeat))
@@ -161,22 +158,18 @@ def _pairs_here(graph: Graph, path: Path, steps: int) -> Iterator[LoopPair]:
 
 
 def recomputed(loop: Scan, dropped: Collection[int], read: Collection[int]) -> tuple[list[Equation], set[Value]]:
-    """The equations of a step from its parameters, and the stacks that are read and not dropped, to those dropped.
+    """The equations, or parts, of a step from its parameters, and the stacks that are read and not dropped, to those
+    dropped.
 
     And what they read of these; a dropped stack of a parameter is read.
     """
     values = loop.body.results[loop.carry :]
     known = {values[stack] for stack in read if stack not in dropped}
     targets = {values[stack] for stack in dropped}
-    needed = targets - known
-    equations = []
-    for eqn in reversed(loop.body.equations):
-        if not needed.isdisjoint(eqn.results):
-            equations.append(eqn)
-            needed.update([value for value in eqn.operands if value not in known])
+    equations = needed_parts(loop.body.equations, targets, known)
     made = {value for eqn in equations for value in eqn.results}
     taken = targets.union(*[eqn.operands for eqn in equations])
-    return equations[::-1], {value for value in taken if value in known or value not in made}
+    return equations, {value for value in taken if value in known or value not in made}
 
 
 def is_repeatable(eqn: Equation) -> bool:

@@ -136,19 +136,33 @@ def _planned(graph: Graph, decision: LoopDecision, products: int) -> PlannedLoop
         length = op.length if isinstance(op, Scan) else 1
         return PlannedLoop(decision, length, _place_of(eqn), tuple(again), products, isinstance(op, Case))
     assert isinstance(op, Scan), "other decisions are about loops"
-    values = op.body.results[op.carry :]
-    made = {value: inner for inner in op.body.equations for value in inner.results}
-    aliases = find_aliases(op.body.equations)
+    values, sources = op.body.results[op.carry :], _Sources(op.body)
 
     def stack(value: Value) -> DroppedStack:
-        root = aliases.root(value)
-        by = made.get(root)
+        by, names = sources.of(value)
         size = stack_of(value.type, op.length).bytes
         what, where = ("argument", "") if by is None else (by.op.name, _place_of(by))
-        return DroppedStack(what, aliases.labels(root), str(value.type), size, where)
+        return DroppedStack(what, names, str(value.type), size, where)
 
     stacks = tuple([stack(values[index]) for index in decision.stacks(graph)])
     return PlannedLoop(decision, op.length, _place_of(eqn), stacks, products)
+
+
+class _Sources:
+    """Which equations values of a step come from, those of the loops in it among them."""
+
+    def __init__(self, body: Graph) -> None:
+        self._made = {value: inner for inner in body.equations for value in inner.results}
+        self._aliases = find_aliases(body.equations)
+
+    def of(self, value: Value) -> tuple[Equation | None, tuple[str, ...]]:
+        """The equation, None for a parameter; and the names that `checkpoint_name` gave the value."""
+        root = self._aliases.root(value)
+        by, names = self._made.get(root), self._aliases.labels(root)
+        if by is None or not isinstance(by.op, Scan):
+            return by, names
+        inside, more = _Sources(by.op.body).of(by.op.body.results[by.results.index(root)])
+        return inside or by, (*names, *more)
 
 
 def _place_of(eqn: Equation) -> str:

@@ -13,6 +13,7 @@ import rematc
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
@@ -20,7 +21,8 @@ from rematc.passes.planning.budget import fitting_plan, plan_for_budget
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.loop_levels import LEVELS, in_same_chunks, loop_levels
 from rematc.passes.planning.loop_splits import LoopSplit
-from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, with_decisions
+from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, recomputed, with_decisions
+from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.region_paths import Inside
@@ -91,7 +93,47 @@ def twice(w: Any, x: Any) -> Any:
     return layers(w, np.sin(x)) * layers(w[::-1], x)
 
 
-LOSSES = [layers, of_constants, backwards, of_two_carries, stacked_for_others, nested, twice]
+def solver(w: Any, x: Any) -> Any:
+    """Two stages of a step, in segments; the last state of each is a result."""
+
+    def slope(y: Any, t: Any) -> Any:
+        return np.tanh(np.tanh(y @ w[0] + t) @ w[1])
+
+    def step(y: Any, t: Any) -> Any:
+        middle = y + 0.1 * slope(y, t)
+        return y + 0.2 * slope(middle, t + 0.1), None
+
+    def segment(y: Any, t: Any) -> Any:
+        y, _ = scan(step, y, t + np.arange(3, dtype=np.float32))
+        return y, y
+
+    return np.sum(scan(segment, x, np.arange(4, dtype=np.float32))[1] ** 2)
+
+
+def recurrences(w: Any, x: Any) -> Any:
+    """Layers, each a recurrence over a sequence, backwards, and layers of those in a loop once more."""
+
+    def step(w: Any) -> Callable[..., Any]:
+        def cell(h: Any, row: Any) -> Any:
+            gate = 1 / (1 + np.exp(-(row @ w)))
+            h = gate * h + (1 - gate) * np.tanh(h @ w)
+            return h, np.sin(h) + row
+
+        return cell
+
+    def layer(rows: Any, w: Any) -> Any:
+        h, rows = scan(step(w), rows[0] * 0, rows, reverse=True)
+        return rows, np.sum(h)
+
+    def group(rows: Any, _: Any) -> Any:
+        rows, sums = scan(layer, rows, w)
+        return rows, np.sum(sums)
+
+    rows, sums = scan(group, x, None, 2)
+    return np.sum(rows * rows) + np.sum(np.cos(sums))
+
+
+LOSSES = [layers, of_constants, backwards, of_two_carries, stacked_for_others, nested, twice, solver, recurrences]
 
 
 def flat(function: Callable[..., Any]) -> Graph:
@@ -156,7 +198,7 @@ def one_by_one(graph: Graph) -> list[tuple[int, ...]]:
     values, carries = loop.body.results[loop.carry :], loop.parts(loop.body.params).carry
 
     def taken(dropped: set[int]) -> tuple[int, int]:
-        equations, read = pair.recomputed(dropped)
+        equations, read = recomputed(loop, dropped, pair.read)
         kept = {value for stack, value in enumerate(values) if stack not in dropped}
         stacked = sum(value.type.bytes for value in carries if value in read and value not in kept) * loop.length
         return loop.length * sum(cost.get(eqn.results[0], 0) for eqn in equations if eqn.results), stacked
@@ -186,9 +228,71 @@ def test_stacks_are_dropped_by_what_each_takes_beside_those_before_it(loss: Call
 
 def test_inner_loops_come_after_those_around_them() -> None:
     graph = flat(nested)
-    paths = [max(len(choice.path) for choice in choices) for choices in dropping(graph)[1:]]
-    assert paths == sorted(paths)
-    assert set(paths) == {0, 1}
+    levels = [[len(choice.path) for choice in choices] for choices in dropping(graph)]
+    assert all(depths == sorted(depths) for depths in levels)
+    assert {depth for depths in levels for depth in depths} == {0, 1}
+
+
+@pytest.mark.parametrize("loss", [nested, solver, recurrences])
+def test_whatever_is_dropped_around_inner_loops_changes_no_bit(loss: Callable[..., Any]) -> None:
+    """One stack alone, all but one, and those of drawn subsets: what else is read says which part of a loop runs."""
+    graph = flat(loss)
+    pair = next(iter(loop_pairs(graph)))
+    assert not pair.path
+    draw = np.random.default_rng(1)
+    ones = [[stack] for stack in pair.droppable]
+    others = [[stack for stack in pair.droppable if stack != left] for left in pair.droppable]
+    drawn = [[stack for stack in pair.droppable if draw.random() < 0.5] for _ in range(8)]
+    assert len(pair.droppable) > 2
+    for dropped in [*ones, *others, *drawn]:
+        instead = with_decisions(graph, [pair.choice(dropped)])
+        verify(instead)
+        assert same_bits(graph, instead), dropped
+
+
+def again_in(graph: Graph) -> list[Scan]:
+    """The loops of a backward step that are computed again: they come before its own."""
+    (backward,) = [eqn.op for eqn in graph.equations if isinstance(eqn.op, Scan) and eqn.op.is_reversed]
+    return [eqn.op for eqn in backward.body.equations if isinstance(eqn.op, Scan)][:-1]
+
+
+def test_of_an_inner_loop_only_what_leads_from_known_stacks_runs_again() -> None:
+    """Without a hidden value each step is by itself: no carry, one of four products; with the states gone all run."""
+    graph = flat(solver)
+    levels = [level for level in dropping(graph) if [len(choice.path) for choice in level] == [0]]
+    again = [again_in(with_decisions(graph, level)) for level in levels]
+    assert [len(loops) for loops in again] == [1] * len(levels)
+    *_, hidden, all_of_them = [{*level[0].dropped} for level in levels]
+    (state,) = all_of_them - hidden
+    assert [loop.carry for (loop,) in again] == [int(state in level[0].dropped) for level in levels]
+    products = [sum(eqn.op.is_product for eqn in loop.body.equations) for (loop,) in again]
+    assert products[0] == 1 and products[-1] == 4
+    assert products == sorted(products)
+
+
+def test_what_an_inner_loop_computes_again_is_known_by_its_own_op_and_line() -> None:
+    graph = flat(solver)
+    level = next(level for level in dropping(graph) if level)
+    (loop,) = planned_loops(graph, level)
+    (stack,) = loop.stacks
+    assert stack.op == "tanh" and "test_loops.py:" in stack.where
+    assert stack.where != loop.where
+
+
+def test_inner_loops_compute_again_where_no_state_is_lost() -> None:
+    """The levels between: an inner backward loop makes hidden values from states that the outer one still reads."""
+    graph = flat(solver)
+    levels = dropping(graph)
+    outer = [level for level in levels if [len(choice.path) for choice in level] == [0]]
+    (whole,) = max(outer, key=lambda level: len(level[0].dropped))
+    between = [level for level in levels if len(level) == 2 and level[0] != whole]
+    assert between and between[-1] in levels[: levels.index((whole,))]
+    states_kept, states_gone = (with_decisions(graph, level) for level in (between[-1], levels[-1]))
+    assert not again_in(run_passes(states_kept, "dce").graph), "no loop but the inner backward one is left"
+    assert [loop.carry for loop in again_in(run_passes(states_gone, "dce").graph)] == [1]
+    runs = [simulate(translate(each, ON_CPU).problem) for each in (graph, states_kept, states_gone)]
+    assert runs[0].time < runs[1].time < runs[2].time
+    assert runs[0].peak > runs[1].peak > runs[2].peak
 
 
 def test_what_another_reader_takes_stays_stacked() -> None:

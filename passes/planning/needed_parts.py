@@ -1,0 +1,97 @@
+"""What runs again for some values of a step: of a loop in it, only what leads to them from what is known.
+
+Before:  %c, %h, %y = scan %x, %ws {body: %h = dot %c, %w   %y = tanh %h   return %y, %h, %y}
+After:   %y = scan %h {body: %y = tanh %h   return %y}
+
+where %y is needed and %h is known. A loop that stacks values for its own backward loop stands in a step of another pair
+of loops, as layers of recurrences or steps of a solver do. Its stacks are made of one another, step by step, and only
+the carries need all steps before. So what is known of them saves all that leads to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+
+from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.values import Value
+
+
+def needed_parts(equations: Sequence[Equation], targets: Iterable[Value], known: Set[Value]) -> list[Equation]:
+    """The equations, or parts of them, that lead from what is known to the targets that are not.
+
+    Args:
+        equations: of one graph, in order.
+        targets: values of these, or parameters.
+        known: values that need no equation.
+    """
+    needed = {*targets} - known
+    found = []
+    for eqn in reversed(equations):
+        if not needed.isdisjoint(eqn.results):
+            loop = open_loop(eqn)
+            part = eqn if loop is None else _part_of_loop(eqn, loop, needed, known)
+            found.append(part)
+            needed.update([value for value in part.operands if value not in known])
+    return found[::-1]
+
+
+def open_loop(eqn: Equation) -> Scan | None:
+    """The loop that an equation is, if its steps may give less than they do."""
+    op = eqn.op
+    return op if isinstance(op, Scan) and not op.snapshots and not op.is_unrolled else None
+
+
+def _part_of_loop(eqn: Equation, op: Scan, needed: Set[Value], known: Set[Value]) -> Equation:
+    """The loop that gives what is needed of its results; itself if all of it runs for that."""
+    carry_params, results = op.parts(op.body.params).carry, op.body.results
+    given: dict[Value, Value] = {}
+    for stack, value in zip(eqn.results[op.carry :], results[op.carry :], strict=True):
+        if stack in known:
+            given.setdefault(value, stack)
+    stacks = [place for place in range(op.carry, len(results)) if eqn.results[place] in needed]
+    carries = {place for place in range(op.carry) if eqn.results[place] in needed}
+    while True:
+        targets = [results[place] for place in (*sorted(carries), *stacks)]
+        equations = needed_parts(op.body.equations, targets, given.keys())
+        read = {*targets}.union(*[inner.operands for inner in equations])
+        missing = {place for place, param in enumerate(carry_params) if param in read and param not in given}
+        if missing <= carries:
+            break
+        carries |= missing
+    if len(carries) == op.carry and equations == [*op.body.equations]:
+        return eqn
+    return _loop_of(eqn, op, [*sorted(carries), *stacks], equations, {one: given[one] for one in given if one in read})
+
+
+def _loop_of(
+    eqn: Equation, op: Scan, places: Sequence[int], equations: Sequence[Equation], given: dict[Value, Value]
+) -> Equation:
+    """A loop of these equations, which gives the results of these places; `given` are stacks of what it does not
+    compute.
+    """
+    read = {op.body.results[place] for place in places}.union(*[inner.operands for inner in equations])
+    instead = {value: Value(value.type, value.name) for value in given}
+    consts, _, xs = [
+        [(param, operand) for param, operand in zip(params, operands, strict=True) if param in read - given.keys()]
+        for params, operands in zip(op.parts(op.body.params), op.parts(eqn.operands), strict=True)
+    ]
+    count = sum(place < op.carry for place in places)
+    carries = [(op.parts(op.body.params).carry[place], op.parts(eqn.operands).carry[place]) for place in places[:count]]
+    taken = [*consts, *carries, *xs, *[(instead[value], stack) for value, stack in given.items()]]
+    body = Graph(
+        op.body.name,
+        tuple([param for param, _ in taken]),
+        tuple(
+            [
+                replace(inner, operands=tuple([instead.get(value, value) for value in inner.operands]))
+                for inner in equations
+            ]
+        ),
+        tuple([instead.get(op.body.results[place], op.body.results[place]) for place in places]),
+    )
+    loop = replace(op, body=body, consts=len(consts), carry=count)
+    return Equation(
+        loop, tuple([operand for _, operand in taken]), tuple([eqn.results[place] for place in places]), eqn.loc
+    )
