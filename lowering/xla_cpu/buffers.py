@@ -95,9 +95,9 @@ def place(program: Program, order: Schedule, scheduler: int) -> Placement:
     ranges += [(copy, LiveRange(copy.size, copy.begin, copy.end)) for copy in copies]
     inside = [kernel.inside[scheduler] if kernel.inside else 0 for kernel in order.order]
     places = [[LiveRange(one.size, one.begin, one.end) for one in place] for place in _places(temporary, before)]
-    block = packed([*places, *[[live] for _, live in ranges[len(temporary) :]]])
     # What a loop takes inside is many buffers, which lie in gaps.
-    peak = max(block, Allocation([live for _, live in ranges], inside).peak())
+    held = Allocation([live for _, live in ranges], inside).peak()
+    peak = max(held, packed([*places, *[[live] for _, live in ranges[len(temporary) :]]], held))
     return Placement(program, order, ranges, inside, peak)
 
 

@@ -46,19 +46,23 @@ class _Place:
 _Order = Callable[[_Place], tuple[int, int]]
 
 
-def packed(places: Sequence[Sequence[LiveRange]]) -> int:
+def packed(places: Sequence[Sequence[LiveRange]], enough: int = 0) -> int:
     """The bytes of the block.
 
     Args:
         places: of each place the buffers that lie there, one after the other; each but the first is written in the step
             in which the one before it is read last.
+        enough: of so many bytes and less nobody asks how many.
     """
     orders: tuple[_Order, ...] = (
         lambda one: (-one.size, one.begin - one.first_end),
         lambda one: (one.begin - one.end, -one.size),
     )
-    timed = _timed(places)
-    return min(_packed(sorted(timed, key=order)) for order in orders)
+    timed, least = _timed(places), _EVERYWHERE
+    for order in orders:
+        if least > enough:
+            least = _packed(sorted(timed, key=order), least)
+    return least
 
 
 def _timed(places: Sequence[Sequence[LiveRange]]) -> list[_Place]:
@@ -82,21 +86,51 @@ def _timed(places: Sequence[Sequence[LiveRange]]) -> list[_Place]:
     ]
 
 
-def _packed(places: Sequence[_Place]) -> int:
-    """The bytes of the block in which they are placed in this order."""
-    begins, ends, offsets, tops = (np.empty(len(places), np.int64) for _ in range(4))
-    for index, one in enumerate(places):
-        meets = (begins[:index] <= one.end) & (ends[:index] >= one.begin)
-        offset = _gap(offsets[:index][meets], tops[:index][meets], one.size)
-        begins[index], ends[index], offsets[index] = one.begin, one.end, offset
-        tops[index] = offset + -(-one.size // _ALIGNMENT) * _ALIGNMENT
-    return int(tops.max(initial=0))
+def _packed(places: Sequence[_Place], most: int) -> int:
+    """The bytes of the block in which they are placed in this order; `most` where it is no less."""
+    block = _Block(len(places))
+    for one in places:
+        if block.size >= most:
+            return most
+        block.place(one)
+    return min(block.size, most)
+
+
+class _Block:
+    """What is placed, by where it begins.
+
+    Attributes:
+        size: the bytes of all of it.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.size = 0
+        self._count = 0
+        #: A row for what each is: when it begins and ends, where it begins and ends.
+        self._placed = np.empty((4, count), np.int64)
+
+    def place(self, one: _Place) -> None:
+        """Place one more."""
+        count, placed = self._count, self._placed
+        begins, ends, offsets, tops = placed[:, :count]
+        meets = ((begins <= one.end) & (ends >= one.begin)).nonzero()[0]
+        offset = _gap(offsets[meets], tops[meets], one.size)
+        top = offset + -(-one.size // _ALIGNMENT) * _ALIGNMENT
+        at = offsets.searchsorted(offset)
+        placed[:, at + 1 : count + 1] = placed[:, at:count]
+        placed[:, at] = one.begin, one.end, offset, top
+        self._count, self.size = count + 1, max(self.size, top)
 
 
 def _gap(offsets: _Steps, tops: _Steps, size: int) -> int:
-    """Where the smallest gap of so many bytes begins between what is placed; the first of equal ones."""
-    order = np.argsort(offsets, kind="stable")
-    gaps_begin = np.concatenate(([0], np.maximum.accumulate(tops[order])))
-    gaps = np.append(offsets[order], _EVERYWHERE) - gaps_begin
-    fitting = np.flatnonzero(gaps >= size)
-    return int(gaps_begin[fitting[np.argmin(gaps[fitting])]])
+    """Where the smallest gap of so many bytes begins between what is placed from front to back; the first of equal."""
+    if not len(offsets):
+        return 0
+    covered = np.maximum.accumulate(tops)
+    gaps = offsets.copy()
+    gaps[1:] -= covered[:-1]
+    gaps[gaps < size] = _EVERYWHERE
+    found = int(gaps.argmin())
+    if gaps[found] == _EVERYWHERE:
+        return int(covered[-1])
+    return int(covered[found - 1]) if found else 0

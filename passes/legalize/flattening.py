@@ -24,6 +24,7 @@ from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.shape import BroadcastInDim, Reshape
 from rematc.ir.ops.structural import Iota, Name, OptimizationBarrier, StopGradient
 from rematc.ir.traversal import all_equations
+from rematc.ir.types import TensorType
 from rematc.ir.values import Value
 from rematc.passes.legalize.rules import MOST_IN_PLACE
 from rematc.passes.regions import RegionRewriter
@@ -134,13 +135,14 @@ class _Rewriting:
             self._flattened(value, groups, eqn.loc) if value.type.shape == shape else self.whole(value, eqn.loc)
             for value in eqn.operands
         ]
-        if _shape(result.type.shape, left) == result.type.shape:
-            self._append(Equation(op, tuple(operands), (result,), eqn.loc))
-            self.has_changed = True
-        else:
+        flat = result
+        if (shape := _shape(result.type.shape, left)) != result.type.shape:
+            flat = Value(result.type.with_shape(shape), result.name)
             self._groups[result] = left
-            self._flat[result, left] = self._emit(op, operands, eqn.loc, result.name)
-            self._origins[self._flat[result, left]] = result
+            self._flat[result, left] = flat
+            self._origins[flat] = result
+        self._append(Equation(op, tuple(operands), (flat,), eqn.loc))
+        self.has_changed = True
         return True
 
     def _barrier(self, eqn: Equation) -> None:
@@ -198,7 +200,7 @@ class _Rewriting:
             operands = [
                 self._flattened(operand, groups, loc) if operand in alike else operand for operand in made.operands
             ]
-            return self._emit(made.op, operands, made.loc)
+            return self._emit(made.op, operands, made.loc, value.type.with_shape(shape))
         return self._emit(Reshape(shape), (self.whole(value, loc),), loc)
 
     def _reshaped(self, value: Value, shape: tuple[int, ...], loc: Location | None) -> Value:
@@ -210,18 +212,19 @@ class _Rewriting:
                 return source
         return self._emit(Reshape(shape), (self.whole(value, loc),), loc)
 
-    def _emit(self, op: Op, operands: Sequence[Value], loc: Location | None, name: str | None = None) -> Value:
-        result = Value(op.infer([value.type for value in operands])[0], name)
+    def _emit(self, op: Op, operands: Sequence[Value], loc: Location | None, type: TensorType | None = None) -> Value:
+        result = Value(type or op.infer([value.type for value in operands])[0])
         self.has_changed = True
         self._append(Equation(op, tuple(operands), (result,), loc))
         return result
 
     def _append(self, eqn: Equation) -> None:
         self.equations.append(eqn)
-        self._definitions.update(dict.fromkeys(eqn.results, eqn))
+        for value in eqn.results:
+            self._definitions[value] = eqn
         if len(eqn.results) == 1 and (eqn.op.is_elementwise or isinstance(eqn.op, (Iota, BroadcastInDim))):
             operands = () if isinstance(eqn.op, BroadcastInDim) else _alike(eqn)
-            size = 1 + sum(self._unwritten.get(operand, 0) for operand in operands)
+            size = 1 + sum([self._unwritten.get(operand, 0) for operand in operands])
             if size <= MOST_IN_PLACE:
                 self._unwritten[eqn.results[0]] = size
 
@@ -246,9 +249,12 @@ def _groups_of_product(op: DotGeneral, eqn: Equation) -> _Groups | None:
     return (*[1] * batch, *[count for count in free if count])
 
 
-def _shape(shape: Sequence[int], groups: _Groups) -> tuple[int, ...]:
-    ends = list(itertools.accumulate(groups))
-    return tuple([math.prod(shape[end - size : end]) for end, size in zip(ends, groups, strict=True)])
+def _shape(shape: tuple[int, ...], groups: _Groups) -> tuple[int, ...]:
+    begin, joined = 0, []
+    for count in groups:
+        joined.append(shape[begin] if count == 1 else math.prod(shape[begin : begin + count]))
+        begin += count
+    return tuple(joined)
 
 
 def _place(dimension: int, groups: _Groups) -> tuple[int, bool]:
