@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rematc.passes.planning.constraints import Opening
+from rematc.passes.planning.constraints import Form
 
 Schema = Mapping[str, object]
 
@@ -121,7 +121,7 @@ CONSTRAINTS = _object(
     {
         **dict.fromkeys(("keep", "never_repeat"), TEXTS),
         **dict.fromkeys(("sums", "fuses_shared"), FLAG),
-        "opens": {"enum": list(Opening)},
+        "form": {"enum": list(Form)},
     }
 )
 KERNELS = _object({"kernels": COUNT, "flops": COUNT})

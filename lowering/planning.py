@@ -13,13 +13,14 @@ from rematc.ir.errors import CompileError
 from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.donation import aliased_results, result_bytes
-from rematc.lowering.pipeline import BEFORE_PLAN, PassedGraph, run_passes
+from rematc.lowering.pipeline import BEFORE_PLAN, MOVED, PassedGraph, run_passes
 from rematc.lowering.planned_graphs import PlannedGraphs
 from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import free_bytes
 from rematc.passes.donated_updates import updated_early, updated_last
-from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.hoist import held_in_steps
+from rematc.passes.planning.constraints import FREE, Constraints, Form
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.opened import opened
 from rematc.passes.planning.plan import Plan
@@ -151,9 +152,16 @@ class GraphPlanner:
         """
         self._device = device_of(target.platform, target.device_kind)
         self.target, self.donated = target, tuple(donated)
-        self.before = run_passes(graph, BEFORE_PLAN)
+        in_steps = run_passes(graph, BEFORE_PLAN)
+        held = held_in_steps(in_steps.graph) if target.moves_invariants else in_steps.graph
+        self.before = in_steps
+        if held is not in_steps.graph:
+            moved = run_passes(in_steps.graph, MOVED)
+            self.before = PassedGraph(moved.graph, (*in_steps.records, *moved.records))
         # What is taken apart is the graph before updates are put in order: regions do not stand in the way then.
-        self._opened = {opening: self._in_order(one) for opening, one in opened(self.before.graph).items()}
+        forms = {} if held is in_steps.graph else {Form.IN_STEPS: held}
+        forms |= opened(self.before.graph)
+        self._forms = {form: self._in_order(one) for form, one in forms.items()}
         self.before = replace(self.before, graph=self._in_order(self.before.graph))
         self._shards = shards_of(self.before.graph, target, shardings)
         self._constraints = constraints
@@ -170,7 +178,7 @@ class GraphPlanner:
         return updated_early(updated_last(graph, updates, self._device.fusion, is_held=False), updates)
 
     def _planner_of(self, constraints: Constraints, seconds: float | None) -> Planner:
-        return Planner(self.before.graph, self._machine, seconds, constraints, self._opened)
+        return Planner(self.before.graph, self._machine, seconds, constraints, self._forms)
 
     @property
     def _machine(self) -> Machine:
@@ -195,7 +203,7 @@ class GraphPlanner:
     def measured_whole(self, measured: int) -> None:
         """Expect of the program without a plan what XLA takes for it."""
         whole = self.plan(self.peak)
-        if not (whole.recomputes or whole.constraints.opens):
+        if not (whole.recomputes or whole.constraints.form):
             self._graphs.measured(whole, measured)
 
     def plan(self, budget: int) -> Plan:

@@ -96,6 +96,11 @@ class Target:
         return self.jaxlib >= (0, 12)
 
     @property
+    def moves_invariants(self) -> bool:
+        """Whether XLA computes what is the same in all steps of a loop before it (`rematc.passes.hoist`)."""
+        return self.platform in ("cpu", "tpu")
+
+    @property
     def copies_rows(self) -> bool:
         """Whether XLA:CPU concatenates rows of 64 bytes or more by copying them, not only those of 128 elements."""
         return self.jaxlib >= (0, 12)

@@ -7,6 +7,7 @@ from rematc.passes import (  # noqa: F401
     dce,
     differentiation,
     fold_transposes,
+    hoist,
     inline,
     narrow,
     offload_order,

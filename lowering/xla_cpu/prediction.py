@@ -30,6 +30,7 @@ from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
 from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.cse import CommonSubexpressions
+from rematc.passes.hoist import Hoist
 from rematc.passes.legalize.legalization import Legalize
 from rematc.passes.liveness import Allocation
 from rematc.passes.planning.one_device import on_one_device
@@ -74,10 +75,11 @@ def placement(
     """The buffers of a graph after the passes on one device, in their schedule; whether that is the one depth first."""
     target = target or current_target()
     aliased = aliased_results(graph, donated)
-    # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative.
+    # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative. And
+    # once for all steps of a loop what is the same in them.
     legalize = Legalize("cpu", target.devices, target.shares_behind_barriers)
     legal, origins = legalize.with_origins(graph)
-    local, parts = on_one_device(CommonSubexpressions().run(legal), shards)
+    local, parts = on_one_device(CommonSubexpressions().run(Hoist().run(legal)), shards)
     found, is_depth_first = _of_better_order(local, target, aliased)
     whole = {part: origins.get(value, value) for part, value in parts.items()}
     return replace(found, origins={**origins, **whole}), is_depth_first

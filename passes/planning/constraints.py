@@ -16,11 +16,17 @@ from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.loops import is_repeatable
 
 
-class Opening(enum.StrEnum):
-    """What becomes of the program's own checkpoints (`rematc.passes.planning.opened`)."""
+class Form(enum.StrEnum):
+    """In which form a program is planned.
+
+    There are those without its own checkpoints (`rematc.passes.planning.opened`), and one in which the steps of loops
+    compute what is the same in all of them (`rematc.passes.hoist`).
+    """
 
     NONE = ""
-    #: What they compute again is merged with the forward evaluation.
+    #: Each step of a loop computes what could be computed before it.
+    IN_STEPS = "in steps"
+    #: What its own checkpoints compute again is merged with the forward evaluation.
     MERGED = "merged"
     #: And what of it loops would compute again is stacked.
     STACKED = "stacked"
@@ -38,7 +44,7 @@ class Constraints:
         fuses_shared: whether what a library's reduction and another kernel read is counted on to be computed in both,
             as it is where they run in stages of their own, though in one XLA writes it (`Fusion.reduces_alone`). It is
             the planner's choice, too.
-        opens: how the program's own checkpoints are taken apart: the planner's choice as well.
+        form: of the program: the planner's choice as well.
 
     Raises CompileError for ops that there are not, and for a text in place of several.
     """
@@ -47,7 +53,7 @@ class Constraints:
     never_repeat: tuple[str, ...] = ()
     sums: bool = False
     fuses_shared: bool = False
-    opens: Opening = Opening.NONE
+    form: Form = Form.NONE
 
     def __post_init__(self) -> None:
         for what, names in (("keep", self.keep), ("never_repeat", self.never_repeat)):
@@ -62,11 +68,15 @@ class Constraints:
         """In words; "" where there are none."""
         parts = [("keeps", self.keep), ("never repeats", self.never_repeat)]
         said = [f"{what} {', '.join(names)}" for what, names in parts if names]
-        chosen = [("adds one after another", self.sums), ("plans its own checkpoints anew", bool(self.opens))]
+        chosen = [
+            ("adds one after another", self.sums),
+            ("computes in each step of a loop what is the same in all", self.form is Form.IN_STEPS),
+            ("plans its own checkpoints anew", self.form in (Form.MERGED, Form.STACKED)),
+        ]
         return "; ".join([*said, *[what for what, is_set in chosen if is_set]])
 
     def __bool__(self) -> bool:
-        return bool(self.keep or self.never_repeat or self.sums or self.fuses_shared or self.opens)
+        return bool(self.keep or self.never_repeat or self.sums or self.fuses_shared or self.form)
 
     def kept(self, equations: Sequence[Equation]) -> set[Value]:
         """The values that have to be in memory."""

@@ -24,14 +24,14 @@ from rematc.ir.traversal import all_equations
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 from rematc.passes.manager import PassManager, parse_pipeline
-from rematc.passes.planning.constraints import Opening
+from rematc.passes.planning.constraints import Form
 from rematc.passes.planning.restacking import restacked
 from rematc.passes.regions import RegionRewriter
 
 _CLEANING = "simplify,cse,dce,narrow,unpad,fold_transposes,readers_first"
 
 
-def opened(graph: Graph) -> dict[Opening, Graph]:
+def opened(graph: Graph) -> dict[Form, Graph]:
     """The graph without its own checkpoints, by how they are taken apart; nothing where there are none of them."""
     ops = {type(eqn.op) for eqn in all_equations(graph) if _is_plannable(eqn.op)}
     if not ops:
@@ -41,8 +41,8 @@ def opened(graph: Graph) -> dict[Opening, Graph]:
     if Checkpoint not in ops and stacked is merged and _flops(merged) == _flops(graph):
         return {}  # its barriers keep nothing apart that is the same
     if stacked is merged:
-        return {Opening.MERGED: merged}
-    return {Opening.MERGED: merged, Opening.STACKED: PassManager([DeadCode()]).run(stacked).graph}
+        return {Form.MERGED: merged}
+    return {Form.MERGED: merged, Form.STACKED: PassManager([DeadCode()]).run(stacked).graph}
 
 
 def _is_plannable(op: Op) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rematc.ir.errors import CompileError
 from rematc.passes.kernels import Fusion
-from rematc.passes.planning.constraints import Constraints, Opening
+from rematc.passes.planning.constraints import Constraints, Form
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision
 from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
@@ -139,16 +139,16 @@ def _of_body(decision: StagedBody) -> dict[str, object]:
 def constraints_of(fields: Fields) -> Constraints:
     """The constraints of a document."""
     given = Fields(fields.get("constraints", dict, {}), "'constraints'")
-    opens = given.get("opens", str, "")
-    if opens not in list(Opening):
-        raise _no_plan(f"'opens' of 'constraints' is {_shown(opens)}, expected one of {_shown(list(Opening))}")
+    form = given.get("form", str, "")
+    if form not in list(Form):
+        raise _no_plan(f"'form' of 'constraints' is {_shown(form)}, expected one of {_shown(list(Form))}")
     names = given.get_all("keep", str), given.get_all("never_repeat", str)
-    return Constraints(*names, given.get("sums", bool, False), given.get("fuses_shared", bool, False), Opening(opens))
+    return Constraints(*names, given.get("sums", bool, False), given.get("fuses_shared", bool, False), Form(form))
 
 
 def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[PlannedLoop, ...]:
     """The loops of a document that compute something again; constraints and device are its plan's."""
-    constraints = replace(constraints, sums=False, opens=Opening.NONE)  # which are about the program around them
+    constraints = replace(constraints, sums=False, form=Form.NONE)  # which are about the program around them
     return tuple([_loop(Fields(row, "a loop"), constraints, fusion) for row in fields.get_all("loops", dict)])
 
 

@@ -14,7 +14,7 @@ from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
-from rematc.passes.planning.constraints import FREE, Constraints, Opening
+from rematc.passes.planning.constraints import FREE, Constraints, Form
 from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
@@ -70,16 +70,16 @@ class Planner:
         machine: Machine,
         seconds: float | None = None,
         constraints: Constraints = FREE,
-        opened: Mapping[Opening, Graph] | None = None,
+        forms: Mapping[Form, Graph] | None = None,
     ) -> None:
         """After so many `seconds` of planning, in all, no plan is improved any more; `constraints` are its plans'.
 
-        `opened` are graphs without its own checkpoints, where it has some that plans may take apart.
+        `forms` are others of the graph, of the same values.
         """
-        self._graphs = {Opening.NONE: graph, **(opened or {})}
+        self._graphs = {Form.NONE: graph, **(forms or {})}
         self._machine, self._seconds, self._constraints = machine, seconds, constraints
         self._deadline: float | None = None
-        self._levels: dict[Opening, list[Decisions]] = {}
+        self._levels: dict[Form, list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         self._smallest: tuple[_Way, Found] | None = None
         self.peak = simulate(self._way((), constraints).translation.problem).peak
@@ -87,8 +87,8 @@ class Planner:
     @functools.cached_property
     def _without_recomputation(self) -> WithoutRecomputation:
         """What the program takes then; of its own checkpoints taken apart as far as they can be."""
-        *_, opening = self._graphs
-        translation = self._way((), replace(self._constraints, opens=opening)).translation
+        *_, form = [form for form in self._graphs if form is not Form.IN_STEPS]
+        translation = self._way((), replace(self._constraints, form=form)).translation
         run = simulate(translation.problem)
         return WithoutRecomputation(run.peak, run.time, translation.flops(range(len(translation.problem.cost))))
 
@@ -123,24 +123,24 @@ class Planner:
     def _modes(self) -> tuple[Constraints, ...]:
         """What is in memory: as kernels have it, and with partial sums, where there are any.
 
-        And what stays as it is: the program's own checkpoints, and nothing, where they may be taken apart.
+        And of the program as it is, and in its other forms.
         """
-        first = [replace(self._constraints, opens=opening) for opening in self._graphs]
+        first = [replace(self._constraints, form=form) for form in self._graphs]
         modes = [mode for one in first for mode in (one, replace(one, sums=True))]
         return tuple([mode for mode in modes if not mode.sums or self._way((), mode).translation.pinned])
 
     def _graph_of(self, constraints: Constraints) -> Graph:
-        """The graph, its own checkpoints taken apart as the constraints say."""
-        found = self._graphs.get(constraints.opens)
+        """The graph in the form that the constraints say."""
+        found = self._graphs.get(constraints.form)
         if found is None:
-            raise CompileError("the plan is of another program: it takes checkpoints apart that are not there")
+            raise CompileError("the plan is of another program: it is planned in a form that this one has not")
         return found
 
     def _levels_of(self, constraints: Constraints) -> list[Decisions]:
-        found = self._levels.get(constraints.opens)
+        found = self._levels.get(constraints.form)
         if found is None:
             graph = self._graph_of(constraints)
-            found = self._levels[constraints.opens] = loop_levels(graph, self._machine, self._constraints)
+            found = self._levels[constraints.form] = loop_levels(graph, self._machine, self._constraints)
         return found
 
     def _fastest_of_levels(
@@ -224,7 +224,7 @@ class Planner:
     @functools.cached_property
     def _is_flat(self) -> bool:
         """Whether nothing is computed again in loops, and there is one mode."""
-        is_staged = self._bodies.has_levels(self._graphs[Opening.NONE], least_step(self.peak))
+        is_staged = self._bodies.has_levels(self._graphs[Form.NONE], least_step(self.peak))
         return len(self._levels_of(self._constraints)) == 1 and not is_staged and len(self._modes) == 1
 
     def curve(self, count: int) -> list[Plan]:

@@ -60,7 +60,7 @@ class PlanPass(Pass):
         if self.budget is None and self.file is None:
             return graph
         machine = Machine(device_named(self.device))
-        planner = Planner(graph, machine, constraints=self._constraints, opened=opened(graph))
+        planner = Planner(graph, machine, constraints=self._constraints, forms=opened(graph))
         if self.file is not None:
             return planner.applied(Plan.read(self.file))
         assert self.budget is not None

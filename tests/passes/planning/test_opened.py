@@ -22,7 +22,7 @@ from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.traversal import all_equations
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
-from rematc.passes.planning.constraints import Opening
+from rematc.passes.planning.constraints import Form
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.opened import opened
 from rematc.passes.planning.plan import Plan
@@ -125,7 +125,7 @@ def test_what_checkpoints_compute_again_is_there_once(loss: Any, wrap: str) -> N
     assert any(isinstance(eqn.op, Checkpoint) for eqn in all_equations(graph))
     found = opened(graph)
     has_loops = any(isinstance(eqn.op, Scan) for eqn in all_equations(graph))
-    assert set(found) == ({Opening.MERGED, Opening.STACKED} if has_loops else {Opening.MERGED})
+    assert set(found) == ({Form.MERGED, Form.STACKED} if has_loops else {Form.MERGED})
     for one in found.values():
         verify(one)
         assert not any(isinstance(eqn.op, Checkpoint) for eqn in all_equations(one))
@@ -142,10 +142,10 @@ def test_a_program_without_checkpoints_stays() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_with_more_memory_nothing_is_computed_again(loss: Any) -> None:
     graph = flat(loss, jax.checkpoint)
-    planner = Planner(graph, Machine(CPU), opened=opened(graph))
+    planner = Planner(graph, Machine(CPU), forms=opened(graph))
     without = Planner(flat(loss, plain), Machine(CPU))
     plan = planner.plan(2 * without.peak)
-    assert plan.constraints.opens and plan.is_feasible
+    assert plan.constraints.form and plan.is_feasible
     assert plan.time < planner.plan(planner.peak).time
     assert (plan.time, plan.extra_flops) == (plan.time_without, 0)
     assert plan.flops <= 1.02 * without.plan(without.peak).flops
@@ -154,7 +154,7 @@ def test_with_more_memory_nothing_is_computed_again(loss: Any) -> None:
 
 def test_a_curve_goes_on_to_where_nothing_is_computed_again() -> None:
     graph = flat(unrolled, jax.checkpoint)
-    planner = Planner(graph, Machine(CPU), opened=opened(graph))
+    planner = Planner(graph, Machine(CPU), forms=opened(graph))
     first, *_, last = planner.curve(5)
     assert first.peak < planner.peak < last.peak
     assert last.time == last.time_without < first.time
@@ -162,14 +162,14 @@ def test_a_curve_goes_on_to_where_nothing_is_computed_again() -> None:
 
 def test_with_less_memory_than_the_checkpoints_take_there_is_a_plan() -> None:
     graph = flat(unrolled, jax.checkpoint)
-    standing, planner = Planner(graph, Machine(CPU)), Planner(graph, Machine(CPU), opened=opened(graph))
+    standing, planner = Planner(graph, Machine(CPU)), Planner(graph, Machine(CPU), forms=opened(graph))
     assert planner.plan(0).peak < standing.plan(0).peak
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_plans_are_saved_and_applied(loss: Any) -> None:
     graph = flat(loss, jax.checkpoint)
-    planner = Planner(graph, Machine(CPU), opened=opened(graph))
+    planner = Planner(graph, Machine(CPU), forms=opened(graph))
     for budget in (0, planner.peak, 4 * planner.peak):
         plan = planner.plan(budget)
         again = Plan.from_json(plan.to_json())
@@ -181,11 +181,11 @@ def test_plans_are_saved_and_applied(loss: Any) -> None:
 
 def test_a_plan_for_checkpoints_that_are_not_there_is_refused() -> None:
     graph = flat(scanned, jax.checkpoint)
-    plan = Planner(graph, Machine(CPU), opened=opened(graph)).plan(2**30)
+    plan = Planner(graph, Machine(CPU), forms=opened(graph)).plan(2**30)
     with pytest.raises(CompileError, match="takes checkpoints apart that are not there"):
         Planner(flat(scanned, plain), Machine(CPU)).applied(plan)
-    text = plan.to_json().replace('"opens": "stacked"', '"opens": "other"')
-    with pytest.raises(CompileError, match=r"'opens' of 'constraints' is \"other\", expected one of"):
+    text = plan.to_json().replace('"form": "stacked"', '"form": "other"')
+    with pytest.raises(CompileError, match=r"'form' of 'constraints' is \"other\", expected one of"):
         Plan.from_json(text)
 
 
