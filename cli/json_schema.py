@@ -208,7 +208,15 @@ LOOP = _object(
         "products": COUNT,
         "stacks": _list(_object({"op": TEXT, "names": TEXTS, "type": TEXT, "bytes": COUNT, "where": TEXT})),
     },
-    {"dropped": COUNTS, "chunks": COUNT, "stages": STAGES, "regions": COUNTS, "region": COUNT, "branch": FLAG},
+    {
+        "dropped": COUNTS,
+        "states": FLAG,
+        "chunks": COUNT,
+        "stages": STAGES,
+        "regions": COUNTS,
+        "region": COUNT,
+        "branch": FLAG,
+    },
 )
 #: What is nothing, or empty, is left out.
 KERNEL = _object(

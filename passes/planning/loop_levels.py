@@ -13,6 +13,7 @@ import heapq
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.base import stack_of
@@ -55,10 +56,20 @@ def least_step(peak: int) -> int:
 
 
 def _ends(levels: Sequence[Decisions]) -> Iterator[Decisions]:
-    """The first and the last of the levels in the same chunks: where loops stack all, and where they stack least."""
-    for first, *others in in_same_chunks(levels):
-        yield first
-        yield from others[-1:]
+    """The first and the last of the levels in the same chunks: where loops stack all, and where they stack least.
+
+    And where inner loops stack least, for each of what those around them drop.
+    """
+    for alike in in_same_chunks(levels):
+        yield alike[0]
+        deepest: dict[Decisions, Decisions] = {}
+        for level in alike:
+            depth = min([len(one.path) for one in level if isinstance(one, LoopChoice)], default=0)
+            outer = tuple([one for one in level if isinstance(one, LoopSplit) or len(one.path) == depth])
+            if len(outer) < len(level):
+                deepest[outer] = level
+        yield from deepest.values()
+        yield alike[-1]
 
 
 def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:
@@ -72,7 +83,8 @@ def _dropping(
 ) -> list[Decisions]:
     """These decisions, and then stacks that are dropped after another, from the outer loops to the inner ones.
 
-    The inner ones where the outer ones drop all, and where they drop what takes no step of an inner one before it.
+    The inner ones where the outer ones drop all. Where the outermost ones take steps of inner ones again for that, also
+    where they drop only what takes none, and where they stack the carries of the inner ones.
 
     Args:
         graph: with loops.
@@ -90,12 +102,16 @@ def _dropping(
         return [first]
     depth = min(len(pair.path) for pair in pairs)
     here = [pair for pair in pairs if len(pair.path) == depth]
-    done = done | {pair.path for pair in here}
+    is_outermost, done = not done, done | {pair.path for pair in here}
     drops = [_Drops(pair, machine) for pair in here]
-    without_steps = {index: drop.without_steps for index, drop in enumerate(drops) if drop.without_steps}
     *levels, last = [first, *[(*first, *choices) for choices in _levels_of(drops)]]
-    if without_steps and any(drop.without_steps != [*drop.pair.droppable] for drop in drops):
-        levels += _dropping(graph, machine, (*first, *_choices(here, without_steps)), constraints, done)
+    if is_outermost and any(drop.in_states for drop in drops):
+        without = {index: [*{*drop.pair.droppable} - drop.in_states] for index, drop in enumerate(drops)}
+        if any(without.values()):
+            levels += _dropping(graph, machine, (*first, *_choices(drops, without)), constraints, done)
+        instead = _levels_of([_Drops(pair, machine, stacks_states=True) for pair in here])
+        *more, deepest = [(*first, *choices) for choices in instead] or [last]
+        levels += [*more, *_dropping(graph, machine, deepest, constraints, done)]
     return [*levels, *_dropping(graph, machine, last, constraints, done)]
 
 
@@ -147,7 +163,7 @@ def _levels_of(pairs: Sequence[_Drops]) -> Iterable[tuple[LoopChoice, ...]]:
     if max(freed, default=0) <= 0:
         return []
     counts = sorted({*_evenly(freed), *_evenly(taken)})
-    return list(dict.fromkeys(_choices([each.pair for each in pairs], _dropped(order[:count])) for count in counts))
+    return list(dict.fromkeys(_choices(pairs, _dropped(order[:count])) for count in counts))
 
 
 def _evenly(amounts: Sequence[int]) -> Iterator[int]:
@@ -165,14 +181,15 @@ def _dropped(order: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
     return found
 
 
-def _choices(pairs: Sequence[LoopPair], dropped: Mapping[int, Collection[int]]) -> tuple[LoopChoice, ...]:
+def _choices(pairs: Sequence[_Drops], dropped: Mapping[int, Collection[int]]) -> tuple[LoopChoice, ...]:
     """Choices to be followed one after the other: a loop that several others read stacks less after each of them."""
     gone: dict[tuple[Path, int], list[int]] = {}
     choices = []
-    for index, pair in enumerate(pairs):
+    for index, each in enumerate(pairs):
         if stacks := dropped.get(index):
+            pair, states = each.pair, each.stacks_states and not each.in_states.isdisjoint(stacks)
             before = gone.setdefault((pair.path, pair.forward), [])
-            choices.append(pair.choice([stack - sum(one < stack for one in before) for stack in stacks]))
+            choices.append(pair.choice([stack - sum(one < stack for one in before) for stack in stacks], states))
             before += stacks
     return tuple(choices)
 
@@ -185,13 +202,15 @@ class _Drops:
     is less and less; but for a value that is stacked twice, which takes nothing as long as one of its stacks is there.
 
     Attributes:
-        pair: the loops.
+        pair: the loops; of what is stacked the carries of loops in the step are not dropped where they are wanted.
         dropped: the stacks that are dropped.
-        without_steps: those of which no loop in the step takes the steps before again.
+        stacks_states: whether the carries of loops in the step are stacked where these would take steps again.
+        in_states: the stacks that are made of such carries.
     """
 
-    def __init__(self, pair: LoopPair, machine: Machine) -> None:
+    def __init__(self, pair: LoopPair, machine: Machine, stacks_states: bool = False) -> None:
         self.pair = pair
+        self.stacks_states = stacks_states
         self.dropped: set[int] = set()
         self._bytes = 0
         body = pair.loop.body
@@ -206,15 +225,20 @@ class _Drops:
         self._read: set[Value] = set()
         self._made: set[int] = set()
         self._leading = {value: self._leads_to(value) for value in {self._values[one] for one in pair.droppable}}
-        takes_steps = {value for value, made in self._leading.items() if any(step.parts[one].is_carry for one in made)}
-        self.without_steps = [stack for stack in pair.droppable if self._values[stack] not in takes_steps]
+        of_states = {value for value, made in self._leading.items() if any(map(self._is_state, made))}
+        self.in_states = {stack for stack in pair.droppable if self._values[stack] in of_states}
         self._time = {value: sum(self._parts[index].cost for index in made) for value, made in self._leading.items()}
         self._for: defaultdict[int, list[Value]] = defaultdict(list)
         self._stacks: defaultdict[Value, list[int]] = defaultdict(list)
+        if stacks_states:
+            copies = {value for value, made in self._leading.items() if all(map(self._is_link, made))}
+            self.pair = replace(
+                pair, droppable=tuple([one for one in pair.droppable if self._values[one] not in copies])
+            )
         for value, made in self._leading.items():
             for index in made:
                 self._for[index].append(value)
-        for stack in pair.droppable:
+        for stack in self.pair.droppable:
             self._stacks[self._values[stack]].append(stack)
 
     def price(self, stack: int) -> float:
@@ -245,6 +269,9 @@ class _Drops:
     def freed(self) -> int:
         """Bytes of the stacks that are dropped, less those of the carries that are stacked instead."""
         stacked = [value for value in self._carries if value in self._read and not self._kept[value]]
+        if self.stacks_states:
+            parts = [self._parts[index] for index in self._made if self._is_state(index)]
+            stacked += [Value(stack_of(part.gives[0][1].type, part.steps)) for part in parts]
         return self._bytes - sum(map(self._stacked, stacked))
 
     @property
@@ -265,8 +292,19 @@ class _Drops:
             index = self._producer.get(work.pop())
             if index is not None and index not in found:
                 found.add(index)
-                work += [key for key in self._parts[index].reads if not self._is_known(key, target)]
+                if not (self.stacks_states and self._is_state(index)):
+                    work += [key for key in self._parts[index].reads if not self._is_known(key, target)]
         return found
+
+    def _is_link(self, index: int) -> bool:
+        """Whether a part only takes a value into a loop, or out of it."""
+        part = self._parts[index]
+        return bool(part.reads) and part.reads[0][0] != part.gives[0][0]
+
+    def _is_state(self, index: int) -> bool:
+        """Whether a part gives a carry of a loop that stands in the step itself."""
+        part = self._parts[index]
+        return bool(part.steps) and part.reads[0][0] == 0
 
     def _is_known(self, key: Key, target: Key) -> bool:
         """Whether a value is read, or a stack of it that is not to be made from it."""

@@ -24,7 +24,8 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
-from rematc.passes.planning.needed_parts import needed_parts
+from rematc.passes.dce import DeadCode
+from rematc.passes.planning.needed_parts import States, needed_parts, with_states
 from rematc.passes.planning.region_paths import Inside, Path, bodies, of_another_program, with_body
 
 
@@ -37,12 +38,14 @@ class LoopChoice:
         forward: the place of the loop that stacks.
         backward: that of the loop that reads.
         dropped: of what the forward loop stacks, counted from its first stack, what it does not any more.
+        states: whether it stacks the carries of the loops in its step, instead, where these would take steps again.
     """
 
     path: Path
     forward: int
     backward: int
     dropped: tuple[int, ...]
+    states: bool = False
 
     def stacks(self, graph: Graph) -> tuple[int, ...]:
         """Of what the forward loop stacks in the body that the path leads to, what is computed again."""
@@ -60,7 +63,7 @@ class LoopChoice:
         pair = pair_of(graph, self.forward, self.backward)
         if pair is None or not {*self.dropped} <= {*pair.droppable}:
             raise of_another_program()
-        return _without(graph, pair, frozenset(self.dropped))
+        return _without(graph, pair, frozenset(self.dropped), {} if self.states else None)
 
 
 class LoopDecision(Protocol):
@@ -117,9 +120,9 @@ class LoopPair:
         """The pair of which only what may run again is dropped."""
         return replace(self, droppable=_droppable(self.loop, self.own, self.read, may_repeat))
 
-    def choice(self, dropped: Collection[int]) -> LoopChoice:
+    def choice(self, dropped: Collection[int], states: bool = False) -> LoopChoice:
         """That these stacks are computed again."""
-        return LoopChoice(self.path, self.forward, self.backward, tuple(sorted(dropped)))
+        return LoopChoice(self.path, self.forward, self.backward, tuple(sorted(dropped)), states)
 
 
 def with_decisions(graph: Graph, decisions: Sequence[LoopDecision]) -> Graph:
@@ -157,16 +160,18 @@ def _pairs_here(graph: Graph, path: Path, steps: int) -> Iterator[LoopPair]:
             yield from _pairs_of(graph, index, eqn.op, readers, path, steps)
 
 
-def recomputed(loop: Scan, dropped: Collection[int], read: Collection[int]) -> tuple[list[Equation], set[Value]]:
+def recomputed(
+    loop: Scan, dropped: Collection[int], read: Collection[int], states: States | None = None
+) -> tuple[list[Equation], set[Value]]:
     """The equations, or parts, of a step from its parameters, and the stacks that are read and not dropped, to those
     dropped.
 
-    And what they read of these; a dropped stack of a parameter is read.
+    And what they read of these, or of `states` (`needed_parts`); a dropped stack of a parameter is read.
     """
     values = loop.body.results[loop.carry :]
     known = {values[stack] for stack in read if stack not in dropped}
     targets = {values[stack] for stack in dropped}
-    equations = needed_parts(loop.body.equations, targets, known)
+    equations = needed_parts(loop.body.equations, targets, known, states)
     made = {value for eqn in equations for value in eqn.results}
     taken = targets.union(*[eqn.operands for eqn in equations])
     return equations, {value for value in taken if value in known or value not in made}
@@ -226,12 +231,12 @@ def _droppable(
     return tuple(possible)
 
 
-def _without(graph: Graph, pair: LoopPair, dropped: frozenset[int]) -> Graph:
+def _without(graph: Graph, pair: LoopPair, dropped: frozenset[int], states: States | None) -> Graph:
     """The graph with both loops of a pair without some stacks."""
     equations = list(graph.equations)
     forward, backward = equations[pair.forward], equations[pair.backward]
     assert isinstance(backward.op, Scan), "a pair of loops"
-    step = _Step(forward, pair.loop, backward, backward.op, dropped)
+    step = _Step(forward, pair.loop, backward, backward.op, dropped, states)
     equations[pair.forward], equations[pair.backward] = step.forward_loop(), step.backward_loop()
     return Graph(graph.name, graph.params, tuple(equations), graph.results)
 
@@ -239,7 +244,15 @@ def _without(graph: Graph, pair: LoopPair, dropped: frozenset[int]) -> Graph:
 class _Step:
     """One step of a pair of loops."""
 
-    def __init__(self, forward: Equation, op: Scan, backward: Equation, other: Scan, dropped: frozenset[int]) -> None:
+    def __init__(
+        self,
+        forward: Equation,
+        op: Scan,
+        backward: Equation,
+        other: Scan,
+        dropped: frozenset[int],
+        states: States | None,
+    ) -> None:
         self._forward, self._op, self._backward, self._other = forward, op, backward, other
         self._dropped = dropped
         stacks, values = forward.results[op.carry :], op.body.results[op.carry :]
@@ -258,26 +271,28 @@ class _Step:
             if operand in params:
                 self._there.setdefault(param, params[operand][0])
         there = [index for index, stack in enumerate(stacks) if stack in params]
-        self._equations, read = recomputed(op, dropped, there)
+        self._equations, read = recomputed(op, dropped, there, states)
+        self._states = states or {}
         self._read = [param for param in op.body.params if param in read and param not in self._there]
         carries = op.parts(op.body.params).carry
         self._new = {
-            param: Value(stack_of(param.type, op.length), param.name) for param in self._read if param in carries
+            param: Value(stack_of(param.type, op.length), param.name)
+            for param in (*[param for param in self._read if param in carries], *self._states.values())
         }
 
     def forward_loop(self) -> Equation:
-        """The loop that stacks less, and what carries are needed."""
+        """The loop that stacks less, and what carries are needed; loops in it give no more than that, either."""
         op, eqn = self._op, self._forward
         kept = [index for index in range(len(eqn.results) - op.carry) if index not in self._dropped]
         results = op.body.results
         body = Graph(
             op.body.name,
             op.body.params,
-            op.body.equations,
+            tuple([with_states(eqn, self._states) for eqn in op.body.equations]),
             (*results[: op.carry], *[results[op.carry + index] for index in kept], *self._new),
         )
         given = (*eqn.results[: op.carry], *[eqn.results[op.carry + index] for index in kept], *self._new.values())
-        return Equation(replace(op, body=body), eqn.operands, given, eqn.loc)
+        return Equation(replace(op, body=DeadCode().run(body)), eqn.operands, given, eqn.loc)
 
     def backward_loop(self) -> Equation:
         """The loop that computes again what it does not read."""
@@ -285,9 +300,10 @@ class _Step:
         of_params = dict(zip(op.body.params, self._forward.operands, strict=True))
         consts, carry, xs = other.parts(other.body.params)
         own_consts, own_carry, own_xs = other.parts(self._backward.operands)
-        copies = {value: Value(value.type, value.name) for value in self._read}
+        read = (*self._read, *self._states.values())
+        copies = {value: Value(value.type, value.name) for value in read}
         more_consts = [param for param in self._read if param in op.parts(op.body.params).consts]
-        more_xs = [param for param in self._read if param not in more_consts]
+        more_xs = [value for value in read if value not in more_consts]
         env = dict(self._there) | copies
         equations = []
         for eqn in self._equations:
@@ -304,7 +320,10 @@ class _Step:
         params = (*consts, *[copies[param] for param in more_consts], *carry)
         params += (*[param for param, _ in left], *[copies[param] for param in more_xs])
         operands = (*own_consts, *[of_params[param] for param in more_consts], *own_carry)
-        operands += (*[operand for _, operand in left], *[self._new.get(param, of_params[param]) for param in more_xs])
+        operands += (
+            *[operand for _, operand in left],
+            *[self._new[value] if value in self._new else of_params[value] for value in more_xs],
+        )
         given = tuple([instead.get(value, value) for value in other.body.results])
         body = Graph(other.body.name, params, tuple(equations), given)
         loop = replace(other, body=body, consts=other.consts + len(more_consts))

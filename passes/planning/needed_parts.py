@@ -14,24 +14,32 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 
+#: For the last carries of loops what stacks those with which their steps begin.
+States = dict[Value, Value]
 
-def needed_parts(equations: Sequence[Equation], targets: Iterable[Value], known: Set[Value]) -> list[Equation]:
+
+def needed_parts(
+    equations: Sequence[Equation], targets: Iterable[Value], known: Set[Value], states: States | None = None
+) -> list[Equation]:
     """The equations, or parts of them, that lead from what is known to the targets that are not.
 
     Args:
         equations: of one graph, in order.
         targets: values of these, or parameters.
         known: values that need no equation.
+        states: what is read of this kind is entered here, so that no loop takes its steps again for a carry; None if
+            there are no such stacks, and the loops do.
     """
     needed = {*targets} - known
     found = []
     for eqn in reversed(equations):
         if not needed.isdisjoint(eqn.results):
             loop = open_loop(eqn)
-            part = eqn if loop is None else _part_of_loop(eqn, loop, needed, known)
+            part = eqn if loop is None else _part_of_loop(eqn, loop, needed, known, states)
             found.append(part)
             needed.update([value for value in part.operands if value not in known])
     return found[::-1]
@@ -43,7 +51,7 @@ def open_loop(eqn: Equation) -> Scan | None:
     return op if isinstance(op, Scan) and not op.snapshots and not op.is_unrolled else None
 
 
-def _part_of_loop(eqn: Equation, op: Scan, needed: Set[Value], known: Set[Value]) -> Equation:
+def _part_of_loop(eqn: Equation, op: Scan, needed: Set[Value], known: Set[Value], states: States | None) -> Equation:
     """The loop that gives what is needed of its results; itself if all of it runs for that."""
     carry_params, results = op.parts(op.body.params).carry, op.body.results
     given: dict[Value, Value] = {}
@@ -57,9 +65,16 @@ def _part_of_loop(eqn: Equation, op: Scan, needed: Set[Value], known: Set[Value]
         equations = needed_parts(op.body.equations, targets, given.keys())
         read = {*targets}.union(*[inner.operands for inner in equations])
         missing = {place for place, param in enumerate(carry_params) if param in read and param not in given}
-        if missing <= carries:
+        if states is not None:
+            for place in missing:
+                type = stack_of(carry_params[place].type, op.length)
+                given[carry_params[place]] = states.setdefault(eqn.results[place], Value(type))
+        elif not missing <= carries:
+            carries |= missing
+        else:
             break
-        carries |= missing
+        if not missing:
+            break
     if len(carries) == op.carry and equations == [*op.body.equations]:
         return eqn
     return _loop_of(eqn, op, [*sorted(carries), *stacks], equations, {one: given[one] for one in given if one in read})
@@ -95,3 +110,15 @@ def _loop_of(
     return Equation(
         loop, tuple([operand for _, operand in taken]), tuple([eqn.results[place] for place in places]), eqn.loc
     )
+
+
+def with_states(eqn: Equation, states: States) -> Equation:
+    """The loop that stacks the carries with which its steps begin, as far as they are asked for."""
+    op = eqn.op
+    if not isinstance(op, Scan) or states.keys().isdisjoint(eqn.results):
+        return eqn
+    places = [place for place, value in enumerate(eqn.results[: op.carry]) if value in states]
+    params = op.parts(op.body.params).carry
+    body = replace(op.body, results=(*op.body.results, *[params[place] for place in places]))
+    results = (*eqn.results, *[states[eqn.results[place]] for place in places])
+    return Equation(replace(op, body=body), eqn.operands, results, eqn.loc)

@@ -111,7 +111,9 @@ def _as_dict(kernel: Kernel) -> dict[str, object]:
 
 def _of_loop(loop: PlannedLoop) -> dict[str, object]:
     decision = loop.decision
-    what = {"dropped": decision.dropped} if isinstance(decision, LoopChoice) else {}
+    what: dict[str, object] = {"dropped": decision.dropped} if isinstance(decision, LoopChoice) else {}
+    if isinstance(decision, LoopChoice) and decision.states:
+        what["states"] = True
     return {
         "path": [inside.place for inside in decision.path],
         **({"regions": regions} if any(regions := [inside.region for inside in decision.path]) else {}),
@@ -160,7 +162,7 @@ def _loop(fields: Fields, constraints: Constraints, fusion: Fusion) -> PlannedLo
     places = [number for inside in path for number in inside]
     if ways.count(True) != 1 or min(*places, forward, backward, *dropped, chunks, region, 0) < 0:
         raise _no_plan("a loop of it either drops stacks, or has chunks, or stages, at places from 0 on")
-    decision: LoopDecision = LoopChoice(path, forward, backward, dropped)
+    decision: LoopDecision = LoopChoice(path, forward, backward, dropped, fields.get("states", bool, False))
     if stages.begins:
         decision = StagedBody(path, forward, stages, constraints, fusion, region)
     if chunks:

@@ -28,13 +28,13 @@ class Part:
         reads: what it needs.
         gives: what it computes.
         cost: nanoseconds in all steps of the loops around it, within one step of the outermost one.
-        is_carry: whether it gives what the step of a loop takes over from that before it.
+        steps: of what a step of a loop takes over from that before it, how many steps the loop has; else 0.
     """
 
     reads: tuple[Key, ...]
     gives: tuple[Key, ...]
     cost: int = 0
-    is_carry: bool = False
+    steps: int = 0
 
 
 class Parts:
@@ -75,7 +75,7 @@ class Parts:
         for place, (operand, param) in enumerate(zip(eqn.operands, op.body.params, strict=True)):
             carry = place - op.consts
             before = _keys(inner, [results[carry]] if 0 <= carry < op.carry else [])
-            yield Part(((outer, operand), *before), ((inner, param),), is_carry=bool(before))
+            yield Part(((outer, operand), *before), ((inner, param),), steps=op.length if before else 0)
         for place, (given, result) in enumerate(zip(eqn.results, results, strict=True)):
             yield Part(((inner, result),), ((outer, given),))
             if place >= op.carry:

@@ -133,7 +133,33 @@ def recurrences(w: Any, x: Any) -> Any:
     return np.sum(rows * rows) + np.sum(np.cos(sums))
 
 
-LOSSES = [layers, of_constants, backwards, of_two_carries, stacked_for_others, nested, twice, solver, recurrences]
+def normed(w: Any, x: Any) -> Any:
+    """Blocks of whose states nothing is read but what follows from them, in a loop in a loop."""
+
+    def block(c: Any, w: Any) -> Any:
+        centered = c - np.mean(c, axis=-1, keepdims=True)
+        unit = centered / np.sqrt(np.mean(centered * centered, axis=-1, keepdims=True) + 1e-3)
+        return c + np.tanh(np.tanh(unit @ w) @ w.T), None
+
+    def group(c: Any, w: Any) -> Any:
+        return scan(lambda c, _: block(c, w), c, None, 4)[0], np.sum(c)
+
+    c, sums = scan(group, x, w)
+    return np.sum(c * c) + np.sum(np.sin(sums))
+
+
+LOSSES = [
+    layers,
+    of_constants,
+    backwards,
+    of_two_carries,
+    stacked_for_others,
+    nested,
+    twice,
+    solver,
+    recurrences,
+    normed,
+]
 
 
 def flat(function: Callable[..., Any]) -> Graph:
@@ -233,8 +259,9 @@ def test_inner_loops_come_after_those_around_them() -> None:
     assert {depth for depths in levels for depth in depths} == {0, 1}
 
 
-@pytest.mark.parametrize("loss", [nested, solver, recurrences])
-def test_whatever_is_dropped_around_inner_loops_changes_no_bit(loss: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("loss", [nested, solver, recurrences, normed])
+def test_whatever_is_dropped_around_inner_loops_changes_no_bit(loss: Callable[..., Any], states: bool) -> None:
     """One stack alone, all but one, and those of drawn subsets: what else is read says which part of a loop runs."""
     graph = flat(loss)
     pair = next(iter(loop_pairs(graph)))
@@ -245,7 +272,7 @@ def test_whatever_is_dropped_around_inner_loops_changes_no_bit(loss: Callable[..
     drawn = [[stack for stack in pair.droppable if draw.random() < 0.5] for _ in range(8)]
     assert len(pair.droppable) > 2
     for dropped in [*ones, *others, *drawn]:
-        instead = with_decisions(graph, [pair.choice(dropped)])
+        instead = with_decisions(graph, [pair.choice(dropped, states)])
         verify(instead)
         assert same_bits(graph, instead), dropped
 
@@ -293,6 +320,41 @@ def test_inner_loops_compute_again_where_no_state_is_lost() -> None:
     runs = [simulate(translate(each, ON_CPU).problem) for each in (graph, states_kept, states_gone)]
     assert runs[0].time < runs[1].time < runs[2].time
     assert runs[0].peak > runs[1].peak > runs[2].peak
+
+
+def test_states_of_inner_loops_are_stacked_where_these_would_take_steps_again() -> None:
+    """Nothing that is stacked says what a block begins with: with the states each of them is made again by itself."""
+    graph = flat(normed)
+    levels = dropping(graph)
+    (pair, *_) = loop_pairs(graph)
+    with_states = [level for level in levels if level and level[0].states]
+    alone = max(with_states, key=lambda level: len(level[0].dropped))[:1]
+    kept, gone = (with_decisions(graph, [pair.choice(alone[0].dropped, states)]) for states in (True, False))
+    assert [loop.carry for loop in again_in(kept)] == [0]
+    assert [loop.carry for loop in again_in(gone)] == [1]
+    states = [value for eqn in kept.equations for value in eqn.results if value.type.shape == (STEPS, 4, ROWS, WIDTH)]
+    assert len(states) == 1
+    deepest = with_decisions(graph, with_states[-1])
+    plain, run, chained = (simulate(translate(each, ON_CPU).problem) for each in (graph, deepest, gone))
+    assert run.time < chained.time and run.peak < 0.5 * plain.peak
+
+
+def test_what_an_outer_loop_does_not_read_inner_ones_do_not_stack() -> None:
+    """Nor is it planned for: the forward loop's step has no stacks left but those that are read."""
+    graph = flat(normed)
+    (pair, *_) = loop_pairs(graph)
+    instead = with_decisions(graph, [pair.choice(pair.droppable)])
+    forward: Any = instead.equations[pair.forward].op
+    (inner,) = [eqn.op for eqn in forward.body.equations if isinstance(eqn.op, Scan)]
+    assert len(inner.body.results) == inner.carry
+
+
+def test_a_plan_with_states_is_saved() -> None:
+    graph = flat(normed)
+    level = next(level for level in dropping(graph) if level and level[0].states)
+    plan = replace(Planner(graph, ON_CPU).plan(2**30), loops=planned_loops(graph, level))
+    assert '"states": true' in plan.to_json()
+    assert rematc.Plan.from_json(plan.to_json()).loops == plan.loops
 
 
 def test_what_another_reader_takes_stays_stacked() -> None:

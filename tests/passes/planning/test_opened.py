@@ -182,7 +182,7 @@ def test_plans_are_saved_and_applied(loss: Any) -> None:
 def test_a_plan_for_checkpoints_that_are_not_there_is_refused() -> None:
     graph = flat(scanned, jax.checkpoint)
     plan = Planner(graph, Machine(CPU), forms=opened(graph)).plan(2**30)
-    with pytest.raises(CompileError, match="takes checkpoints apart that are not there"):
+    with pytest.raises(CompileError, match="is planned in a form that this one has not"):
         Planner(flat(scanned, plain), Machine(CPU)).applied(plan)
     text = plan.to_json().replace('"form": "stacked"', '"form": "other"')
     with pytest.raises(CompileError, match=r"'form' of 'constraints' is \"other\", expected one of"):
