@@ -65,14 +65,13 @@ def _part_of_loop(eqn: Equation, op: Scan, needed: Set[Value], known: Set[Value]
         equations = needed_parts(op.body.equations, targets, given.keys())
         read = {*targets}.union(*[inner.operands for inner in equations])
         missing = {place for place, param in enumerate(carry_params) if param in read and param not in given}
-        if states is not None:
+        if states is None:
+            missing -= carries
+            carries |= missing
+        else:
             for place in missing:
                 type = stack_of(carry_params[place].type, op.length)
                 given[carry_params[place]] = states.setdefault(eqn.results[place], Value(type))
-        elif not missing <= carries:
-            carries |= missing
-        else:
-            break
         if not missing:
             break
     if len(carries) == op.carry and equations == [*op.body.equations]:
@@ -119,6 +118,7 @@ def with_states(eqn: Equation, states: States) -> Equation:
         return eqn
     places = [place for place, value in enumerate(eqn.results[: op.carry]) if value in states]
     params = op.parts(op.body.params).carry
-    body = replace(op.body, results=(*op.body.results, *[params[place] for place in places]))
+    given = (*op.body.results, *[params[place] for place in places])
+    body = Graph(op.body.name, op.body.params, op.body.equations, given)
     results = (*eqn.results, *[states[eqn.results[place]] for place in places])
     return Equation(replace(op, body=body), eqn.operands, results, eqn.loc)

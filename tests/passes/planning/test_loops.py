@@ -13,6 +13,7 @@ import rematc
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.ir.verifier import verify
@@ -22,6 +23,7 @@ from rematc.passes.planning.device import CPU
 from rematc.passes.planning.loop_levels import LEVELS, in_same_chunks, loop_levels
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, recomputed, with_decisions
+from rematc.passes.planning.needed_parts import with_states
 from rematc.passes.planning.planned_loops import planned_loops
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import simulate
@@ -337,6 +339,16 @@ def test_states_of_inner_loops_are_stacked_where_these_would_take_steps_again() 
     deepest = with_decisions(graph, with_states[-1])
     plain, run, chained = (simulate(translate(each, ON_CPU).problem) for each in (graph, deepest, gone))
     assert run.time < chained.time and run.peak < 0.5 * plain.peak
+
+
+def test_a_loop_that_stacks_its_states_is_another_one() -> None:
+    """Equal loops are merged: what a graph knows of itself by then is not the other one's."""
+    (outer,) = [eqn for eqn in flat(normed).equations if isinstance(eqn.op, Scan) and not eqn.op.is_reversed]
+    assert isinstance(outer.op, Scan)
+    (inner,) = [eqn for eqn in outer.op.body.equations if isinstance(eqn.op, Scan)]
+    assert isinstance(inner.op, Scan) and hash(inner.op) == hash(inner.op)
+    states = {inner.results[0]: Value(stack_of(inner.op.body.results[0].type, inner.op.length))}
+    assert with_states(inner, states).op != inner.op
 
 
 def test_what_an_outer_loop_does_not_read_inner_ones_do_not_stack() -> None:
