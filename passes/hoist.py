@@ -23,7 +23,7 @@ from rematc.ir.ops.structural import Constant, Iota, OptimizationBarrier, ToMemo
 from rematc.ir.ops.while_.op import While
 from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
-from rematc.passes.regions import RegionRewriter
+from rematc.passes.regions import EquationRewriter
 
 #: What stays where it is unless something else is moved that reads it.
 _FUSED = (Constant, Iota, BroadcastInDim, Reverse, Slice, Transpose)
@@ -37,23 +37,7 @@ class Hoist(Pass):
     name: ClassVar[str] = "hoist"
 
     def run(self, graph: Graph) -> Graph:
-        return _Hoisting().graph(graph)
-
-
-class _Hoisting:
-    def __init__(self) -> None:
-        self._regions = RegionRewriter(self.graph)
-
-    def graph(self, graph: Graph) -> Graph:
-        """The graph, and its regions, with such equations before loops; the graph itself where there are none."""
-        equations: list[Equation] = []
-        for eqn in graph.equations:
-            op = self._regions.op(eqn.op)
-            new = eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
-            equations += _moved(new, op) if isinstance(op, Scan | While) else [new]
-        if all(new is old for new, old in zip(equations, graph.equations, strict=False)):
-            return graph
-        return Graph(graph.name, graph.params, tuple(equations), graph.results)
+        return EquationRewriter(lambda _: _moved).graph(graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +73,15 @@ class _Loop:
         return cls(first, consts, same, params[consts:])
 
 
-def _moved(eqn: Equation, op: Scan | While) -> list[Equation]:
-    """A loop behind what is the same in all of its steps."""
-    loop = _Loop.of(eqn, op)
-    if loop is None:
-        return [eqn]
+def _moved(eqn: Equation) -> list[Equation] | None:
+    """A loop behind what is the same in all of its steps; None for what stays as it is."""
+    op = eqn.op
+    if not isinstance(op, Scan | While) or (loop := _Loop.of(eqn, op)) is None:
+        return None
     moving = _Moving(loop.same)
     left = [inner for inner in op.body.equations if not moving.takes(inner)]
     if not moving.equations:
-        return [eqn]
+        return None
     consts, params, end = loop.consts, op.body.params, loop.first + loop.consts
     read = {*op.body.results}.union(*[inner.operands for inner in left])
     moved = [(value, outside) for value, outside in moving.moved.items() if value in read]
@@ -155,30 +139,14 @@ def held_in_steps(graph: Graph) -> Graph:
 
     What it reads waits behind a barrier for what is new in each step, so that XLA does not move it either.
     """
-    return _Holding().graph(graph)
+    return EquationRewriter(lambda _: _held).graph(graph)
 
 
-class _Holding:
-    def __init__(self) -> None:
-        self._regions = RegionRewriter(self.graph)
-
-    def graph(self, graph: Graph) -> Graph:
-        equations = []
-        for eqn in graph.equations:
-            op = self._regions.op(eqn.op)
-            if isinstance(op, Scan | While):
-                op = _held(eqn, op)
-            equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
-        if all(new is old for new, old in zip(equations, graph.equations, strict=True)):
-            return graph
-        return Graph(graph.name, graph.params, tuple(equations), graph.results)
-
-
-def _held(eqn: Equation, op: Scan | While) -> Scan | While:
-    """A loop whose steps compute what is the same in all of them."""
-    loop = _Loop.of(eqn, op)
-    if loop is None:
-        return op
+def _held(eqn: Equation) -> list[Equation] | None:
+    """A loop whose steps compute what is the same in all of them; None for what stays as it is."""
+    op = eqn.op
+    if not isinstance(op, Scan | While) or (loop := _Loop.of(eqn, op)) is None:
+        return None
     moving = _Moving(loop.same)
     for inner in op.body.equations:
         moving.takes(inner)
@@ -186,7 +154,7 @@ def _held(eqn: Equation, op: Scan | While) -> Scan | While:
     params = [param for param in op.body.params if param in read]
     new = next((param for param in loop.varying if param not in loop.same), None)
     if not params or new is None:
-        return op
+        return None
     behind = {param: Value(param.type, param.name) for param in params}
     barrier = Equation(OptimizationBarrier(), (*params, new), (*behind.values(), Value(new.type, new.name)), eqn.loc)
     equations = [
@@ -196,4 +164,4 @@ def _held(eqn: Equation, op: Scan | While) -> Scan | While:
         for inner in op.body.equations
     ]
     body = Graph(op.body.name, op.body.params, (barrier, *equations), op.body.results)
-    return replace(op, body=body)
+    return [replace(eqn, op=replace(op, body=body))]
