@@ -13,21 +13,23 @@ predicted peak is lower with it. First, what only repeats a number or a row is n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from rematc.ir.core import Graph
+from rematc.ir.core import Graph, Op
 from rematc.ir.ops.placement import has_placements
+from rematc.ir.ops.scan.op import Scan
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.buffers import Placement
 from rematc.lowering.xla_cpu.own_broadcasts import with_own_broadcasts
-from rematc.lowering.xla_cpu.prediction import placement, predict
+from rematc.lowering.xla_cpu.prediction import placement, placement_inside, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.kernels import CPU
 from rematc.passes.legalize.last_readers import Waits, reads_before, waits_of, with_waits
 from rematc.passes.manager import Pass
 from rematc.passes.planning.shards import WHOLE, Shards
+from rematc.passes.regions import with_region
 
 #: How often what holds the peak is looked for, and with how many of what was found alone where all of it is no less.
 _ROUNDS, _ALONE = 6, 3
@@ -55,20 +57,30 @@ class Placed:
         target: where.
         donated: the parameters in whose memory results may lie.
         placed: its buffers.
+        inside: the op whose region the graph is; None for a program.
     """
 
     graph: Graph
     target: Target
     donated: tuple[int, ...]
     placed: Placement
+    inside: Op | None = None
 
     @classmethod
     def of(cls, graph: Graph, target: Target, donated: Sequence[int] = ()) -> Placed:
         """A graph for a target, with results in the memory of these parameters."""
         return cls(graph, target, tuple(donated), placement(graph, target, donated)[0])
 
+    @classmethod
+    def of_region(cls, region: Graph, op: Op, target: Target) -> Placed:
+        """A region of an op on its own, in a program that recomputes."""
+        loop = op if isinstance(op, Scan) else None
+        return cls(region, target, (), placement_inside(region, loop, target), op)
+
     def with_graph(self, graph: Graph) -> Placed:
         """Another graph in its place."""
+        if self.inside is not None:
+            return Placed.of_region(graph, self.inside, self.target)
         return Placed.of(graph, self.target, self.donated)
 
     @property
@@ -77,10 +89,12 @@ class Placed:
         return self.placed.peak
 
     def with_readers_held(self) -> Placed:
-        """The same with these barriers; itself where none lowers the predicted peak."""
-        if not _is_open(self.graph, self.target):
+        """The same with these barriers, in regions, too; itself where none lowers the predicted peak."""
+        if self.inside is None and not _is_open(self.graph, self.target):
             return self
-        return _with_late_ones_held(_with_own_broadcasts(self))
+        looked_at: set[int] = set()
+        held = _with_regions_held(self, looked_at)
+        return _with_regions_held(_with_late_ones_held(_with_own_broadcasts(held)), looked_at)
 
 
 def _is_open(graph: Graph, target: Target) -> bool:
@@ -100,7 +114,7 @@ def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards:
     if not shards.is_whole:
         return [predict(graph, target, (), shards).peak for graph in graphs]
     ways = {index: Placed.of(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
-    for count, better in ((_OWN, _with_own_broadcasts), (_HELD, _with_late_ones_held)):
+    for count, better in ((_OWN, _with_own), (_HELD, _with_late_ones_held)):
         peaks = sorted(way.peak for way in ways.values())[:count]
         for index, way in ways.items():
             if way.peak * as_good <= peaks[-1]:
@@ -111,6 +125,48 @@ def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards:
 def with_readers_held(graph: Graph, target: Target) -> Graph:
     """The graph, after the passes, with these barriers; the graph itself where none lowers the predicted peak."""
     return Placed.of(graph, target).with_readers_held().graph if _is_open(graph, target) else graph
+
+
+def _with_own(way: Placed) -> Placed:
+    return _with_own_broadcasts(_with_regions_held(way, set()))
+
+
+def _with_regions_held(best: Placed, looked_at: set[int]) -> Placed:
+    """What is late held in the regions that run at the peak, one after the other; the graphs that were `looked_at`
+    before are left.
+    """
+    for _ in range(_ROUNDS):
+        place = _at_peak(best)
+        if place is None:
+            return best
+        op, graph = best.graph.equations[place].op, best.graph
+        regions = {index: Placed.of_region(region, op, best.target) for index, region in enumerate(op.regions())}
+        index, region = max(regions.items(), key=lambda found: found[1].peak)
+        if id(region.graph) in looked_at:
+            return best
+        looked_at.add(id(region.graph))
+        held = region.with_readers_held()
+        if held is region:
+            return best
+        eqn = replace(graph.equations[place], op=with_region(op, index, held.graph))
+        equations = (*graph.equations[:place], eqn, *graph.equations[place + 1 :])
+        other = best.with_graph(Graph(graph.name, graph.params, equations, graph.results))
+        if other.peak > best.peak:
+            return best
+        looked_at.add(id(held.graph))
+        best = other
+    return best
+
+
+def _at_peak(found: Placed) -> int | None:
+    """The place of the equation that runs at the predicted peak, if it is one with regions."""
+    live = found.placed.allocation.live()
+    at = max(range(len(live)), key=live.__getitem__, default=None)
+    if at is None or not found.placed.inside[at]:
+        return None
+    values = set(found.placed.values(found.placed.order.order[at]))
+    places = (index for index, eqn in enumerate(found.graph.equations) if eqn.op.regions())
+    return next((index for index in places if not values.isdisjoint(found.graph.equations[index].results)), None)
 
 
 def _with_own_broadcasts(way: Placed) -> Placed:

@@ -14,11 +14,12 @@ first, what they let through would be held for longer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.values import Value
 from rematc.lowering.donation import aliased_results
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
@@ -75,14 +76,33 @@ def placement(
     """The buffers of a graph after the passes on one device, in their schedule; whether that is the one depth first."""
     target = target or current_target()
     aliased = aliased_results(graph, donated)
-    # XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative. And
-    # once for all steps of a loop what is the same in them.
-    legalize = Legalize("cpu", target.devices, target.shares_behind_barriers)
-    legal, origins = legalize.with_origins(graph)
-    local, parts = on_one_device(CommonSubexpressions().run(Hoist().run(legal)), shards)
+    legal, origins = _legal(graph, target)
+    local, parts = on_one_device(legal, shards)
     found, is_depth_first = _of_better_order(local, target, aliased)
     whole = {part: origins.get(value, value) for part, value in parts.items()}
     return replace(found, origins={**origins, **whole}), is_depth_first
+
+
+def placement_inside(region: Graph, loop: Scan | None, target: Target) -> Placement:
+    """The buffers of a region of a program that recomputes, on its own, while it runs once.
+
+    Args:
+        region: after the passes.
+        loop: whose step it is; None for another region.
+        target: for what.
+    """
+    legal, origins = _legal(region, target)
+    return replace(_placements(legal, loop, [breadth_first], target)[0], origins=origins)
+
+
+def _legal(graph: Graph, target: Target) -> tuple[Graph, Mapping[Value, Value]]:
+    """A graph as XLA has it, and what its values are in the one given.
+
+    XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative. And
+    once for all steps of a loop what is the same in them.
+    """
+    legal, origins = Legalize("cpu", target.devices, target.shares_behind_barriers).with_origins(graph)
+    return CommonSubexpressions().run(Hoist().run(legal)), origins
 
 
 def _of_better_order(graph: Graph, target: Target, aliased: Sequence[tuple[int, int]]) -> tuple[Placement, bool]:

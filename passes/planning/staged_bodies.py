@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rematc.ir.core import Graph
 from rematc.ir.ops.scan.op import Scan
@@ -32,6 +32,8 @@ from rematc.passes.planning.translation import Regions, Translation, translate
 
 #: How many sizes of steps are tried for a budget.
 HALVINGS = 5
+#: Where no plan of a step is found for a size, one is looked for that takes less by a part of it: 2 ** -5, then -4, ...
+_LESS = (5, 4, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ class _Body:
     graph: Graph
     problem: Problem
     left: Callable[[], float | None]
+    _known: list[Found] = field(default_factory=list)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -247,11 +250,24 @@ class _Body:
     @functools.cached_property
     def smallest(self) -> Found:
         """The plan with the smallest peak."""
-        return plan_for_budget(self.problem, 0, seconds=self.left(), chained=self._chained)
+        return self._remembered(plan_for_budget(self.problem, 0, seconds=self.left(), chained=self._chained))
 
     def plan(self, size: int) -> Found | None:
-        """The fastest plan within so many bytes; None where there is none."""
-        return fitting_plan(self.problem, size, seconds=self.left(), chained=self._chained)
+        """The fastest plan within so many bytes, of all that were found for any size; None where there is none.
+
+        Moves of one value at a time may end above a size, and below a smaller one.
+        """
+        for aim in (size, *[size - (size >> power) for power in _LESS]):
+            found = fitting_plan(self.problem, aim, seconds=self.left(), chained=self._chained)
+            if found is not None:
+                self._remembered(found)
+                break
+        fitting = [found for found in self._known if found.run.peak <= size]
+        return min(fitting, key=lambda found: (found.run.time, found.run.peak), default=None)
+
+    def _remembered(self, found: Found) -> Found:
+        self._known.append(found)
+        return found
 
 
 def _bodies(graph: Graph, path: Path = ()) -> Iterator[tuple[Path, Graph]]:
