@@ -12,6 +12,7 @@ predicted peak is lower with it. First, what only repeats a number or a row is n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -182,7 +183,7 @@ def _with_late_ones_held(best: Placed) -> Placed:
     possible = reads_before(graph, CPU) | waits_of(graph, CPU)
     taken: Waits = {}
     for _ in range(_ROUNDS):
-        for found in _attempts(_late(graph, best.placed, possible), possible):
+        for found in _attempts(_Late(graph, best.placed, possible)):
             joined = _joined(taken, found)
             held = best.with_graph(with_waits(graph, joined))
             if held.peak < best.peak:
@@ -193,35 +194,59 @@ def _with_late_ones_held(best: Placed) -> Placed:
     return best
 
 
-def _late(graph: Graph, placed: Placement, possible: Waits) -> Waits:
-    """What of all that may wait would be read before the peak, where the graph's kernels are placed like this."""
-    live = placed.allocation.live()
-    at = max(range(len(live)), key=live.__getitem__, default=0)
-    time = {value: step for step, kernel in enumerate(placed.order.order) for value in placed.values(kernel)}
-    placed_ones = set(time)
-    # What is fused with others is computed where the last of these is.
-    for eqn in reversed(graph.equations):
-        after = max([time[value] for value in eqn.results if value in time], default=-1)
-        for value in eqn.operands:
-            if value not in placed_ones:
-                time[value] = max(time.get(value, -1), after)
-    late: Waits = {}
-    for then, (operand, readers) in possible.items():
-        begins = [time[value] for value in graph.equations[then].results if value in time]
-        found = [value for value in readers if time.get(value, -1) > at]
-        if found and begins and min(begins) <= at:
-            late[then] = (operand, found)
-    return late
+class _Late:
+    """What of all that may wait would be read before something runs, where the graph's kernels are placed like this."""
+
+    def __init__(self, graph: Graph, placed: Placement, possible: Waits) -> None:
+        self._graph, self._possible = graph, possible
+        self._live = placed.allocation.live()
+        self._time = {value: step for step, kernel in enumerate(placed.order.order) for value in placed.values(kernel)}
+        placed_ones = set(self._time)
+        # What is fused with others is computed where the last of these is.
+        for eqn in reversed(graph.equations):
+            after = max([self._time[value] for value in eqn.results if value in self._time], default=-1)
+            for value in eqn.operands:
+                if value not in placed_ones:
+                    self._time[value] = max(self._time.get(value, -1), after)
+
+    def at_peak(self) -> Waits:
+        """What would be read before the peak."""
+        return self._above(max(self._live, default=0) - 1)
+
+    def at_peaks(self) -> Waits:
+        """And before all others that would be the peak if that one were lower by what waits there: alike layers have
+        one each.
+        """
+        results = [value for then in self.at_peak() for value in self._graph.equations[then].results]
+        return self._above(max(self._live, default=0) - sum(value.type.bytes for value in results))
+
+    def largest(self) -> list[Waits]:
+        """One after the other what would be read before the peak, what takes most memory first."""
+        late = self.at_peak()
+        return [{then: late[then]} for then in sorted(late, key=lambda then: -self._possible[then][0].type.bytes)]
+
+    def _above(self, level: int) -> Waits:
+        """What would be read before some step in which more is live."""
+        before = [0, *itertools.accumulate(live > level for live in self._live)]
+        late: Waits = {}
+        for then, (operand, readers) in self._possible.items():
+            begins = [self._time[value] for value in self._graph.equations[then].results if value in self._time]
+            first = before[min(begins)] if begins else before[-1]
+            found = [value for value in readers if before[max(0, self._time.get(value, -1))] > first]
+            if found:
+                late[then] = (operand, found)
+        return late
 
 
-def _attempts(late: Waits, possible: Waits) -> Iterator[Waits]:
-    """All of what is late at once, and then one after the other, what takes most memory first."""
-    if late:
-        yield late
-    if len(late) > 1:
-        sizes = {then: operand.type.bytes for then, (operand, _) in possible.items()}
-        for then in sorted(late, key=lambda then: -sizes[then])[:_ALONE]:
-            yield {then: late[then]}
+def _attempts(late: _Late) -> Iterator[Waits]:
+    """All that is late at once, at all peaks and at the highest one, and then what is largest alone."""
+    everywhere, here = late.at_peaks(), late.at_peak()
+    if everywhere != here:
+        yield everywhere
+    if here:
+        yield here
+    if len(here) > 1:
+        yield from late.largest()[:_ALONE]
 
 
 def _joined(waits: Waits, others: Waits) -> Waits:

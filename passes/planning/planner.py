@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -80,6 +80,7 @@ class Planner:
         self._machine, self._seconds, self._constraints = machine, seconds, constraints
         self._deadline: float | None = None
         self._levels: dict[Form, list[Decisions]] = {}
+        self._staged_levels: dict[tuple[Form, int], list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         self._smallest: tuple[_Way, Found] | None = None
         self.peak = simulate(self._way((), constraints).translation.problem).peak
@@ -213,9 +214,13 @@ class Planner:
         """Seconds that are left; None where there is no end."""
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
 
-    def _staged(self, constraints: Constraints, budget: int) -> Iterator[Decisions]:
-        graph, levels = self._graph_of(constraints), self._levels_of(constraints)
-        return staged_levels(graph, levels, self._bodies, self.peak, budget)
+    def _staged(self, constraints: Constraints, budget: int) -> list[Decisions]:
+        """Levels with stages in bodies for a budget: the same for each mode of one form."""
+        key = constraints.form, budget
+        if key not in self._staged_levels or self._seconds is not None:
+            graph, levels = self._graph_of(constraints), self._levels_of(constraints)
+            self._staged_levels[key] = list(staged_levels(graph, levels, self._bodies, self.peak, budget))
+        return self._staged_levels[key]
 
     @functools.cached_property
     def _bodies(self) -> BodyPlans:

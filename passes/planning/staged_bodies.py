@@ -104,6 +104,8 @@ class BodyPlans:
         """Once no seconds are `left`, no plan is improved any more, and there are no more levels; None is no end."""
         self._machine, self._constraints, self._left = machine, constraints, left
         self._bodies: dict[int, _Body] = {}
+        #: By identity; what is around the bodies holds the graph, so that no other one gets its id.
+        self._around: dict[tuple[int, tuple[LoopDecision, ...]], _Around] = {}
 
     def levels(
         self, graph: Graph, first: Sequence[LoopDecision], least: int, budget: int
@@ -114,8 +116,8 @@ class BodyPlans:
         is left where all around the loop is kept. For a budget of nothing steps are as small as they can be. There are
         none where no step takes as much as `least` bytes.
         """
-        start = with_decisions(graph, first)
-        self._machine.shards.follow(start)
+        around = self._around_bodies(graph, tuple(first))
+        start = around.graph
         if not self.has_levels(start, least):
             return
         if not budget:
@@ -123,7 +125,6 @@ class BodyPlans:
             if smallest is not None and smallest.decisions:
                 yield (*first, *smallest.decisions)
             return
-        around = _Around(start, self._machine, self._constraints)
         rooms, found = around.rooms(budget), dict[tuple[StagedBody, ...], Problem]()
         low, high, part = 0.0, 2.0, 1.0
         for _ in range(HALVINGS):
@@ -150,27 +151,58 @@ class BodyPlans:
         `sizes` are by the outermost equation. Without a size they are the smallest that there are. None where one does
         not come down to its size.
         """
-        # What is inside is part of what is around it.
-        paths = sorted([path for path, _ in _bodies(graph)], key=lambda path: -len(path))
+        planned = graph
         decisions: list[StagedBody] = []
         runs: dict[Inside, Run] = {}
-        planned = graph
-        for path in paths:
-            body, size = self._body(body_at(planned, path)), sizes.get(path[0].place, 0)
-            found = None if body.peak <= size else body.plan(size) if size else body.smallest
-            if found is None and body.peak > size:
+        for inside, _ in _own_bodies(graph):
+            found = self._at(planned, (inside,), sizes.get(inside.place, 0))
+            if found is None:
                 return None
-            if len(path) == 1:
-                runs[path[0]] = body.run if found is None else found.run
-            if found is None or not found.stages.begins:
-                continue
+            planned, more, runs[inside] = found
+            decisions += more
+        return _Staged(tuple(decisions), tuple(runs.items()))
+
+    def _at(self, graph: Graph, path: Path, size: int) -> tuple[Graph, list[StagedBody], Run] | None:
+        """Stages for the body that a path leads to, and for those in it first, so that it takes so many bytes.
+
+        With the graph in which those in it run so, and what the body takes then. Each gets what is left beside all that
+        is around it there, and is as small as it can be where it does not come down to that. Without a size all are.
+        """
+        own = self._body(body_at(graph, path))
+        if own.peak <= size:
+            return graph, [], own.run
+        decisions: list[StagedBody] = []
+        inner = list(_own_bodies(own.graph))
+        rooms = _Around(own.graph, self._machine, self._constraints).rooms(size) if inner and size else {}
+        for inside, _ in inner:
+            room = max(0, rooms.get(inside.place, 0))
+            found = self._at(graph, (*path, inside), room) or self._at(graph, (*path, inside), 0)
+            assert found is not None, "there is a smallest one"
+            graph, more, _ = found
+            decisions += more
+        own = self._body(body_at(graph, path))
+        if own.peak <= size:
+            return graph, decisions, own.run
+        planned = own.plan(size) if size else own.smallest
+        if planned is None:
+            return None
+        if planned.stages.begins:
             *around, (place, region) = path
             fusion = self._machine.device.fusion
-            decisions.append(StagedBody(tuple(around), place, found.stages, self._constraints, fusion, region))
+            decision = StagedBody(tuple(around), place, planned.stages, self._constraints, fusion, region)
+            decisions.append(decision)
             if around:
-                planned = with_decisions(planned, decisions[-1:])
-                self._machine.shards.follow(planned)
-        return _Staged(tuple(decisions), tuple(runs.items()))
+                graph = with_decisions(graph, [decision])
+                self._machine.shards.follow(graph)
+        return graph, decisions, planned.run
+
+    def _around_bodies(self, graph: Graph, first: tuple[LoopDecision, ...]) -> _Around:
+        found = self._around.get((id(graph), first))
+        if found is None:
+            start = with_decisions(graph, first)
+            self._machine.shards.follow(start)
+            found = self._around[id(graph), first] = _Around(start, self._machine, self._constraints, graph)
+        return found
 
     def _body(self, graph: Graph) -> _Body:
         if id(graph) not in self._bodies:
@@ -195,7 +227,9 @@ class _Staged:
 class _Around:
     """What is around bodies, which are planned: its kernels, of which those with bodies take what these do."""
 
-    def __init__(self, graph: Graph, machine: Machine, constraints: Constraints) -> None:
+    def __init__(self, graph: Graph, machine: Machine, constraints: Constraints, before: Graph | None = None) -> None:
+        """Of a graph, as decisions made it of another one `before`."""
+        self.graph, self.before = graph, before
         self._own = Regions(machine)
         self._translation = translate(graph, machine, constraints, self._own)
         place = {eqn: place for place, eqn in enumerate(graph.equations)}
@@ -232,6 +266,7 @@ class _Body:
     problem: Problem
     left: Callable[[], float | None]
     _known: list[Found] = field(default_factory=list)
+    _failed: list[int] = field(default_factory=list)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -248,6 +283,10 @@ class _Body:
         return Chained(self.problem)
 
     @functools.cached_property
+    def _least_peak(self) -> int:
+        return least_peak(self.problem)
+
+    @functools.cached_property
     def smallest(self) -> Found:
         """The plan with the smallest peak."""
         return self._remembered(plan_for_budget(self.problem, 0, seconds=self.left(), chained=self._chained))
@@ -257,11 +296,14 @@ class _Body:
 
         Moves of one value at a time may end above a size, and below a smaller one.
         """
-        for aim in (size, *[size - (size >> power) for power in _LESS]):
+        aims = (size, *[size - (size >> power) for power in _LESS]) if size > max(self._failed, default=0) else ()
+        for aim in [aim for aim in aims if aim >= self._least_peak]:
             found = fitting_plan(self.problem, aim, seconds=self.left(), chained=self._chained)
             if found is not None:
                 self._remembered(found)
                 break
+        else:
+            self._failed.append(size)
         fitting = [found for found in self._known if found.run.peak <= size]
         return min(fitting, key=lambda found: (found.run.time, found.run.peak), default=None)
 
@@ -275,8 +317,13 @@ def _bodies(graph: Graph, path: Path = ()) -> Iterator[tuple[Path, Graph]]:
 
     A loop that stacks snapshots runs its body in two ways.
     """
+    for inside, body in _own_bodies(graph):
+        yield (*path, inside), body
+        yield from _bodies(body, (*path, inside))
+
+
+def _own_bodies(graph: Graph) -> Iterator[tuple[Inside, Graph]]:
+    """The outermost of them."""
     for place, eqn in enumerate(graph.equations):
         for region, body in [] if isinstance(eqn.op, Scan) and eqn.op.snapshots else bodies(eqn.op):
-            inner = (*path, Inside(place, region))
-            yield inner, body
-            yield from _bodies(body, inner)
+            yield Inside(place, region), body
