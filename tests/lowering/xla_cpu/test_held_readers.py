@@ -85,7 +85,8 @@ def network(weights: Any, x: Any) -> Any:
 
 def descended(weights: Any, x: Any) -> Any:
     """A step of each of several networks: their gradients need nothing of each other."""
-    return tuple(w - 0.01 * rematc.grad(network)(w, x) for w in weights)
+    gradient: Callable[..., Any] = rematc.grad(network)
+    return tuple(w - 0.01 * gradient(w, x) for w in weights)
 
 
 def in_loop(weights: Any, parts: Any) -> Any:
