@@ -128,11 +128,13 @@ def _buffer(owner: Instruction, order: Schedule) -> Buffer:
 
 
 def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
-    """What a loop's body writes where the carry before lay, which nothing reads any more."""
+    """What a loop's body writes where the carry before lay, which nothing else reads then, or any more."""
     found: set[Instruction] = set()
     for before, after in program.carried:
         owner = owner_of(after.operands[0])
-        if not after.operands[0].is_fused and order.last_read[before] < order.time.get(owner, 0):
+        written, last = order.time.get(owner, 0), order.last_read[before]
+        is_over = last == written and before in _replaceable(program, order, owner)
+        if not after.operands[0].is_fused and (last < written or is_over):
             found.add(owner)
     return found
 
@@ -177,13 +179,19 @@ def _may_be_written_over(program: Program, buffers: list[Buffer], order: Schedul
         if buffer in aliased:
             found[buffer] = [in_place[buffer]] if buffer in in_place else []
             continue
-        # XLA does not see through reshapes here: only what wrote a buffer hands it on, and a barrier where it is gone.
-        read = order.replaceable[buffer.owner]
-        if program.target.shares_behind_barriers:
-            read = [_before_barriers(last) for last in read]
+        read = _replaceable(program, order, buffer.owner)
         lasts = [of[last] for last in read if last in of and last.name != "part"]
         found[buffer] = [last for last in lasts if last not in aliased and _ends_for(last, buffer)]
     return found
+
+
+def _replaceable(program: Program, order: Schedule, owner: Instruction) -> Sequence[Instruction]:
+    """What a kernel may write its result over.
+
+    XLA does not see through reshapes here: only what wrote a buffer hands it on, and a barrier where it is gone.
+    """
+    read = order.replaceable.get(owner, [])
+    return [_before_barriers(last) for last in read] if program.target.shares_behind_barriers else read
 
 
 def _before_barriers(instruction: Instruction) -> Instruction:

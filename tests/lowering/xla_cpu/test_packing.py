@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rematc
-from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.packing import packed
 from rematc.passes.liveness import Allocation, LiveRange
 
@@ -59,12 +58,8 @@ def test_what_never_lives_at_once_lies_in_one_place(ranges: list[LiveRange]) -> 
     assert packed(_alone(apart)) == max((one.size for one in apart), default=0)
 
 
-#: Before jaxlib 0.12 it is predicted at a quarter more: a copy is expected later than XLA makes it.
-_MISSED = pytest.mark.xfail(not current_target().shares_behind_barriers, reason="the predicted order differs")
-
-
-@pytest.mark.parametrize("policy", [pytest.param("nothing", marks=_MISSED), "dots"])
-def test_a_head_that_leaves_one_row_out_takes_what_is_predicted(policy: str | None) -> None:
+@pytest.mark.parametrize("policy", ["nothing", "dots"])
+def test_a_head_that_leaves_one_row_out_takes_what_is_predicted(policy: str) -> None:
     def loss(w: Any, x: Any, y: Any) -> Any:
         logits = jnp.tanh(x @ w) @ w.T
         return -jnp.take_along_axis(jax.nn.log_softmax(logits[:, :-1]), y[:, 1:, None], -1).mean()

@@ -314,7 +314,7 @@ def test_random_bits_are_computed_by_every_kernel_that_reads_them(policy: str | 
     weights = [(np.ones((128, 512), np.float32), np.ones((512, 128), np.float32))] * 4
     arguments = weights, np.ones((512, 128), np.float32), np.zeros(2, np.uint32)
     lowered = rematc.lower(rematc.value_and_grad(rematc.from_jax(dropped), policy=policy), *arguments)
-    assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.1)
+    assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.15)
 
 
 @pytest.mark.parametrize(("policy", "arrays"), [(None, 3), ("nothing", 0), ("dots", 1)])
