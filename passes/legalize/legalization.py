@@ -34,6 +34,7 @@ from rematc.passes.legalize import (  # noqa: F401  # rules enter the registry
     error_functions,
     incomplete_beta,
     incomplete_gamma,
+    roundings,
     solving,
     windows,
 )
