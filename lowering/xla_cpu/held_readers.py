@@ -6,8 +6,8 @@ After:   %1 = convolution %x, %dy   %4, %5 = optimization_barrier %dy, %1   %2 =
 A program with barriers runs breadth first: the gradient of a kernel, which nothing waits for, comes behind what the
 next one's gradient needs, and both hold the copies that they read. Behind the barrier the second waits for the first.
 A barrier also ends fusion, and what waits may be what everything else waits for; so each is kept only where the
-predicted peak is lower with it. First, what only repeats a number or a row is no array that several kernels share
-(`own_broadcasts`), on the same condition.
+predicted peak is lower with it. Where a loop's step or a branch runs at the peak, that is looked at on its own. First,
+what only repeats a number or a row is no array that several kernels share (`own_broadcasts`), on the same condition.
 """
 
 from __future__ import annotations
