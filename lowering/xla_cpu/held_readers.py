@@ -12,6 +12,7 @@ what only repeats a number or a row is no array that several kernels share (`own
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -141,6 +142,8 @@ def _with_regions_held(best: Placed, looked_at: set[int]) -> Placed:
         if place is None:
             return best
         op, graph = best.graph.equations[place].op, best.graph
+        if looked_at.issuperset(map(id, op.regions())):
+            return best
         regions = {index: Placed.of_region(region, op, best.target) for index, region in enumerate(op.regions())}
         index, region = max(regions.items(), key=lambda found: found[1].peak)
         if id(region.graph) in looked_at:
@@ -209,6 +212,7 @@ class _Late:
                 if value not in placed_ones:
                     self._time[value] = max(self._time.get(value, -1), after)
 
+    @functools.cached_property
     def at_peak(self) -> Waits:
         """What would be read before the peak."""
         return self._above(max(self._live, default=0) - 1)
@@ -217,12 +221,12 @@ class _Late:
         """And before all others that would be the peak if that one were lower by what waits there: alike layers have
         one each.
         """
-        results = [value for then in self.at_peak() for value in self._graph.equations[then].results]
+        results = [value for then in self.at_peak for value in self._graph.equations[then].results]
         return self._above(max(self._live, default=0) - sum(value.type.bytes for value in results))
 
     def largest(self) -> list[Waits]:
         """One after the other what would be read before the peak, what takes most memory first."""
-        late = self.at_peak()
+        late = self.at_peak
         return [{then: late[then]} for then in sorted(late, key=lambda then: -self._possible[then][0].type.bytes)]
 
     def _above(self, level: int) -> Waits:
@@ -240,7 +244,7 @@ class _Late:
 
 def _attempts(late: _Late) -> Iterator[Waits]:
     """All that is late at once, at all peaks and at the highest one, and then what is largest alone."""
-    everywhere, here = late.at_peaks(), late.at_peak()
+    everywhere, here = late.at_peaks(), late.at_peak
     if everywhere != here:
         yield everywhere
     if here:

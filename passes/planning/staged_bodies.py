@@ -173,7 +173,7 @@ class BodyPlans:
             return graph, [], own.run
         decisions: list[StagedBody] = []
         inner = list(_own_bodies(own.graph))
-        rooms = _Around(own.graph, self._machine, self._constraints).rooms(size) if inner and size else {}
+        rooms = self._around_bodies(own.graph).rooms(size) if inner and size else {}
         for inside, _ in inner:
             room = max(0, rooms.get(inside.place, 0))
             found = self._at(graph, (*path, inside), room) or self._at(graph, (*path, inside), 0)
@@ -196,7 +196,8 @@ class BodyPlans:
                 self._machine.shards.follow(graph)
         return graph, decisions, planned.run
 
-    def _around_bodies(self, graph: Graph, first: tuple[LoopDecision, ...]) -> _Around:
+    def _around_bodies(self, graph: Graph, first: tuple[LoopDecision, ...] = ()) -> _Around:
+        """What is around the bodies of a graph, once these decisions are made."""
         found = self._around.get((id(graph), first))
         if found is None:
             start = with_decisions(graph, first)
