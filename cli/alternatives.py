@@ -29,7 +29,7 @@ def with_alternatives(step: TrainingStep, report: Report) -> Report:
 
 def _way_out(step: TrainingStep, target: str, saving: Saving) -> str:
     ways = ["leave out --policy"] if saving.is_in_vain else []
-    if target == "cpu" and step.options.passes is None and not step.options.quiet:
+    if target == "cpu" and step.options.passes is None and step.options.barrier == "auto" and not step.options.quiet:
         compiled = step.compile(step.lower_with_barriers(_STRATEGY), f" with --barrier {_STRATEGY}")
         amount = compiled.memory().temp_bytes
         is_least = amount < min(saving.temp_bytes, saving.without_bytes)

@@ -15,7 +15,6 @@ from rematc.cli.options import OF_MODULES, PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
 from rematc.lowering.described import is_described
-from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.slicing import OFF, slices_of
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
@@ -47,16 +46,11 @@ def checked(options: Options) -> Options:
             parse_pipeline(options.passes)
         except CompileError as error:
             raise _bad_value("--passes", error.message) from None
-    passes = options.passes
-    if options.barrier != "auto":
-        if passes is not None:
-            raise _usage("--barrier is about the default passes; leave out --passes, or write 'barriers{strategy=...}'")
-        passes = default_pipeline(options.barrier)
+    if options.barrier != "auto" and options.passes is not None:
+        raise _usage("--barrier is about the default passes; leave out --passes, or write 'barriers{strategy=...}'")
     for text in options.args:
         parse_type(text)
-    return dataclasses.replace(
-        options, compare=policies, passes=passes, output=_file_to_write(options), plan=_absolute(options.plan)
-    )
+    return dataclasses.replace(options, compare=policies, output=_file_to_write(options), plan=_absolute(options.plan))
 
 
 def _absolute(path: Path | None) -> Path | None:

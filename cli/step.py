@@ -32,7 +32,6 @@ from rematc.ir.printer import print_graph
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_seconds
 from rematc.lowering.described import is_described
-from rematc.lowering.pipeline import default_pipeline
 from rematc.lowering.slicing import OFF, Slices, slices_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of, targeting
@@ -96,27 +95,31 @@ class TrainingStep:
     def lower(self, policy: str) -> Lowered:
         """The step under a policy, with the dumps and timings of its passes that were asked for."""
         dump = self._dump(policy) if self.options.print_between_passes else None
-        lowered = self._lower(policy, dump, self.options.passes)
+        lowered = self._lower(policy, dump)
         if self.options.time_passes:
             sys.stderr.write(plain_text([_timings(policy, lowered)]))
         return lowered
 
     def lower_baseline(self) -> Lowered:
         """The step without a policy."""
-        return self._lower("none", None, self.options.passes, OFF)
+        return self._lower("none", slices=OFF)
 
     def lower_watched(self, after_each: Callable[[str, Graph], None]) -> Lowered:
         """The step under the command's policy, once more; `after_each` is given each pass's text and graph."""
-        return self._lower(self.options.policy, after_each, self.options.passes)
+        return self._lower(self.options.policy, after_each)
 
     def lower_with_barriers(self, strategy: str) -> Lowered:
         """The step under the command's policy, with another strategy of barriers."""
-        return self._lower(self.options.policy, None, default_pipeline(strategy))
+        return self._lower(self.options.policy, barrier=strategy)
 
     def _lower(
-        self, policy: str, dump: Callable[[str, Graph], None] | None, passes: str | None, slices: Slices | None = None
+        self,
+        policy: str,
+        dump: Callable[[str, Graph], None] | None = None,
+        barrier: str | None = None,
+        slices: Slices | None = None,
     ) -> Lowered:
-        """The step under a policy; in slices as the options ask for them, if nothing else is said."""
+        """The step under a policy; with barriers and in slices as the options ask for them, if nothing else is said."""
         function = self._value_and_grad(policy)
         with self._tracing(f"lowering {self.entry.name} with policy {policy}"):
             return ahead.lower_call(
@@ -124,7 +127,8 @@ class TrainingStep:
                 self.entry.compiling or ahead.options_of(function),
                 self.args,
                 {},
-                passes=passes,
+                passes=self.options.passes,
+                barrier=self.options.barrier if barrier is None else barrier,
                 after_each=dump,
                 name=self.options.target,
                 slices=slices_of(self.options.slices) if slices is None else slices,

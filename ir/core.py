@@ -275,10 +275,10 @@ class Graph:
     params: tuple[Value, ...]
     equations: tuple[Equation, ...]
     results: tuple[Value, ...]
-    _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)
-    _hash: list[int] = field(default_factory=list, repr=False)
-    _effect: list[Effect] = field(default_factory=list, repr=False)
-    _axes: list[frozenset[str]] = field(default_factory=list, repr=False)
+    _key: list[tuple[object, ...]] = field(default_factory=list, init=False, repr=False)
+    _hash: list[int] = field(default_factory=list, init=False, repr=False)
+    _effect: list[Effect] = field(default_factory=list, init=False, repr=False)
+    _axes: list[frozenset[str]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def param_types(self) -> tuple[TensorType, ...]:

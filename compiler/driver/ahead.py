@@ -27,7 +27,7 @@ from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import Policy
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
-from rematc.lowering.pipeline import make_program, run_passes
+from rematc.lowering.pipeline import default_pipeline, make_program, run_passes
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.slicing import AUTO, OFF, Slices
@@ -56,6 +56,7 @@ def lower_call(
     *,
     policy: Policy | None = None,
     passes: str | None = None,
+    barrier: str = "auto",
     after_each: Callable[[str, Graph], None] | None = None,
     name: str | None = None,
     dispatcher: Dispatcher | None = None,
@@ -64,8 +65,8 @@ def lower_call(
 ) -> Lowered:
     """Trace a function at these arguments, run the passes, print StableHLO: `lower`, with the options apart.
 
-    `name` is that of the target, `budget` what the program is going to be planned for. `dispatcher` compiles the
-    function when it is called, with the same options.
+    `barrier` is the strategy of the default passes, `name` that of the target, `budget` what the program is going to be
+    planned for. `dispatcher` compiles the function when it is called, with the same options.
     """
     call = CallArguments.of(fun, args, kwargs, options.statics)
     target = target_of(call.arrays, name)
@@ -77,7 +78,8 @@ def lower_call(
         choice, sliced = slice_graph(lambda _: traced.graph, slices, target)
     if sliced is not None:
         traced = dataclasses.replace(traced, graph=choice.graph, records=(*traced.records, sliced))
-    passed = run_passes(traced.graph, passes, after_each, target if passes is None else None)
+    pipeline, at = (default_pipeline(barrier), target) if passes is None else (passes, None)
+    passed = run_passes(traced.graph, pipeline, after_each, at)
     program = make_program(passed.graph, traced.constants, target, traced.choice)
     example = ExampleCall(lambda: dispatcher or _dispatcher(fun, options), tuple(args), kwargs)
     planned = next((record for record in traced.records if isinstance(record, BudgetReport)), None)
