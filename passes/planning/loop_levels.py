@@ -3,8 +3,7 @@
 A loop's stacks are dropped one after another, each time the one that takes least time a byte, with what of the step it
 needs that is computed again already. A carry that must be stacked for it counts as taken from what it frees. Inner
 loops come after those around them: what is stacked in a step is there while it runs, and no longer. And so again for
-loops in chunks, whose inner loops are pairs of their own. Last come stages in the bodies of the loops, where they stack
-all and where they stack least.
+loops in chunks, whose inner loops are pairs of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from rematc.passes.planning.loop_splits import LoopSplit, chunks_for, is_splitta
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, LoopPair, loop_pairs, with_decisions
 from rematc.passes.planning.region_paths import Path
 from rematc.passes.planning.shards import Machine
-from rematc.passes.planning.staged_bodies import BodyPlans
 from rematc.passes.planning.step_parts import Key, Parts
 
 #: How many levels there are at most at each depth, evenly by the bytes that they free; and as many by their time: what
@@ -42,34 +40,23 @@ def loop_levels(graph: Graph, machine: Machine, constraints: Constraints = FREE)
     return list(dict.fromkeys(levels))
 
 
-def staged_levels(
-    graph: Graph, levels: Sequence[Decisions], bodies: BodyPlans, peak: int, budget: int
-) -> Iterator[Decisions]:
-    """To decisions of `loop_levels`, stages in the bodies of loops for a budget; the graph takes `peak` bytes."""
-    for first in dict.fromkeys(_ends(levels)):
-        yield from bodies.levels(graph, first, least_step(peak), budget)
-
-
 def least_step(peak: int) -> int:
     """Of steps that take less than a level frees at most, stages free nothing that would count."""
     return peak // LEVELS
 
 
-def _ends(levels: Sequence[Decisions]) -> Iterator[Decisions]:
-    """The first and the last of the levels in the same chunks: where loops stack all, and where they stack least.
+def ends(levels: Sequence[Decisions]) -> list[Decisions]:
+    """The first and the last of levels in the same chunks: where loops stack all, and where they stack least.
 
     And where inner loops stack least, for each of what those around them drop.
     """
-    for alike in in_same_chunks(levels):
-        yield alike[0]
-        deepest: dict[Decisions, Decisions] = {}
-        for level in alike:
-            depth = min([len(one.path) for one in level if isinstance(one, LoopChoice)], default=0)
-            outer = tuple([one for one in level if isinstance(one, LoopSplit) or len(one.path) == depth])
-            if len(outer) < len(level):
-                deepest[outer] = level
-        yield from deepest.values()
-        yield alike[-1]
+    deepest: dict[Decisions, Decisions] = {}
+    for level in levels:
+        depth = min([len(one.path) for one in level if isinstance(one, LoopChoice)], default=0)
+        outer = tuple([one for one in level if isinstance(one, LoopSplit) or len(one.path) == depth])
+        if len(outer) < len(level):
+            deepest[outer] = level
+    return list(dict.fromkeys([levels[0], *deepest.values(), levels[-1]]))
 
 
 def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:

@@ -15,7 +15,7 @@ from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints, Form
-from rematc.passes.planning.loop_levels import Decisions, in_same_chunks, least_step, loop_levels, staged_levels
+from rematc.passes.planning.loop_levels import Decisions, ends, in_same_chunks, least_step, loop_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import Bound, Plan, WithoutRecomputation
@@ -80,7 +80,7 @@ class Planner:
         self._machine, self._seconds, self._constraints = machine, seconds, constraints
         self._deadline: float | None = None
         self._levels: dict[Form, list[Decisions]] = {}
-        self._staged_levels: dict[tuple[Form, int], list[Decisions]] = {}
+        self._staged_levels: dict[tuple[Form, Decisions, int], list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         self._smallest: tuple[_Way, Found] | None = None
         self.peak = simulate(self._way((), constraints).translation.problem).peak
@@ -116,8 +116,9 @@ class Planner:
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
                 best = self._fastest_of_levels(constraints, alike, budget, best)
-        for constraints in self._modes if best is None else ():
-            best = self._fastest_within(constraints, self._staged(constraints, budget), budget, best)[0]
+        for constraints in self._modes:
+            for alike in in_same_chunks(self._levels_of(constraints)):
+                best = self._fastest_staged(constraints, alike, budget, best)
         return best
 
     @functools.cached_property
@@ -158,6 +159,32 @@ class Planner:
             return best
         return self._fastest_within(constraints, possible[1:-1], budget, best)[0]
 
+    def _fastest_staged(
+        self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
+    ) -> tuple[_Way, Found] | None:
+        """As `_fastest_within`, with stages in bodies of loops that drop more and more.
+
+        The less they drop, the less is left for a step, and the more runs again in it. Where one of the ends fits, what
+        drops least of what is before it is looked for by halving.
+        """
+        begin = 0
+        for end in ends(levels):
+            first, last = begin, levels.index(end)
+            begin = last + 1
+            place = last
+            while first <= last:
+                way = self._way(levels[place], constraints)
+                is_enough = best is not None and best[1].run.time <= way.time
+                if not is_enough:
+                    staged = self._staged(constraints, levels[place], budget)
+                    best, failed = self._fastest_within(constraints, staged, budget, best)
+                    is_enough = failed < len(staged)
+                if place == begin - 1 and not is_enough:
+                    break
+                first, last = (first, place - 1) if is_enough else (place + 1, last)
+                place = (first + last) // 2
+        return best
+
     def _fastest_within(
         self, constraints: Constraints, levels: Iterable[Decisions], budget: int, best: tuple[_Way, Found] | None
     ) -> tuple[tuple[_Way, Found] | None, int]:
@@ -186,8 +213,9 @@ class Planner:
         best: tuple[_Way, Found] | None = None
         for constraints in self._modes:
             # The last level frees most: where no time is left, it is the only one.
-            levels = reversed(self._levels_of(constraints))
-            for decisions in itertools.chain(levels, self._staged(constraints, 0)):
+            levels = self._levels_of(constraints)
+            staged = (self._staged(constraints, level, 0) for alike in in_same_chunks(levels) for level in ends(alike))
+            for decisions in itertools.chain(reversed(levels), *staged):
                 best = self._smaller(self._way(decisions, constraints), best)
         assert best is not None, "there is a level without recomputation"
         return best
@@ -214,12 +242,12 @@ class Planner:
         """Seconds that are left; None where there is no end."""
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
 
-    def _staged(self, constraints: Constraints, budget: int) -> list[Decisions]:
-        """Levels with stages in bodies for a budget: the same for each mode of one form."""
-        key = constraints.form, budget
+    def _staged(self, constraints: Constraints, level: Decisions, budget: int) -> list[Decisions]:
+        """A level with stages in bodies for a budget: the same for each mode of one form."""
+        key = constraints.form, level, budget
         if key not in self._staged_levels or self._seconds is not None:
-            graph, levels = self._graph_of(constraints), self._levels_of(constraints)
-            self._staged_levels[key] = list(staged_levels(graph, levels, self._bodies, self.peak, budget))
+            graph, least = self._graph_of(constraints), least_step(self.peak)
+            self._staged_levels[key] = list(self._bodies.levels(graph, level, least, budget))
         return self._staged_levels[key]
 
     @functools.cached_property

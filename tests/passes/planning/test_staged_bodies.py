@@ -21,8 +21,8 @@ from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import Barriers
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import CPU, H100, V5E, Device
-from rematc.passes.planning.loop_levels import loop_levels, staged_levels
-from rematc.passes.planning.loops import with_decisions
+from rematc.passes.planning.loop_levels import ends, least_step, loop_levels
+from rematc.passes.planning.loops import LoopChoice, with_decisions
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages, simulate
@@ -108,9 +108,10 @@ def same_bits(graph: Graph, other: Graph) -> bool:
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
     whole = peak(graph)
-    first, bodies = loop_levels(graph, ON_CPU), BodyPlans(ON_CPU, FREE)
+    first, bodies = ends(loop_levels(graph, ON_CPU)), BodyPlans(ON_CPU, FREE)
     budgets = [whole * part // 8 for part in range(8)]
-    levels = {level for budget in budgets for level in staged_levels(graph, first, bodies, whole, budget)}
+    staged = [bodies.levels(graph, level, least_step(whole), budget) for level in first for budget in budgets]
+    levels = {level for one in staged for level in one}
     assert len(levels) > 3
     for decisions in levels:
         instead = with_decisions(graph, decisions)
@@ -195,6 +196,39 @@ def test_a_plan_without_recomputation_looks_for_no_stages() -> None:
     plan = planner.plan(planner.peak)
     assert not plan.recomputes
     assert plan.time == plan.time_without
+
+
+def segments(w: Any, x: Any) -> Any:
+    """Several layers in each step of a loop that is differentiated."""
+
+    def step(carry: Any, part: Any) -> Any:
+        for index in range(DEPTH):
+            y = np.tanh(part @ w[index])
+            part = part + np.tanh(y * np.sin(y)) @ w[index].T
+        return part + carry, np.sum(part**2)
+
+    return np.sum(rematc.scan(step, x[0], x)[1])
+
+
+@pytest.mark.parametrize("percent", [15, 20])
+def test_what_loops_drop_and_the_stages_of_their_steps_are_chosen_together(percent: int) -> None:
+    w, x = np.zeros((DEPTH, 32, 64), np.float32), np.zeros((8, 64, 32), np.float32)
+    gradient = rematc.lower(rematc.value_and_grad(segments), w, x).traced.graph
+    graph = run_passes(gradient, BEFORE_PLAN).graph
+    planner = Planner(graph, ON_CPU)
+    budget = planner.peak * percent // 100
+    plan = planner.plan(budget)
+    assert plan.is_feasible
+    assert [type(decision) for decision in plan.decisions] == [LoopChoice, StagedBody]
+    levels, bodies = loop_levels(graph, ON_CPU), BodyPlans(ON_CPU, FREE)
+    assert plan.decisions[0] not in levels[-1]
+    staged = [one for level in ends(levels) for one in bodies.levels(graph, level, least_step(planner.peak), budget)]
+    beside = planner._fastest_within(FREE, [*levels, *staged], budget, None)[0]
+    assert beside is not None
+    assert plan.time < beside[1].run.time
+    again = Plan.from_json(plan.to_json())
+    assert again.does_as(plan)
+    assert verify(Planner(graph, ON_CPU).applied(again)) is None
 
 
 @pytest.mark.parametrize(
