@@ -124,7 +124,8 @@ def stablehlo_module(graph: Graph, target: Target | None = None, *, module_name:
     target = target or Target.of("cpu")
     graph = with_manual_computations(graph)
     legal = Legalize().run(OffloadOrder().run(graph) if target.waits_for_offloads else graph)
-    graph = Legalize(target.platform, target.devices, target.shares_behind_barriers).run(legal)
+    shares, keeps = target.shares_behind_barriers, target.keeps_bfloat16
+    graph = Legalize(target.platform, target.devices, shares, keeps).run(legal)
     writer = Writer(target, phases_of(graph))
     writer.is_tuned = graph is not legal
     _function(writer, graph, "public @main")

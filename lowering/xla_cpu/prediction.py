@@ -101,7 +101,8 @@ def _legal(graph: Graph, target: Target) -> tuple[Graph, Mapping[Value, Value]]:
     XLA, too, computes once what is the same once compound ops are plain ones: the square in a cube's derivative. And
     once for all steps of a loop what is the same in them.
     """
-    legal, origins = Legalize("cpu", target.devices, target.shares_behind_barriers).with_origins(graph)
+    shares, keeps = target.shares_behind_barriers, target.keeps_bfloat16
+    legal, origins = Legalize("cpu", target.devices, shares, keeps).with_origins(graph)
     return CommonSubexpressions().run(Hoist().run(legal)), origins
 
 

@@ -4,7 +4,7 @@ Before:  %1 = erfc %0   %2 = multiply %1, %x   %3 = multiply %1, %y
 After:   %4 = erfc %0   %1 = optimization_barrier %4   %2 = multiply %1, %x   %3 = multiply %1, %y
 
 Programs that recompute get barriers: with them XLA:CPU is known to run as these are planned. What needs none
-(`gaussians`, and on one device `batch_groups`, `squeezing` and `flattening`) is done in all.
+(`gaussians`, `integer_stacks`, and on one device `batch_groups`, `squeezing` and `flattening`) is done in all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rematc.passes.legalize.batch_groups import with_groups_of_features
 from rematc.passes.legalize.factors import SmallerFirst, has_barriers
 from rematc.passes.legalize.flattening import Flattening
 from rematc.passes.legalize.gaussians import with_own_exponentials
+from rematc.passes.legalize.integer_stacks import IntegerStacks
 from rematc.passes.legalize.overwriting import ReadersFirst
 from rematc.passes.legalize.squeezing import Squeezing
 from rematc.passes.legalize.untransposed import with_untransposed_factors
@@ -30,7 +31,7 @@ _IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma
 
 
 def arranged(
-    graph: Graph, devices: int = 1, shares_behind_barriers: bool = True
+    graph: Graph, devices: int = 1, shares_behind_barriers: bool = True, keeps_bfloat16: bool = True
 ) -> tuple[Graph, Mapping[Value, Value]]:
     """The graph in the shapes and the order in which XLA:CPU holds least; the graph itself where it is so.
 
@@ -40,6 +41,7 @@ def arranged(
         graph: after the other passes.
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
+        keeps_bfloat16: whether it moves bfloat16 numbers as they are.
     """
     graph = with_own_exponentials(graph)
     if shares_behind_barriers:
@@ -56,8 +58,15 @@ def arranged(
     flattening = Flattening()
     if may_join:
         graph = flattening.graph(graph)
-    origins = {new: squeezing.origins.get(old, old) for new, old in flattening.origins.items()}
-    return ReadersFirst().graph(graph) if is_held else graph, squeezing.origins | origins
+    if is_held:
+        graph = ReadersFirst().graph(graph)
+    stacks = IntegerStacks()
+    if not keeps_bfloat16:
+        graph = stacks.graph(graph)
+    origins = dict(squeezing.origins)
+    for changed in (flattening.origins, stacks.origins):
+        origins |= {new: origins.get(old, old) for new, old in changed.items()}
+    return graph, origins
 
 
 def held_in_parts(graph: Graph) -> Graph:

@@ -27,6 +27,7 @@ from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.traversal import all_equations
+from rematc.ir.types import F32
 from rematc.ir.values import Value
 from rematc.passes.regions import RegionRewriter
 
@@ -82,7 +83,8 @@ class SmallerFirst:
 
     Args:
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on, and so whether all products
-            read a larger factor behind its barrier, or only what is padded or joined.
+            read a larger factor behind its barrier, or only what is padded or joined, or multiplied in 32 bits: behind
+            the barrier and before it these would be two copies.
     """
 
     def __init__(self, shares_behind_barriers: bool = True) -> None:
@@ -97,8 +99,9 @@ class SmallerFirst:
             for eqn in graph.equations
             if copies_larger(eqn) and _is_in_memory(eqn.operands[0], users[eqn.operands[0]])
         }
-        moves = (eqn.results[0] for eqn in graph.equations if eqn.op.storage is Storage.FUSED_ONCE)
-        rewriting = _Rewriting(larger if self._shares_behind_barriers else larger.intersection(moves))
+        moved = {eqn.results[0] for eqn in graph.equations if eqn.op.storage is Storage.FUSED_ONCE}
+        is_shared = self._shares_behind_barriers
+        rewriting = _Rewriting({value for value in larger if is_shared or value in moved or _is_widened(value)})
         for eqn in graph.equations:
             if copies_larger(eqn) and eqn.operands[0] in larger:
                 rewriting.swap(eqn, users.get(eqn.results[0], []))
@@ -121,6 +124,11 @@ def _is_in_memory(value: Value, users: Sequence[Equation | None]) -> bool:
         if operand is value
     )
     return len(products) > 1 and not any(copies)
+
+
+def _is_widened(value: Value) -> bool:
+    """Whether products that XLA:CPU computes in 32 bits read a copy of a value."""
+    return value.type.dtype.is_float and value.type.dtype.bits < F32.bits
 
 
 def _users(graph: Graph) -> dict[Value, list[Equation | None]]:

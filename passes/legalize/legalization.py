@@ -59,6 +59,7 @@ class Legalize(Pass):
         platform: expand what this one does not have as well; None leaves that to whoever knows where the graph runs.
         devices: over how many the arguments are spread; dimensions that may lie on several are not joined.
         shares_behind_barriers: whether XLA:CPU writes results over what barriers give on.
+        keeps_bfloat16: whether it moves bfloat16 numbers as they are.
     """
 
     name: ClassVar[str] = "legalize"
@@ -66,6 +67,7 @@ class Legalize(Pass):
     platform: str | None = None
     devices: int = 1
     shares_behind_barriers: bool = True
+    keeps_bfloat16: bool = True
 
     def run(self, graph: Graph) -> Graph:
         if self.platform != "cpu":
@@ -79,7 +81,7 @@ class Legalize(Pass):
     def with_origins(self, graph: Graph) -> tuple[Graph, Mapping[Value, Value]]:
         """The graph for CPUs; for what is computed in another shape there, the value of the graph given that it is."""
         legal = _Legalizer("cpu").graph(held_in_parts(graph))
-        return arranged(legal, self.devices, self.shares_behind_barriers)
+        return arranged(legal, self.devices, self.shares_behind_barriers, self.keeps_bfloat16)
 
 
 @functools.lru_cache(maxsize=1024)
