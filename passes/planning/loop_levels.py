@@ -59,6 +59,11 @@ def ends(levels: Sequence[Decisions]) -> list[Decisions]:
     return list(dict.fromkeys([levels[0], *deepest.values(), levels[-1]]))
 
 
+def drops_in_loops(level: Decisions) -> bool:
+    """Whether some loop stacks less."""
+    return any(isinstance(one, LoopChoice) for one in level)
+
+
 def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:
     """The levels in the same chunks, ascending by what is dropped."""
     for _, alike in itertools.groupby(levels, lambda level: [one for one in level if isinstance(one, LoopSplit)]):

@@ -15,7 +15,7 @@ from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints, Form
-from rematc.passes.planning.loop_levels import Decisions, ends, in_same_chunks, least_step, loop_levels
+from rematc.passes.planning.loop_levels import Decisions, drops_in_loops, ends, in_same_chunks, least_step, loop_levels
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import Bound, Plan, WithoutRecomputation
@@ -116,9 +116,12 @@ class Planner:
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
                 best = self._fastest_of_levels(constraints, alike, budget, best)
+        is_found = best is not None
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
-                best = self._fastest_staged(constraints, alike, budget, best)
+                # What fits without stages fits as well where no loop drops anything: stages in steps hardly help there.
+                levels = [level for level in alike if not is_found or drops_in_loops(level)]
+                best = self._fastest_staged(constraints, levels, budget, best) if levels else best
         return best
 
     @functools.cached_property

@@ -123,8 +123,8 @@ def test_it_is_done_where_rows_would_be_converted(platform: str, jaxlib: tuple[i
 @pytest.mark.parametrize("policy", [None, "dots"])
 def test_stacks_take_16_bits(policy: str | None) -> None:
     steps, rows, width = 8, 2048, 128
-    w = jax.ShapeDtypeStruct((steps, width, width), jnp.bfloat16)
-    x = jax.ShapeDtypeStruct((rows, width), jnp.bfloat16)
+    shape: Any = jax.ShapeDtypeStruct
+    w, x = shape((steps, width, width), jnp.bfloat16), shape((rows, width), jnp.bfloat16)
     compiled = rematc.compile(rematc.value_and_grad(rematc.from_jax(loss), policy=policy), w, x)
     states_and_outputs = 2 * steps * rows * width * 2
     assert compiled.memory().temp_bytes < 1.6 * states_and_outputs, (
