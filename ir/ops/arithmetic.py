@@ -240,6 +240,10 @@ class IntegerPower(Unary):
             base, rest = base * base, rest >> 1
         return 1 / result if self.exponent < 0 else result
 
+    @property
+    def is_exact(self) -> bool:
+        return self.exponent == 2  # one product, rounded once
+
     def jvp(self, b: Emitter, primals: Primals, results: Primals, tangents: Tangents) -> Derivatives:
         (t,) = tangents
         if t is None or self.exponent == 0:
