@@ -322,7 +322,7 @@ class Planner:
         def least() -> int:
             # Of loops no bound is known but that all must run once, in one of these ways.
             has_levels = any(len(self._levels_of(mode)) > 1 for mode in self._modes)
-            return self._fastest if has_levels or way.decisions else self._bound(found)
+            return min(self._fastest, way.time) if has_levels or way.decisions else self._bound(found)
 
         loops = planned_loops(self._graph_of(way.constraints), way.decisions)
         whole = self._without_recomputation if loops or len(self._graphs) > 1 else None
