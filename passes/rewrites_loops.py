@@ -1,4 +1,4 @@
-"""Local rewrites of loops: their steps compute what is one number everywhere.
+"""What simplification does first of loops: their steps compute what is one number everywhere.
 
 XLA takes such arrays into the bodies of loops, too (`WhileLoopConstantSinking`), where they are fused with what reads
 them: they are in memory nowhere, and a plan must not hold them while the loop runs.
@@ -18,38 +18,27 @@ from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.ops.while_.op import While
 from rematc.ir.values import Array, Value
-from rematc.passes.rewriting import Rewritten, Scope, rewrites
+from rematc.passes.rewriting import Scope
 
 
-@rewrites(Scan)
-def scan(scope: Scope, eqn: Equation) -> Rewritten:
-    """A loop whose step is given an array of one number is one whose step repeats that number."""
+def repeated_in_steps(scope: Scope, eqn: Equation) -> Equation:
+    """A loop whose step, or condition, repeats the numbers that it is given arrays of; else the equation itself."""
     op = eqn.op
-    assert isinstance(op, Scan), "the rule is entered for it"
-    numbers = [_repeated(scope, value) for value in eqn.operands[: op.consts]]
+    if not isinstance(op, Scan | While):
+        return eqn
+    cond, body = (0, op.consts) if isinstance(op, Scan) else (op.cond_consts, op.body_consts)
+    numbers = [_repeated(scope, value) for value in eqn.operands[: cond + body]]
     if all(number is None for number in numbers):
-        return None
-    new = replace(op, body=_with_numbers(op.body, numbers, eqn.loc), consts=numbers.count(None))
-    return _instead(scope, eqn, new, _others(eqn.operands, numbers))
-
-
-@rewrites(While)
-def while_(scope: Scope, eqn: Equation) -> Rewritten:
-    """As for `scan`, in the condition and in the step."""
-    op = eqn.op
-    assert isinstance(op, While), "the rule is entered for it"
-    numbers = [_repeated(scope, value) for value in eqn.operands[: op.cond_consts + op.body_consts]]
-    if all(number is None for number in numbers):
-        return None
-    of_cond, of_body = numbers[: op.cond_consts], numbers[op.cond_consts :]
-    new = replace(
-        op,
-        cond=_with_numbers(op.cond, of_cond, eqn.loc),
-        cond_consts=of_cond.count(None),
-        body=_with_numbers(op.body, of_body, eqn.loc),
-        body_consts=of_body.count(None),
-    )
-    return _instead(scope, eqn, new, _others(eqn.operands, numbers))
+        return eqn
+    step = _with_numbers(op.body, numbers[cond:], eqn.loc)
+    count = numbers[cond:].count(None)
+    operands = _others(eqn.operands, numbers)
+    if isinstance(op, Scan):
+        return replace(eqn, op=replace(op, body=step, consts=count), operands=operands)
+    condition = _with_numbers(op.cond, numbers[:cond], eqn.loc)
+    consts = numbers[:cond].count(None)
+    new = replace(op, cond=condition, cond_consts=consts, body=step, body_consts=count)
+    return replace(eqn, op=new, operands=operands)
 
 
 def _repeated(scope: Scope, value: Value) -> Array | None:
@@ -73,9 +62,3 @@ def _with_numbers(body: Graph, numbers: Sequence[Array | None], loc: Location | 
             equations.append(Equation(BroadcastInDim(param.type.shape, ()), (scalar,), (param,), loc))
     params = _others(body.params, numbers)
     return Graph(body.name, params, (*equations, *body.equations), body.results) if equations else body
-
-
-def _instead(scope: Scope, eqn: Equation, op: Scan | While, operands: tuple[Value, ...]) -> tuple[Value, ...]:
-    results = tuple([Value(value.type, value.name) for value in eqn.results])
-    scope.append(Equation(op, operands, results, eqn.loc))
-    return results

@@ -24,13 +24,13 @@ from rematc.passes import (
     rewrites_elementwise,
     rewrites_gather,
     rewrites_linear,
-    rewrites_loops,
     rewrites_scatter,
     rewrites_selection,
     rewrites_shape,
 )
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
+from rematc.passes.rewrites_loops import repeated_in_steps
 from rematc.passes.rewriting import RULES, Rewritten, Scope
 
 # Importing these modules enters their rules.
@@ -38,7 +38,6 @@ RULE_MODULES = (
     rewrites_elementwise,
     rewrites_gather,
     rewrites_linear,
-    rewrites_loops,
     rewrites_scatter,
     rewrites_selection,
     rewrites_shape,
@@ -73,7 +72,7 @@ class _Simplifier:
         env: dict[Value, Value] = {}
         has_changed = False
         for eqn in graph.equations:
-            new = self._rewritten(eqn, env)
+            new = self._rewritten(scope, eqn, env)
             result = _simplified(scope, new)
             if isinstance(result, Equation):
                 has_changed = has_changed or result is not eqn
@@ -86,14 +85,13 @@ class _Simplifier:
         results = tuple([env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(scope.equations), results)
 
-    def _rewritten(self, eqn: Equation, env: dict[Value, Value]) -> Equation:
-        operands = eqn.operands
-        if env and not env.keys().isdisjoint(operands):
-            operands = tuple([env.get(value, value) for value in operands])
+    def _rewritten(self, scope: Scope, eqn: Equation, env: dict[Value, Value]) -> Equation:
+        if env and not env.keys().isdisjoint(eqn.operands):
+            operands = tuple([env.get(value, value) for value in eqn.operands])
+            eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+        eqn = repeated_in_steps(scope, eqn)
         op = self._regions.op(eqn.op)
-        if op is eqn.op and operands is eqn.operands:
-            return eqn
-        return Equation(op, operands, eqn.results, eqn.loc)
+        return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
 
 
 def _simplified(scope: Scope, eqn: Equation) -> Equation | tuple[Value, ...]:
