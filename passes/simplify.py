@@ -28,9 +28,9 @@ from rematc.passes import (
     rewrites_selection,
     rewrites_shape,
 )
+from rematc.passes.constant_sinking import repeated_in_steps
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import RegionRewriter
-from rematc.passes.rewrites_loops import repeated_in_steps
 from rematc.passes.rewriting import RULES, Rewritten, Scope
 
 # Importing these modules enters their rules.

@@ -19,7 +19,7 @@ from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.traversal import all_equations
-from rematc.ir.types import BF16, U16, TensorType
+from rematc.ir.types import BF16, U16
 from rematc.ir.values import Value
 from rematc.passes.regions import RegionRewriter
 
@@ -53,15 +53,11 @@ class IntegerStacks:
         return self._bodies[key][1]
 
 
-def _is_narrow(type: TensorType) -> bool:
-    return type.dtype is BF16
-
-
 def _stacks(op: Scan) -> Flags:
     """Which parameters of a step, and then which of its results, are rows of bfloat16 stacks."""
     types, results = op.body.param_types, op.body.result_types
-    is_row = [place >= op.consts + op.carry and _is_narrow(type) for place, type in enumerate(types)]
-    return (*is_row, *[place >= op.carry and _is_narrow(type) for place, type in enumerate(results)])
+    is_row = [place >= op.consts + op.carry and type.dtype is BF16 for place, type in enumerate(types)]
+    return (*is_row, *[place >= op.carry and type.dtype is BF16 for place, type in enumerate(results)])
 
 
 class _Rewriting:

@@ -61,4 +61,5 @@ def test_a_budget_that_a_policy_meets_is_met_in_as_little_time(policy: str) -> N
     plan = compiled.plan
     assert compiled.memory().temp_bytes <= budget
     assert plan is not None and (plan.time - plan.time_without) * 1e-9 <= 1.02 * seconds
-    assert plan.extra_flops <= 1.5 * flops, "time is what a plan minimizes: it may multiply more and move less"
+    most = 1.3 if Target.of("cpu").keeps_bfloat16 else 1.5
+    assert plan.extra_flops <= most * flops, "time is what a plan minimizes: it may multiply more and move less"

@@ -1,4 +1,4 @@
-"""What simplification does first of loops: their steps compute what is one number everywhere.
+"""Constant sinking, which simplification begins with: steps of loops compute what is one number everywhere.
 
 XLA takes such arrays into the bodies of loops, too (`WhileLoopConstantSinking`), where they are fused with what reads
 them: they are in memory nowhere, and a plan must not hold them while the loop runs.
