@@ -26,6 +26,7 @@ Most equations are one instruction. What differs:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -190,7 +191,9 @@ class Program:
         self.is_body = loop is not None
         self._inside = inside
         self._of: dict[Value, Instruction] = {}
-        self._reciprocals: dict[Instruction, Instruction] = {}
+        #: How many equations and results read a value; XLA counts as well what it has made itself.
+        self._readers = Counter[Value]()
+        self._count_readers(graph)
         self._updates: dict[Value, list[Instruction]] = {}
         self._reorderings: dict[tuple[object, ...], Instruction] = {}
         #: For a result in the order asked for, what XLA gathers, and the order of its dimensions.
@@ -290,9 +293,14 @@ class Program:
             case _:
                 self._several(eqn, operands)
 
+    def _count_readers(self, graph: Graph) -> None:
+        self._readers.update(value for eqn in graph.equations for value in dict.fromkeys(eqn.operands))
+        self._readers.update(dict.fromkeys(graph.results, 1))
+
     def _inline(self, body: Graph, eqn: Equation, operands: list[Instruction]) -> None:
         """The body's instructions in the place of a call."""
         body = in_computed_types(body, self.target)
+        self._count_readers(body)
         self._folded |= folded_transposes(body)
         self._scattered |= scattered_into_zeros(body)
         self._of.update(zip(body.params, operands, strict=True))
@@ -317,7 +325,7 @@ class Program:
             return opaque
         if op.name == "maximum" and any(map(_is_least, operands)):
             return operands[0] if _is_least(operands[1]) else operands[1]
-        if op.name == "divide" and _is_repeated(operands[1]):
+        if op.name == "divide" and self._is_inverted(operands[1]):
             operands = [operands[0], self._reciprocal(operands[1])]
             loop = self._add(Kind.LOOP, "multiply", operands, type)
             loop.is_elementwise = True
@@ -325,7 +333,8 @@ class Program:
         is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
         loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
         loop.is_elementwise = op.is_elementwise
-        loop.is_expensive = not self.target.repeats_heavy_work and _is_expensive(eqn, operands)
+        is_product = op.name == "divide" and (_is_constant(operands[1]) or self._is_only_root(eqn.operands[1]))
+        loop.is_expensive = not (self.target.repeats_heavy_work or is_product) and _is_expensive(eqn)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return self._windows_back(op, loop) if isinstance(op, Gather) else loop
 
@@ -344,16 +353,24 @@ class Program:
         found.is_elementwise = True
         return found
 
+    def _is_inverted(self, divisor: Instruction) -> bool:
+        """Whether XLA divides by multiplying: by what is repeated of an array that nothing reads for anything else."""
+        return _is_repeated(divisor) and divisor.eqn is not None and self._readers[divisor.eqn.operands[0]] == 1
+
     def _reciprocal(self, divisor: Instruction) -> Instruction:
-        """One over a smaller array, repeated to the shape of a divisor: once for all that is divided by it."""
-        found = self._reciprocals.get(divisor)
-        if found is None:
-            (smaller,) = divisor.operands
-            one_over = self._add(Kind.LOOP, "divide", [smaller], smaller.type)
-            one_over.is_elementwise = True
-            one_over.is_expensive = not (self.target.repeats_heavy_work or _is_cheap_divisor(smaller))
-            found = self._reciprocals[divisor] = self._add(Kind.LOOP, divisor.name, [one_over], divisor.type)
-        return found
+        """One over a smaller array, repeated to the shape of a divisor."""
+        assert divisor.eqn is not None, "it is repeated"
+        (smaller,) = divisor.operands
+        one_over = self._add(Kind.LOOP, "divide", [smaller], smaller.type)
+        one_over.is_elementwise = True
+        is_product = _is_constant(smaller) or self._is_only_root(divisor.eqn.operands[0])
+        one_over.is_expensive = not (self.target.repeats_heavy_work or is_product)
+        self._readers[divisor.eqn.operands[0]] += 1
+        return self._add(Kind.LOOP, divisor.name, [one_over], divisor.type)
+
+    def _is_only_root(self, divisor: Value) -> bool:
+        """Whether a divisor is a square root that nothing else reads: XLA multiplies by its reciprocal."""
+        return self._of[divisor].name == "sqrt" and self._readers[divisor] == 1
 
     def _scatter_into(self, eqn: Equation) -> Instruction:
         """A sum of which one term is scattered into zeros: it is scattered into the other one."""
@@ -490,11 +507,11 @@ def _is_copied_whole(op: Concatenate, eqn: Equation, target: Target) -> bool:
     return has_rows or len(eqn.operands) > _MOST_JOINED
 
 
-def _is_expensive(eqn: Equation, operands: list[Instruction]) -> bool:
+def _is_expensive(eqn: Equation) -> bool:
     """Whether an element is not computed twice. To round to bfloat16 takes several instructions."""
     if eqn.op.name == "convert":
         return eqn.results[0].type.dtype is BF16 and eqn.operands[0].type.dtype is F32
-    return eqn.op.weight is Weight.HEAVY and not (eqn.op.name == "divide" and _is_cheap_divisor(operands[1]))
+    return eqn.op.weight is Weight.HEAVY
 
 
 def _is_least(instruction: Instruction) -> bool:
@@ -518,7 +535,8 @@ def _is_repeated(instruction: Instruction) -> bool:
     return instruction.name == "broadcast_in_dim" and instruction.operands[0].elements < instruction.elements
 
 
-def _is_cheap_divisor(instruction: Instruction) -> bool:
+def _is_constant(instruction: Instruction) -> bool:
+    """Whether it is a constant, or repeats one: dividing by that is cheap."""
     while instruction.name in ("broadcast_in_dim", "bitcast", "convert"):
         instruction = instruction.operands[0]
-    return instruction.name in ("constant", "sqrt")
+    return instruction.name == "constant"

@@ -247,6 +247,44 @@ def test_bfloat16_is_moved_and_multiplied_in_16_bits_since_jaxlib_0_12() -> None
     assert needs(lambda x, w: x.T @ w) == (6, 6)
 
 
+def clipped(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """Averages of a gradient and of its square, clipped by a norm that is read twice."""
+    gradient = x @ w
+    norm = np.sqrt(np.sum(gradient * gradient))
+    kept = np.where(norm < 1, gradient, gradient / norm)
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
+def divided(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """The same by a norm that is read once."""
+    gradient = x @ w
+    kept = np.where(w < 1, gradient, gradient / np.sum(gradient * gradient))
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
+def rooted(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """Divided by an array of square roots that nothing else reads."""
+    gradient = x @ w
+    kept = np.where(w < 1, gradient, gradient / np.sqrt(w))
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
+def rooted_twice(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """And of such as are read for something else."""
+    gradient, root = x @ w, np.sqrt(w)
+    kept = np.where(root < 1, gradient, gradient / root)
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
+@pytest.mark.parametrize(("function", "units"), [(clipped, 1), (divided, 0), (rooted, 1), (rooted_twice, 2)])
+def test_xla_divides_by_multiplying_where_nothing_else_reads_the_divisor(function: Any, units: int) -> None:
+    """A quotient that two kernels read is written, a product is not."""
+    square = np.ones((128, 128), np.float32)
+    lowered = rematc.lower(function, *[square] * 4)
+    assert lowered.predicted_peak() == pytest.approx(units * UNIT, abs=UNIT / 16)
+    assert lowered.compile().memory().temp_bytes == pytest.approx(units * UNIT, abs=UNIT / 16)
+
+
 def token_loss(w: Any, x: Any, indices: Any) -> Any:
     """Two of each row's logits: the derivative of what is picked is scattered into that of the sum."""
     logits = x @ w
