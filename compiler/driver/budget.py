@@ -20,7 +20,9 @@ from rematc.passes.planning.plan import Plan
 
 T = TypeVar("T")
 
-COMPILATIONS = 3
+COMPILATIONS = 5
+#: Of how many of them XLA is expected to take what its model says; the others leave room for what it took of these.
+_AS_EXPECTED = 2
 #: What part of the budget stays free where the first plan did not fit.
 _MARGIN = 50
 #: How often `auto` is given up for a number of slices, and how many times as many there are each time.
@@ -202,8 +204,8 @@ def first_within(
         if measured <= wanted:
             return made, BudgetReport(plan, wanted, measured, count)
         attempts.append((measured, plan))
-        # Of one plan XLA may take more than its model says, and of the next not: the last one alone leaves room for it.
-        if count + 1 == COMPILATIONS:
+        # Of one plan XLA may take more than its model says, and of the next not.
+        if count >= _AS_EXPECTED:
             ratio = _more_than_expected(planner, attempts)
         target = scaled(min(target, plan.peak), aim, measured)
     smallest, plan = min(attempts, key=lambda attempt: attempt[0])
