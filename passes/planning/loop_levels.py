@@ -70,6 +70,29 @@ def in_same_chunks(levels: Sequence[Decisions]) -> Iterator[list[Decisions]]:
         yield list(alike)
 
 
+def chains(levels: Iterable[Decisions]) -> list[list[Decisions]]:
+    """Levels apart, so that each drops what the one before it drops, and more."""
+    found: list[list[Decisions]] = []
+    for level in levels:
+        chain = next((chain for chain in found if _drops_all_of(level, chain[-1])), None)
+        if chain is None:
+            found.append([level])
+        else:
+            chain.append(level)
+    return found
+
+
+def _drops_all_of(level: Decisions, other: Decisions) -> bool:
+    """Whether a level drops all that another one does."""
+    dropped = {replace(one, dropped=()): set(one.dropped) for one in level if isinstance(one, LoopChoice)}
+    return all(
+        dropped.get(replace(one, dropped=()), set()).issuperset(one.dropped)
+        if isinstance(one, LoopChoice)
+        else one in level
+        for one in other
+    )
+
+
 def _dropping(
     graph: Graph, machine: Machine, first: Decisions, constraints: Constraints, done: Set[Path] = frozenset()
 ) -> list[Decisions]:

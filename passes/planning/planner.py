@@ -15,7 +15,15 @@ from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
 from rematc.passes.planning.budget import Chained, Found, fitting_plan, plan_for_budget, whole_curve
 from rematc.passes.planning.constraints import FREE, Constraints, Form
-from rematc.passes.planning.loop_levels import Decisions, drops_in_loops, ends, in_same_chunks, least_step, loop_levels
+from rematc.passes.planning.loop_levels import (
+    Decisions,
+    chains,
+    drops_in_loops,
+    ends,
+    in_same_chunks,
+    least_step,
+    loop_levels,
+)
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.narrow_products import hold_narrow
 from rematc.passes.planning.plan import Bound, Plan, WithoutRecomputation
@@ -25,7 +33,7 @@ from rematc.passes.planning.problem import Stages, least_peak, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.staged_bodies import BodyPlans
 from rematc.passes.planning.summary import backward_begin
-from rematc.passes.planning.translation import Translation, translate
+from rematc.passes.planning.translation import Regions, Translation, translate
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,7 @@ class Planner:
         """
         self._graphs = {Form.NONE: graph, **(forms or {})}
         self._machine, self._seconds, self._constraints = machine, seconds, constraints
+        self._regions = Regions(machine)
         self._deadline: float | None = None
         self._levels: dict[Form, list[Decisions]] = {}
         self._staged_levels: dict[tuple[Form, Decisions, int], list[Decisions]] = {}
@@ -115,7 +124,8 @@ class Planner:
         best: tuple[_Way, Found] | None = None
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
-                best = self._fastest_of_levels(constraints, alike, budget, best)
+                for chain in chains(alike):
+                    best = self._fastest_of_levels(constraints, chain, budget, best)
         is_found = best is not None
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
@@ -151,16 +161,30 @@ class Planner:
     def _fastest_of_levels(
         self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
     ) -> tuple[_Way, Found] | None:
-        """As `_fastest_within`, of levels that drop more and more: if neither end fits, what is between is not tried.
+        """As `_fastest_within`, of levels each of which drops more than the one before it.
 
-        Whatever holds the peak up is outside of the loops then, or in a kernel of theirs.
+        The more is dropped, the less is held, and the more runs again. So the one that drops least of those that fit is
+        looked for by halving; and then what is faster of those that drop more: around their loops less runs again. If
+        neither end fits, nothing between is tried: whatever holds the peak up is outside of the loops, or in a kernel
+        of theirs.
         """
-        possible = [level for level in levels if self._way(level, constraints).least_peak <= budget]
-        ends = list(dict.fromkeys([*possible[:1], *possible[-1:]]))
-        best, failed = self._fastest_within(constraints, ends, budget, best)
-        if failed == len(ends):
+        tried = dict.fromkeys([levels[-1], levels[0]])
+        best, failed = self._fastest_within(constraints, tried, budget, best)
+        first, last = 1, len(levels) - 2
+        if failed == len(tried):
             return best
-        return self._fastest_within(constraints, possible[1:-1], budget, best)[0]
+        while first <= last:
+            place = (first + last) // 2
+            tried[levels[place]] = None
+            # What takes more time than the best so far drops too much, too.
+            best, failed = self._fastest_within(constraints, [levels[place]], budget, best)
+            first, last = (place + 1, last) if failed else (first, place - 1)
+        for level in levels[first:]:
+            if best is None or best[1].run.time <= self._way(level, constraints).time:
+                break
+            if level not in tried:
+                best, _ = self._fastest_within(constraints, [level], budget, best)
+        return best
 
     def _fastest_staged(
         self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
@@ -200,7 +224,10 @@ class Planner:
             if self._left == 0:
                 break
             way = self._way(decisions, constraints)
-            if way.least_peak > budget or (best is not None and best[1].run.time <= way.time):
+            if best is not None and best[1].run.time <= way.time:
+                continue
+            if way.least_peak > budget:
+                failed += 1
                 continue
             found = fitting_plan(way.translation.problem, budget, seconds=self._left, chained=way.chained)
             failed += found is None
@@ -255,7 +282,7 @@ class Planner:
 
     @functools.cached_property
     def _bodies(self) -> BodyPlans:
-        return BodyPlans(self._machine, self._constraints, lambda: self._left)
+        return BodyPlans(self._regions, self._constraints, lambda: self._left)
 
     @functools.cached_property
     def _is_flat(self) -> bool:
@@ -315,7 +342,7 @@ class Planner:
         key = decisions, constraints
         if key not in self._ways:
             graph = with_decisions(self._graph_of(constraints), decisions)
-            self._ways[key] = _Way(decisions, constraints, graph, translate(graph, self._machine, constraints))
+            self._ways[key] = _Way(decisions, constraints, graph, translate(graph, self._regions, constraints))
         return self._ways[key]
 
     def _as_plan(self, way: _Way, found: Found) -> Plan:

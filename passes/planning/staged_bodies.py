@@ -99,10 +99,14 @@ class BodyPlans:
     """Plans of bodies of loops, and of branches. What has been found of a body is known for all levels that have it."""
 
     def __init__(
-        self, machine: Machine, constraints: Constraints, left: Callable[[], float | None] = lambda: None
+        self, regions: Regions, constraints: Constraints, left: Callable[[], float | None] = lambda: None
     ) -> None:
-        """Once no seconds are `left`, no plan is improved any more, and there are no more levels; None is no end."""
-        self._machine, self._constraints, self._left = machine, constraints, left
+        """Of `regions` it is known what they take, all at once; what is found of further ones enters there.
+
+        Once no seconds are `left`, no plan is improved any more, and there are no more levels; None is no end.
+        """
+        self._regions, self._machine = regions, regions.machine
+        self._constraints, self._left = constraints, left
         self._bodies: dict[int, _Body] = {}
         #: By identity; what is around the bodies holds the graph, so that no other one gets its id.
         self._around: dict[tuple[int, tuple[LoopDecision, ...]], _Around] = {}
@@ -202,12 +206,12 @@ class BodyPlans:
         if found is None:
             start = with_decisions(graph, first)
             self._machine.shards.follow(start)
-            found = self._around[id(graph), first] = _Around(start, self._machine, self._constraints, graph)
+            found = self._around[id(graph), first] = _Around(start, self._regions, self._constraints, graph)
         return found
 
     def _body(self, graph: Graph) -> _Body:
         if id(graph) not in self._bodies:
-            problem = translate(graph, self._machine, self._constraints).problem
+            problem = translate(graph, self._regions, self._constraints).problem
             self._bodies[id(graph)] = _Body(graph, problem, self._left)
         return self._bodies[id(graph)]
 
@@ -228,11 +232,11 @@ class _Staged:
 class _Around:
     """What is around bodies, which are planned: its kernels, of which those with bodies take what these do."""
 
-    def __init__(self, graph: Graph, machine: Machine, constraints: Constraints, before: Graph | None = None) -> None:
+    def __init__(self, graph: Graph, regions: Regions, constraints: Constraints, before: Graph | None = None) -> None:
         """Of a graph, as decisions made it of another one `before`."""
         self.graph, self.before = graph, before
-        self._own = Regions(machine)
-        self._translation = translate(graph, machine, constraints, self._own)
+        self._own = regions
+        self._translation = translate(graph, regions, constraints)
         place = {eqn: place for place, eqn in enumerate(graph.equations)}
         owners = enumerate(map(self._translation.own, range(len(self._translation.clusters))))
         self._nodes = {place[eqn]: node for node, eqn in owners if bodies(eqn.op)}
@@ -247,10 +251,8 @@ class _Around:
     def problem(self, runs: Iterable[tuple[Inside, Run]]) -> Problem:
         """The problem of what is around bodies that take this."""
         translation = self._translation
-        known = dict(self._own.runs)
-        for (place, region), run in runs:
-            known[id(dict(bodies(translation.own(self._nodes[place]).op))[region])] = run
-        planned, problem = Regions(self._own.machine, known), translation.problem
+        own = [(dict(bodies(translation.own(self._nodes[place]).op))[region], run) for (place, region), run in runs]
+        planned, problem = Regions(self._own.machine, (*self._own, *own)), translation.problem
         cost, workspace = problem.cost.copy(), problem.workspace.copy()
         for node in self._nodes.values():
             eqn = translation.own(node)

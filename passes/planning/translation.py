@@ -16,8 +16,8 @@ no plan of their own yet, no ops with regions: a loop or a branch runs as a whol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
@@ -69,14 +69,12 @@ class Translation:
         return sum(eqn.flops for node in nodes for eqn in self.clusters[node])
 
 
-def translate(
-    graph: Graph, machine: Machine, constraints: Constraints = FREE, inside: Regions | None = None
-) -> Translation:
+def translate(graph: Graph, regions: Machine | Regions, constraints: Constraints = FREE) -> Translation:
     """The problem of a graph: the time, and the memory, of one of the devices that it runs on.
 
-    `inside` knows what regions take, and what is found of these enters there.
+    `regions` know what some take, and what is found of further ones enters there; a machine's know of none.
     """
-    return _translate(graph, Regions(machine) if inside is None else inside, constraints)
+    return _translate(graph, regions if isinstance(regions, Regions) else Regions(regions), constraints)
 
 
 def translate_passed(graph: Graph, machine: Machine) -> Translation:
@@ -133,7 +131,7 @@ def _translate(
             inside.peak(eqn) + copies
             for eqn, copies in zip(own, _copied(inside.machine, own, reads, place), strict=True)
         ],
-        is_repeatable=[all(may_repeat(eqn) and not eqn.op.regions() for eqn in each) for each in clusters],
+        is_repeatable=[all(not eqn.op.regions() and may_repeat(eqn) for eqn in each) for each in clusters],
         replaces=in_place,
     )
     return Translation(graph, problem, clusters, tuple(place), tail, sums)
@@ -306,17 +304,23 @@ def _in_results(
     }
 
 
-@dataclass(frozen=True, slots=True)
 class Regions:
-    """What the regions of equations take while they run.
+    """What kernels and the regions of equations take on a machine: found once, for all graphs that they stand in.
 
     Attributes:
         machine: where they run.
-        runs: by the region's identity: one may stand in many places.
     """
 
-    machine: Machine
-    runs: dict[int, Run] = field(default_factory=dict)
+    def __init__(self, machine: Machine, known: Iterable[tuple[Graph, Run]] = ()) -> None:
+        """Of some regions what they take is `known`."""
+        self.machine = machine
+        #: By the region's identity, which none other gets as long as it is here.
+        self._runs = {id(region): (region, run) for region, run in known}
+        self._times: dict[tuple[tuple[Equation, ...], tuple[Value, ...]], int] = {}
+
+    def __iter__(self) -> Iterator[tuple[Graph, Run]]:
+        """All regions of which it is known what they take."""
+        return iter(self._runs.values())
 
     def peak(self, eqn: Equation) -> int:
         """Bytes; of a loop those of one step."""
@@ -327,16 +331,18 @@ class Regions:
         op = cluster[-1].op
         times = [self._of(region).time for region in op.regions()]
         if not times:
-            return _time(self.machine, cluster, read)
+            kernel = tuple(cluster), tuple(read)
+            if kernel not in self._times:
+                self._times[kernel] = _time(self.machine, cluster, read)
+            return self._times[kernel]
         if isinstance(op, Scan):
             return op.length * sum(times)
         return max(times) if isinstance(op, Case) else sum(times)
 
     def _of(self, region: Graph) -> Run:
-        found = self.runs.get(id(region))
-        if found is None:
-            found = self.runs[id(region)] = simulate(self.translation(_in_one(region)).problem)
-        return found
+        if id(region) not in self._runs:
+            self._runs[id(region)] = region, simulate(self.translation(_in_one(region)).problem)
+        return self._runs[id(region)][1]
 
     def translation(self, graph: Graph) -> Translation:
         """A graph's, without its barriers."""

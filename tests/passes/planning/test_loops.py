@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.planning.budget import fitting_plan, plan_for_budget
 from rematc.passes.planning.device import CPU
-from rematc.passes.planning.loop_levels import LEVELS, in_same_chunks, loop_levels
+from rematc.passes.planning.loop_levels import LEVELS, chains, in_same_chunks, loop_levels
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision, loop_pairs, recomputed, with_decisions
 from rematc.passes.planning.needed_parts import with_states
@@ -516,6 +517,54 @@ def test_levels_of_loops_are_not_tried_where_none_helps(monkeypatch: pytest.Monk
     tried.clear()
     again = planner.plan(over)
     assert again.peak == smallest.peak and not tried, "the smallest is known"
+
+
+def of_many_stacks(w: Any, x: Any) -> Any:
+    """A loop in a loop, in both of which some of what is stacked is cheap and some is dear."""
+
+    def inner(c: Any, w: Any) -> Any:
+        return np.sin(np.exp(-np.cos(c @ w)) + np.tanh(c)), np.sum(np.sin(c * w[0]))
+
+    def outer(c: Any, w: Any) -> Any:
+        c, ys = scan(inner, np.tanh(c @ w), w[None] * np.arange(1.0, 4.0, dtype=np.float32)[:, None, None])
+        return np.sin(np.tanh(np.cos(c) @ w) * c), np.sum(ys)
+
+    return np.sum(scan(outer, x, w)[0] ** 2) + np.sum(np.exp(np.sin(np.cos(x @ w[0]) @ w[1])))
+
+
+@pytest.mark.parametrize("percent", [95, 80, 60, 45, 30])
+def test_halving_finds_what_is_fastest_of_all_levels(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And looks at some of them alone; one that drops more may take a little less, as it moves fewer bytes."""
+    graph = flat(of_many_stacks)
+    levels = loop_levels(graph, ON_CPU)
+    budget = simulate(translate(graph, ON_CPU).problem).peak * percent // 100
+    found = [fitting_plan(translate(with_decisions(graph, level), ON_CPU).problem, budget) for level in levels]
+    of_all = min((one.run.time for one in found if one is not None), default=None)
+    tried: list[Any] = []
+
+    def counted(problem: Any, budget: int, **options: Any) -> Any:
+        tried.append(problem)
+        return fitting_plan(problem, budget, **options)
+
+    monkeypatch.setattr("rematc.passes.planning.planner.fitting_plan", counted)
+    plan = Planner(graph, ON_CPU).plan(budget)
+    assert plan.is_feasible == (of_all is not None)
+    assert of_all is None or plan.time <= of_all * 1.001
+    assert of_all is None or len(tried) < len(levels), "of both modes"
+
+
+def test_chains_of_levels_drop_more_and_more() -> None:
+    levels = loop_levels(flat(of_many_stacks), ON_CPU)
+    apart = chains(levels)
+    assert sorted(map(str, levels)) == sorted(str(level) for chain in apart for level in chain)
+    assert 1 < len(apart) < len(levels) / 2
+
+    def dropped(level: Any) -> set[Any]:
+        choices = [one for one in level if isinstance(one, LoopChoice)]
+        return {(one.path, one.forward, one.backward, stack) for one in choices for stack in one.dropped}
+
+    for chain in apart:
+        assert all(dropped(less) < dropped(more) for less, more in itertools.pairwise(chain))
 
 
 def step() -> Any:

@@ -28,7 +28,7 @@ from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.problem import Stages, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.staged_bodies import BodyPlans, StagedBody, _Around
-from rematc.passes.planning.translation import translate
+from rematc.passes.planning.translation import Regions, translate
 
 ON_CPU = Machine(CPU)
 
@@ -108,7 +108,7 @@ def same_bits(graph: Graph, other: Graph) -> bool:
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
     whole = peak(graph)
-    first, bodies = ends(loop_levels(graph, ON_CPU)), BodyPlans(ON_CPU, FREE)
+    first, bodies = ends(loop_levels(graph, ON_CPU)), BodyPlans(Regions(ON_CPU), FREE)
     budgets = [whole * part // 8 for part in range(8)]
     staged = [bodies.levels(graph, level, least_step(whole), budget) for level in first for budget in budgets]
     levels = {level for one in staged for level in one}
@@ -125,7 +125,7 @@ def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: C
 @pytest.mark.parametrize("part", [0.5, 0.7, 0.9])
 def test_what_is_around_bodies_takes_what_it_does_with_their_stages(function: Callable[..., Any], part: float) -> None:
     graph = flat(function)
-    around, plans = _Around(graph, ON_CPU, FREE), BodyPlans(ON_CPU, FREE)
+    around, plans = _Around(graph, Regions(ON_CPU), FREE), BodyPlans(Regions(ON_CPU), FREE)
     rooms = around.rooms(round(part * peak(graph)))
     staged = plans._within(graph, rooms)
     assert staged is not None and staged.decisions
@@ -221,7 +221,7 @@ def test_what_loops_drop_and_the_stages_of_their_steps_are_chosen_together(perce
     plan = planner.plan(budget)
     assert plan.is_feasible
     assert [type(decision) for decision in plan.decisions] == [LoopChoice, StagedBody]
-    levels, bodies = loop_levels(graph, ON_CPU), BodyPlans(ON_CPU, FREE)
+    levels, bodies = loop_levels(graph, ON_CPU), BodyPlans(Regions(ON_CPU), FREE)
     assert plan.decisions[0] not in levels[-1]
     staged = [one for level in ends(levels) for one in bodies.levels(graph, level, least_step(planner.peak), budget)]
     beside = planner._fastest_within(FREE, [*levels, *staged], budget, None)[0]
