@@ -121,7 +121,7 @@ HEADS: dict[str, tuple[Callable[..., Any], list[str | None]]] = {
 @pytest.mark.parametrize(
     ("function", "policy"),
     [
-        pytest.param(function, policy, id=f"{name}-{policy}")
+        pytest.param(function, policy, id=f"{name}-{policy}", marks=pytest.mark.slow if policy else ())
         for name, (function, policies) in HEADS.items()
         for policy in policies
     ],
@@ -160,7 +160,7 @@ def by_hand(wrap: Callable[..., Any], count: int, p: Any, given: Any) -> Any:
 
 
 @pytest.mark.each_case
-@pytest.mark.parametrize("policy", ["nothing", "dots"])
+@pytest.mark.parametrize("policy", ["nothing", pytest.param("dots", marks=pytest.mark.slow)])
 def test_slices_take_what_they_take_by_hand(policy: str) -> None:
     checkpoint = jax.checkpoint
     if policy == "dots":
@@ -261,7 +261,10 @@ def test_slices_and_a_budget_go_together() -> None:
     assert_near(rematc.jax.value_and_grad(loss, budget=LOGITS, slices=16)(p, given), expected)
 
 
-@pytest.mark.parametrize("where", ["of the derivative", "of compile", "both of compile"])
+@pytest.mark.parametrize(
+    "where",
+    ["of compile", *[pytest.param(one, marks=pytest.mark.slow) for one in ("of the derivative", "both of compile")]],
+)
 def test_auto_takes_the_slices_of_the_fastest_plan_within_a_budget(where: str) -> None:
     p, given = params(), tokens()
     asked: dict[str, Any] = {"slices": "auto"}
@@ -361,7 +364,7 @@ def test_scores_of_attention_are_never_whole(policy: str | None) -> None:
     assert taken(step) < 2 * 256 * 256 * 4, "one array of scores"
 
 
-@pytest.mark.each_case
+@pytest.mark.slow
 def test_memory_of_attention_is_linear_in_the_sequence() -> None:
     def needed(tokens: int) -> int:
         step = rematc.jax.value_and_grad(attention, policy="nothing", slices=tokens // 16)
@@ -522,7 +525,12 @@ def masked(w: Any, x: Any) -> Any:
 
 @pytest.mark.each_case
 @pytest.mark.parametrize(
-    ("slices", "policy"), [(2, None), (4, "nothing"), ("auto", "dots"), (2, "dots"), ("auto", None)]
+    ("slices", "policy"),
+    [
+        (2, None),
+        ("auto", "dots"),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in ((4, "nothing"), (2, "dots"), ("auto", None))],
+    ],
 )
 @pytest.mark.parametrize(
     "function", [normalized_convolution, routed, dropped, distances, penalty, running, masked], ids=lambda f: f.__name__

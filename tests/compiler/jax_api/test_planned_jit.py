@@ -382,6 +382,7 @@ def test_types_say_how_arrays_lie_and_structs_say_it_too() -> None:
     assert found["types"][0] == found["types"][1]
 
 
+@pytest.mark.slow
 def test_shardings_are_kept() -> None:
     found = said_by(PROGRAM, 4)
     assert found["rematc"][2:5] == found["jax"][2:5] and found["jax"][4]

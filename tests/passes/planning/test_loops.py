@@ -160,8 +160,8 @@ LOSSES = [
     nested,
     twice,
     solver,
-    recurrences,
-    normed,
+    pytest.param(recurrences, marks=pytest.mark.slow),
+    pytest.param(normed, marks=pytest.mark.slow),
 ]
 
 

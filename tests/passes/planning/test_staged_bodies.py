@@ -104,7 +104,10 @@ def same_bits(graph: Graph, other: Graph) -> bool:
     return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(
+    "function",
+    [accumulated, searched, *[pytest.param(one, marks=pytest.mark.slow) for one in (descended, alternating)]],
+)
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
     whole = peak(graph)
