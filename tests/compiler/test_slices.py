@@ -118,10 +118,14 @@ HEADS: dict[str, tuple[Callable[..., Any], list[str | None]]] = {
 }
 
 
+#: Those that always run.
+QUICK = (("plain", None), ("top-k", None), ("statistics", None))
+
+
 @pytest.mark.parametrize(
     ("function", "policy"),
     [
-        pytest.param(function, policy, id=f"{name}-{policy}", marks=pytest.mark.slow if policy else ())
+        pytest.param(function, policy, id=f"{name}-{policy}", marks=() if (name, policy) in QUICK else pytest.mark.slow)
         for name, (function, policies) in HEADS.items()
         for policy in policies
     ],
