@@ -106,7 +106,7 @@ def same_bits(graph: Graph, other: Graph) -> bool:
 
 @pytest.mark.parametrize(
     "function",
-    [accumulated, searched, *[pytest.param(one, marks=pytest.mark.slow) for one in (descended, alternating)]],
+    [searched, *[pytest.param(one, marks=pytest.mark.slow) for one in (accumulated, descended, alternating)]],
 )
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
