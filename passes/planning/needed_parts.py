@@ -1,4 +1,4 @@
-"""What runs again for some values of a step: of a loop in it, only what leads to them from what is known.
+"""What runs again for some values of a step: of loops and branches in it, only what leads to them from what is known.
 
 Before:  %c, %h, %y = scan %x, %ws {body: %h = dot %c, %w   %y = tanh %h   return %y, %h, %y}
 After:   %y = scan %h {body: %y = tanh %h   return %y}
@@ -6,6 +6,9 @@ After:   %y = scan %h {body: %y = tanh %h   return %y}
 where %y is needed and %h is known. A loop that stacks values for its own backward loop stands in a step of another pair
 of loops, as layers of recurrences or steps of a solver do. Its stacks are made of one another, step by step, and only
 the carries need all steps before. So what is known of them saves all that leads to it.
+
+Before:  %h, %y = case %i, %c, %w {branches: [%h = dot %c, %w   %y = tanh %h   return %h, %y], [...]}
+After:   %y = case %i, %h {branches: [%y = tanh %h   return %y], [...]}
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
@@ -38,11 +42,17 @@ def needed_parts(
     found = []
     for eqn in reversed(equations):
         if not needed.isdisjoint(eqn.results):
-            loop = open_loop(eqn)
-            part = eqn if loop is None else _part_of_loop(eqn, loop, needed, known, states)
+            part = _part(eqn, needed, known, states)
             found.append(part)
             needed.update([value for value in part.operands if value not in known])
     return found[::-1]
+
+
+def _part(eqn: Equation, needed: Set[Value], known: Set[Value], states: States | None) -> Equation:
+    if isinstance(eqn.op, Case):
+        return _part_of_branches(eqn, eqn.op, needed, known)
+    loop = open_loop(eqn)
+    return eqn if loop is None else _part_of_loop(eqn, loop, needed, known, states)
 
 
 def open_loop(eqn: Equation) -> Scan | None:
@@ -109,6 +119,52 @@ def _loop_of(
     return Equation(
         loop, tuple([operand for _, operand in taken]), tuple([eqn.results[place] for place in places]), eqn.loc
     )
+
+
+def _part_of_branches(eqn: Equation, op: Case, needed: Set[Value], known: Set[Value]) -> Equation:
+    """The branches that give what is needed of their results; themselves if all of each runs for that.
+
+    What is known of the others was computed by the branch that is taken, and is given to each.
+    """
+    places = [place for place, value in enumerate(eqn.results) if value in needed]
+    of_known = {place: value for place, value in enumerate(eqn.results) if value in known}
+    parts = []
+    for branch in op.branches:
+        instead = {branch.results[place]: place for place in of_known if branch.results[place] not in branch.params}
+        targets = [branch.results[place] for place in places]
+        equations = needed_parts(branch.equations, targets, instead.keys())
+        parts.append((branch, instead, equations, {*targets}.union(*[inner.operands for inner in equations])))
+    if all(len(equations) == len(branch.equations) for branch, _, equations, _ in parts):
+        return eqn
+    given = [
+        place
+        for place in of_known
+        if any(instead.get(value) == place for _, instead, _, read in parts for value in read)
+    ]
+    taken = [
+        place
+        for place in range(len(eqn.operands) - 1)
+        if any(branch.params[place] in read for branch, _, _, read in parts)
+    ]
+    branches = []
+    for branch, instead, equations, _ in parts:
+        params = {place: Value(of_known[place].type, of_known[place].name) for place in given}
+        env = {value: params[place] for value, place in instead.items() if place in params}
+        branches.append(
+            Graph(
+                branch.name,
+                (*[branch.params[place] for place in taken], *params.values()),
+                tuple(
+                    [
+                        replace(inner, operands=tuple([env.get(one, one) for one in inner.operands]))
+                        for inner in equations
+                    ]
+                ),
+                tuple([env.get(branch.results[place], branch.results[place]) for place in places]),
+            )
+        )
+    operands = (eqn.operands[0], *[eqn.operands[place + 1] for place in taken], *[of_known[place] for place in given])
+    return Equation(Case(tuple(branches)), operands, tuple([eqn.results[place] for place in places]), eqn.loc)
 
 
 def with_states(eqn: Equation, states: States) -> Equation:

@@ -1,4 +1,4 @@
-"""What a step of a loop is made of, and what each of it takes, down to the steps of the loops in it.
+"""What a step of a loop is made of, and what each of it takes, down to the steps of the loops and the branches in it.
 
 Before:  %c, %h, %y = scan %x, %ws {body: %h = dot %c, %w   %y = tanh %h   return %y, %h, %y}
 After:   body's %c from %x and body's %y, 0 ns; %h from %c and %w, 4 us a step; %y from %h, 1 us a step; ...
@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.passes.planning.needed_parts import open_loop
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 
-#: A value of a graph: that of the step, which is 0, or of a loop in it.
+#: A value of a graph: that of the step, which is 0, or of a loop in it, or of a branch.
 Key = tuple[int, Value]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An equation of a step, or of a loop in it, or how a value comes into a loop or out of it.
+    """An equation of a step, or of a loop or a branch in it, or how a value comes into one of these or out of it.
 
     Attributes:
         reads: what it needs.
@@ -42,7 +43,7 @@ class Parts:
 
     Attributes:
         parts: all of them.
-        stacks: for values of loops in the step where they are stacked.
+        stacks: for values of loops in the step where they are stacked, and for those of branches where they are given.
     """
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
@@ -65,9 +66,29 @@ class Parts:
                 self._count += 1
                 self.parts += self._links(eqn, loop, number, self._count)
                 self._add(loop.body, self._count, times * loop.length)
+            elif isinstance(eqn.op, Case):
+                self._add_branches(eqn, eqn.op, number, times)
             else:
                 cost = costs.get(eqn.results[0], 0) if eqn.results else 0
                 self.parts.append(Part(_keys(number, eqn.operands), _keys(number, eqn.results), cost * times))
+
+    def _add_branches(self, eqn: Equation, op: Case, outer: int, times: int) -> None:
+        """What is in branches, each as if it ran, and how values come into them and out of the one that is taken."""
+        numbers = []
+        index, *operands = _keys(outer, eqn.operands)
+        for branch in op.branches:
+            self._count += 1
+            numbers.append(self._count)
+            self.parts += [
+                Part((operand, index), _keys(self._count, [param]))
+                for operand, param in zip(operands, branch.params, strict=True)
+            ]
+            self._add(branch, self._count, times)
+        for place, given in enumerate(_keys(outer, eqn.results)):
+            values = [(number, branch.results[place]) for number, branch in zip(numbers, op.branches, strict=True)]
+            self.parts.append(Part(tuple(values), (given,)))
+            for value in values:
+                self.stacks.setdefault(value, []).append(given)
 
     def _links(self, eqn: Equation, op: Scan, outer: int, inner: int) -> Iterator[Part]:
         """How values come into a loop, and out of it."""

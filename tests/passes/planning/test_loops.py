@@ -14,6 +14,7 @@ import rematc
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
@@ -151,7 +152,42 @@ def normed(w: Any, x: Any) -> Any:
     return np.sum(c * c) + np.sum(np.sin(sums))
 
 
+def branched(w: Any, x: Any) -> Any:
+    """Layers that are left out where a sum is negative; the signs differ from step to step."""
+
+    def layer(w: Any, c: Any) -> Any:
+        return c + np.tanh(np.sin(c @ w) @ w) * np.cos(c)
+
+    def step(c: Any, w: Any) -> Any:
+        c = np.tanh(c)
+        return rematc.cond(np.sum(c) * w[0, 0] > 0, layer, lambda w, c: np.sin(c) * w[0], w, c), np.sum(c)
+
+    last, sums = scan(step, x, w)
+    return np.sum(last**2) + np.sum(sums)
+
+
+def loops_in_branches(w: Any, x: Any) -> Any:
+    """And branches in these."""
+
+    def sines(w: Any, c: Any) -> Any:
+        def inner(c: Any, scale: Any) -> Any:
+            c = rematc.cond(scale * np.sum(c) > 0, lambda c: np.tanh(np.sin(c) @ w), lambda c: c * np.cos(c), c)
+            return c, np.sum(np.exp(c * scale))
+
+        c, sums = scan(inner, c, np.arange(-1.0, 2.0, dtype=np.float32))
+        return c * np.sum(sums)
+
+    def step(c: Any, w: Any) -> Any:
+        c = np.tanh(c)
+        return rematc.cond(np.sum(c) * w[0, 0] > 0, sines, lambda w, c: np.sin(c) * w[0], w, c), np.sum(c)
+
+    last, sums = scan(step, x, w)
+    return np.sum(last**2) + np.sum(sums)
+
+
 LOSSES = [
+    branched,
+    loops_in_branches,
     layers,
     of_constants,
     backwards,
@@ -263,8 +299,10 @@ def test_inner_loops_come_after_those_around_them() -> None:
 
 
 @pytest.mark.parametrize("states", [False, True])
-@pytest.mark.parametrize("loss", [nested, solver, recurrences, normed])
-def test_whatever_is_dropped_around_inner_loops_changes_no_bit(loss: Callable[..., Any], states: bool) -> None:
+@pytest.mark.parametrize("loss", [nested, solver, recurrences, normed, branched, loops_in_branches])
+def test_whatever_is_dropped_around_inner_loops_and_branches_changes_no_bit(
+    loss: Callable[..., Any], states: bool
+) -> None:
     """One stack alone, all but one, and those of drawn subsets: what else is read says which part of a loop runs."""
     graph = flat(loss)
     pair = next(iter(loop_pairs(graph)))
@@ -298,6 +336,31 @@ def test_of_an_inner_loop_only_what_leads_from_known_stacks_runs_again() -> None
     products = [sum(eqn.op.is_product for eqn in loop.body.equations) for (loop,) in again]
     assert products[0] == 1 and products[-1] == 4
     assert products == sorted(products)
+
+
+def test_of_branches_only_what_leads_from_known_stacks_runs_again() -> None:
+    """A product that a branch computes is not computed again for what follows from it, where that is stacked."""
+
+    def products(graph: Graph) -> int:
+        branches = [eqn for loop in loops(graph) for eqn in loop.body.equations if isinstance(eqn.op, Case)]
+        inside = [inner for eqn in branches for branch in eqn.op.regions() for inner in branch.equations]
+        return sum(eqn.op.is_product for eqn in inside)
+
+    def loops(graph: Graph) -> list[Scan]:
+        return [eqn.op for eqn in graph.equations if isinstance(eqn.op, Scan)]
+
+    graph = flat(branched)
+    whole, *changed = [with_decisions(graph, level) for level in dropping(graph)]
+    peaks = [simulate(translate(each, ON_CPU).problem).peak for each in changed]
+    again = [products(each) - products(whole) for each in changed]
+    assert {0, 1, 2} <= set(again), "none of a branch's two products, one and both"
+    of_none = [peak for peak, count in zip(peaks, again, strict=True) if not count]
+    assert min(of_none) < 0.7 * simulate(translate(whole, ON_CPU).problem).peak
+    for each in changed:
+        verify(each)
+        negative = [W * -1, X]
+        pairs = zip(evaluate(graph, negative), evaluate(each, negative), strict=True)
+        assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
 def test_what_an_inner_loop_computes_again_is_known_by_its_own_op_and_line() -> None:
