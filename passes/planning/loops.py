@@ -21,10 +21,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rematc.ir.core import Equation, Graph
+from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
+from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
+from rematc.passes.planning.joined_branches import with_joined_branches
 from rematc.passes.planning.needed_parts import States, needed_parts, with_states
 from rematc.passes.planning.region_paths import Inside, Path, bodies, of_another_program, with_body
 
@@ -326,5 +329,7 @@ class _Step:
         )
         given = tuple([instead.get(value, value) for value in other.body.results])
         body = Graph(other.body.name, params, tuple(equations), given)
+        if any(isinstance(eqn.op, Case) for eqn in self._equations):
+            body = with_joined_branches(CommonSubexpressions().run(body))  # of the index, which both may compute
         loop = replace(other, body=body, consts=other.consts + len(more_consts))
         return Equation(loop, operands, self._backward.results, self._backward.loc)

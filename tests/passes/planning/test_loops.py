@@ -358,7 +358,9 @@ def test_of_branches_only_what_leads_from_known_stacks_runs_again() -> None:
     assert min(of_none) < 0.7 * simulate(translate(whole, ON_CPU).problem).peak
     for each in changed:
         verify(each)
-        negative = [W * -1, X]
+        backward = loops(each)[-1].body
+        assert sum(isinstance(eqn.op, Case) for eqn in backward.equations) == 1, "joined with what reads it"
+        negative: list[Any] = [W * -1, X]
         pairs = zip(evaluate(graph, negative), evaluate(each, negative), strict=True)
         assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
