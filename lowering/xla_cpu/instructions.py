@@ -11,8 +11,8 @@ Most equations are one instruction. What differs:
   as [batch, spatial, features] and kernels as [spatial, in, out]. What stands in another order is copied;
 - a product of sums of one term each, as the gradients of single examples are, is elementwise work;
 - a transpose is a part of the matrix products that read it, and of one whose only user it is;
-- a division by a constant, a square root or what is repeated is a product, a product with a converted boolean a
-  selection;
+- a division by a constant is a product, and so is one by a square root or by what is repeated of an array, if nothing
+  else reads that; a product with a converted boolean is a selection;
 - a concatenation of long rows, or of many operands, copies them and is fused with nothing;
 - a function is its body, unless XLA keeps it apart;
 - a hash of many counters is arithmetic on whole numbers, which every kernel does that reads it;
