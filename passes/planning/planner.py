@@ -164,9 +164,9 @@ class Planner:
         """As `_fastest_within`, of levels each of which drops more than the one before it.
 
         The more is dropped, the less is held, and the more runs again. So the one that drops least of those that fit is
-        looked for by halving; and then what is faster of those that drop more: around their loops less runs again. If
-        neither end fits, nothing between is tried: whatever holds the peak up is outside of the loops, or in a kernel
-        of theirs.
+        looked for by halving; and then what is faster of those that drop more: around their loops less runs again, and
+        fewer bytes are moved. If neither end fits, nothing between is tried: whatever holds the peak up is outside of
+        the loops, or in a kernel of theirs.
         """
         tried = dict.fromkeys([levels[-1], levels[0]])
         best, failed = self._fastest_within(constraints, tried, budget, best)
@@ -179,12 +179,8 @@ class Planner:
             # What takes more time than the best so far drops too much, too.
             best, failed = self._fastest_within(constraints, [levels[place]], budget, best)
             first, last = (place + 1, last) if failed else (first, place - 1)
-        for level in levels[first:]:
-            if best is None or best[1].run.time <= self._way(level, constraints).time:
-                break
-            if level not in tried:
-                best, _ = self._fastest_within(constraints, [level], budget, best)
-        return best
+        further = [level for level in levels[first:] if level not in tried]
+        return self._fastest_within(constraints, further, budget, best)[0]
 
     def _fastest_staged(
         self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None

@@ -208,6 +208,7 @@ def said() -> dict[str, Any]:
     return said_by(PROGRAM, 4, "--xla_backend_optimization_level=0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "scanned", "chosen", "checkpointed", "batched"])
 def test_as_many_constraints_as_in_jax_are_left(name: str) -> None:
     """Of the value, the tangent and the cotangent, and of what is computed again; of derivatives of these, too."""

@@ -149,6 +149,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_no_dimension_is_joined_that_lies_on_several_devices() -> None:
     """The tokens, which a flat product has joined with the batch, are spread by the user's own `jax.jit`."""
     found = said_by(_ON_FOUR, 4)

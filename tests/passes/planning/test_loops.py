@@ -597,10 +597,11 @@ def of_many_stacks(w: Any, x: Any) -> Any:
     return np.sum(scan(outer, x, w)[0] ** 2) + np.sum(np.exp(np.sin(np.cos(x @ w[0]) @ w[1])))
 
 
-@pytest.mark.parametrize("percent", [95, 80, 60, 45, 30])
+@pytest.mark.parametrize("percent", [95, 80, 60, 45, 30, 20])
 def test_halving_finds_what_is_fastest_of_all_levels(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And looks at some of them alone; one that drops more may take a little less, as it moves fewer bytes."""
-    graph = flat(of_many_stacks)
+    """And looks at some of them alone."""
+    shapes = np.zeros((8, 256, 256), np.float32), np.zeros((256, 256), np.float32)
+    graph = run_passes(rematc.trace(rematc.value_and_grad(of_many_stacks, (0, 1)), *shapes), BEFORE_PLAN).graph
     levels = loop_levels(graph, ON_CPU)
     budget = simulate(translate(graph, ON_CPU).problem).peak * percent // 100
     found = [fitting_plan(translate(with_decisions(graph, level), ON_CPU).problem, budget) for level in levels]
@@ -614,7 +615,7 @@ def test_halving_finds_what_is_fastest_of_all_levels(percent: int, monkeypatch: 
     monkeypatch.setattr("rematc.passes.planning.planner.fitting_plan", counted)
     plan = Planner(graph, ON_CPU).plan(budget)
     assert plan.is_feasible == (of_all is not None)
-    assert of_all is None or plan.time <= of_all * 1.001
+    assert of_all is None or plan.time <= of_all
     assert of_all is None or len(tried) < len(levels), "of both modes"
 
 
