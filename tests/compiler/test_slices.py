@@ -119,7 +119,7 @@ HEADS: dict[str, tuple[Callable[..., Any], list[str | None]]] = {
 
 
 #: Those that always run.
-QUICK = (("plain", None), ("top-k", None))
+QUICK = (("plain", None),)
 
 
 @pytest.mark.parametrize(
