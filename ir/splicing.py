@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import Location
@@ -22,3 +23,8 @@ def splice(
         into.append(Equation(eqn.op, tuple([env[value] for value in eqn.operands]), results, eqn.loc or loc))
         env.update(zip(eqn.results, results, strict=True))
     return tuple([env[value] for value in graph.results])
+
+
+def reading(eqn: Equation, instead: Mapping[Value, Value]) -> Equation:
+    """The equation, which reads other values in the place of some."""
+    return replace(eqn, operands=tuple([instead.get(value, value) for value in eqn.operands]))

@@ -21,6 +21,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Reverse, Slice, Transpose
 from rematc.ir.ops.structural import Constant, Iota, OptimizationBarrier, ToMemory
 from rematc.ir.ops.while_.op import While
+from rematc.ir.splicing import reading
 from rematc.ir.values import Value
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.regions import EquationRewriter
@@ -157,11 +158,6 @@ def _held(eqn: Equation) -> list[Equation] | None:
         return None
     behind = {param: Value(param.type, param.name) for param in params}
     barrier = Equation(OptimizationBarrier(), (*params, new), (*behind.values(), Value(new.type, new.name)), eqn.loc)
-    equations = [
-        replace(inner, operands=tuple([behind.get(value, value) for value in inner.operands]))
-        if inner in moving.sources
-        else inner
-        for inner in op.body.equations
-    ]
+    equations = [reading(inner, behind) if inner in moving.sources else inner for inner in op.body.equations]
     body = Graph(op.body.name, op.body.params, (barrier, *equations), op.body.results)
     return [replace(eqn, op=replace(op, body=body))]

@@ -24,6 +24,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.splicing import reading
 from rematc.ir.values import Value
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
@@ -315,10 +316,7 @@ class _Step:
             env |= {old: new for old, new in zip(eqn.results, results, strict=True) if old not in self._there}
             equations.append(Equation(eqn.op, operands, results, eqn.loc))
         instead = {param: env[value] for param, value in self._instead.items()}
-        equations += [
-            replace(eqn, operands=tuple([instead.get(value, value) for value in eqn.operands]))
-            for eqn in other.body.equations
-        ]
+        equations += [reading(eqn, instead) for eqn in other.body.equations]
         left = [(param, operand) for param, operand in zip(xs, own_xs, strict=True) if param not in instead]
         params = (*consts, *[copies[param] for param in more_consts], *carry)
         params += (*[param for param, _ in left], *[copies[param] for param in more_xs])

@@ -20,6 +20,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.splicing import reading
 from rematc.ir.values import Value
 
 #: For the last carries of loops what stacks those with which their steps begin.
@@ -107,12 +108,7 @@ def _loop_of(
     body = Graph(
         op.body.name,
         tuple([param for param, _ in taken]),
-        tuple(
-            [
-                replace(inner, operands=tuple([instead.get(value, value) for value in inner.operands]))
-                for inner in equations
-            ]
-        ),
+        tuple([reading(inner, instead) for inner in equations]),
         tuple([instead.get(op.body.results[place], op.body.results[place]) for place in places]),
     )
     loop = replace(op, body=body, consts=len(consts), carry=count)
@@ -154,12 +150,7 @@ def _part_of_branches(eqn: Equation, op: Case, needed: Set[Value], known: Set[Va
             Graph(
                 branch.name,
                 (*[branch.params[place] for place in taken], *params.values()),
-                tuple(
-                    [
-                        replace(inner, operands=tuple([env.get(one, one) for one in inner.operands]))
-                        for inner in equations
-                    ]
-                ),
+                tuple([reading(inner, env) for inner in equations]),
                 tuple([env.get(branch.results[place], branch.results[place]) for place in places]),
             )
         )

@@ -17,6 +17,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.bodies import live_equations
 from rematc.ir.ops.scan.base import stack_of
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.splicing import reading
 from rematc.ir.values import Value
 from rematc.passes.regions import RegionRewriter
 
@@ -104,9 +105,7 @@ def _reading(backward: Equation, other: Scan, stacks: dict[Value, Value]) -> Equ
     there = dict(zip(other.parts(backward.operands).xs, other.parts(body.params).xs, strict=True))
     new = {value: Value(value.type, value.name) for value, stack in stacks.items() if stack not in there}
     instead = {value: new.get(value) or there[stack] for value, stack in stacks.items()}
-    equations = [
-        replace(eqn, operands=tuple([instead.get(value, value) for value in eqn.operands])) for eqn in body.equations
-    ]
+    equations = [reading(eqn, instead) for eqn in body.equations]
     results = tuple([instead.get(value, value) for value in body.results])
     step = Graph(body.name, (*body.params, *new.values()), tuple(equations), results)
     needed = live_equations(step, set(results))
