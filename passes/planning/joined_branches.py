@@ -44,7 +44,7 @@ def _only_read_by(equations: Sequence[Equation], place: int, kept: set[Value]) -
         if not isinstance(eqn.op, Case) or eqn.op.effect or eqn.operands[0] is not reader.operands[0]:
             continue
         given = set(eqn.results)
-        if given.isdisjoint(reader.operands) or not given.isdisjoint(kept) or reader.operands[0] in given:
+        if given.isdisjoint(reader.operands) or not given.isdisjoint(kept):
             continue
         if all(other is reader or given.isdisjoint(other.operands) for other in equations[before + 1 :]):
             return before

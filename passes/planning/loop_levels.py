@@ -74,7 +74,7 @@ def chains(levels: Iterable[Decisions]) -> list[list[Decisions]]:
     """Levels apart, so that each drops what the one before it drops, and more."""
     found: list[list[Decisions]] = []
     for level in levels:
-        chain = next((chain for chain in found if _drops_all_of(level, chain[-1])), None)
+        chain = next((chain for chain in found if _dropped_by(chain[-1]) <= _dropped_by(level)), None)
         if chain is None:
             found.append([level])
         else:
@@ -82,15 +82,12 @@ def chains(levels: Iterable[Decisions]) -> list[list[Decisions]]:
     return found
 
 
-def _drops_all_of(level: Decisions, other: Decisions) -> bool:
-    """Whether a level drops all that another one does."""
-    dropped = {replace(one, dropped=()): set(one.dropped) for one in level if isinstance(one, LoopChoice)}
-    return all(
-        dropped.get(replace(one, dropped=()), set()).issuperset(one.dropped)
-        if isinstance(one, LoopChoice)
-        else one in level
-        for one in other
-    )
+def _dropped_by(level: Decisions) -> set[LoopDecision]:
+    """The decisions of a level, those that drop stacks apart for each stack."""
+    apart = [
+        [replace(one, dropped=(s,)) for s in one.dropped] if isinstance(one, LoopChoice) else [one] for one in level
+    ]
+    return set(itertools.chain(*apart))
 
 
 def _dropping(

@@ -101,7 +101,7 @@ class BodyPlans:
     def __init__(
         self, regions: Regions, constraints: Constraints, left: Callable[[], float | None] = lambda: None
     ) -> None:
-        """Of `regions` it is known what they take, all at once; what is found of further ones enters there.
+        """`regions` know what bodies take in which nothing runs again, and learn it of those that are looked at.
 
         Once no seconds are `left`, no plan is improved any more, and there are no more levels; None is no end.
         """

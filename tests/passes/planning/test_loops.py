@@ -616,6 +616,7 @@ def test_halving_finds_what_is_fastest_of_all_levels(percent: int, monkeypatch: 
     plan = Planner(graph, ON_CPU).plan(budget)
     assert plan.is_feasible == (of_all is not None)
     assert of_all is None or plan.time <= of_all
+    assert plan.bound <= min(translate(with_decisions(graph, level), ON_CPU).problem.cost.sum() for level in levels)
     assert of_all is None or len(tried) < len(levels), "of both modes"
 
 
