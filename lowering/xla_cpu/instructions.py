@@ -52,6 +52,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.folding import folded_transposes, scattered_into_zeros
 from rematc.lowering.xla_cpu.precision import Factor, in_computed_types, is_library_product
 from rematc.passes.kernels import is_outer
+from rematc.passes.readers import is_renamed, readers_of
 
 
 class Kind(Enum):
@@ -193,7 +194,8 @@ class Program:
         self._of: dict[Value, Instruction] = {}
         #: How many equations and results read a value; XLA counts as well what it has made itself.
         self._readers = Counter[Value]()
-        self._count_readers(graph)
+        self._producer: dict[Value, Equation] = {}
+        self._enter(graph)
         self._updates: dict[Value, list[Instruction]] = {}
         self._reorderings: dict[tuple[object, ...], Instruction] = {}
         #: For a result in the order asked for, what XLA gathers, and the order of its dimensions.
@@ -293,14 +295,15 @@ class Program:
             case _:
                 self._several(eqn, operands)
 
-    def _count_readers(self, graph: Graph) -> None:
-        self._readers.update(value for eqn in graph.equations for value in dict.fromkeys(eqn.operands))
-        self._readers.update(dict.fromkeys(graph.results, 1))
+    def _enter(self, graph: Graph) -> None:
+        """Note what reads and computes the values of a graph."""
+        self._readers.update({value: len(readers) for value, readers in readers_of(graph).items()})
+        self._producer.update({value: eqn for eqn in graph.equations for value in eqn.results})
 
     def _inline(self, body: Graph, eqn: Equation, operands: list[Instruction]) -> None:
         """The body's instructions in the place of a call."""
         body = in_computed_types(body, self.target)
-        self._count_readers(body)
+        self._enter(body)
         self._folded |= folded_transposes(body)
         self._scattered |= scattered_into_zeros(body)
         self._of.update(zip(body.params, operands, strict=True))
@@ -325,15 +328,15 @@ class Program:
             return opaque
         if op.name == "maximum" and any(map(_is_least, operands)):
             return operands[0] if _is_least(operands[1]) else operands[1]
-        if op.name == "divide" and self._is_inverted(operands[1]):
-            operands = [operands[0], self._reciprocal(operands[1])]
+        if op.name == "divide" and self._is_inverted(eqn.operands[1]):
+            operands = [operands[0], self._reciprocal(eqn.operands[1])]
             loop = self._add(Kind.LOOP, "multiply", operands, type)
             loop.is_elementwise = True
             return loop
         is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
         loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
         loop.is_elementwise = op.is_elementwise
-        is_product = op.name == "divide" and (_is_constant(operands[1]) or self._is_only_root(eqn.operands[1]))
+        is_product = op.name == "divide" and self._is_cheap_divisor(eqn.operands[1])
         loop.is_expensive = not (self.target.repeats_heavy_work or is_product) and _is_expensive(eqn)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return self._windows_back(op, loop) if isinstance(op, Gather) else loop
@@ -353,24 +356,30 @@ class Program:
         found.is_elementwise = True
         return found
 
-    def _is_inverted(self, divisor: Instruction) -> bool:
+    def _is_inverted(self, divisor: Value) -> bool:
         """Whether XLA divides by multiplying: by what is repeated of an array that nothing reads for anything else."""
-        return _is_repeated(divisor) and divisor.eqn is not None and self._readers[divisor.eqn.operands[0]] == 1
+        eqn = self._producer.get(divisor)
+        return eqn is not None and _is_repeated(self._of[divisor]) and self._readers[eqn.operands[0]] == 1
 
-    def _reciprocal(self, divisor: Instruction) -> Instruction:
+    def _reciprocal(self, divisor: Value) -> Instruction:
         """One over a smaller array, repeated to the shape of a divisor."""
-        assert divisor.eqn is not None, "it is repeated"
-        (smaller,) = divisor.operands
-        one_over = self._add(Kind.LOOP, "divide", [smaller], smaller.type)
+        (smaller,) = self._producer[divisor].operands
+        operand, repeated = self._of[smaller], self._of[divisor]
+        one_over = self._add(Kind.LOOP, "divide", [operand], operand.type)
         one_over.is_elementwise = True
-        is_product = _is_constant(smaller) or self._is_only_root(divisor.eqn.operands[0])
-        one_over.is_expensive = not (self.target.repeats_heavy_work or is_product)
-        self._readers[divisor.eqn.operands[0]] += 1
-        return self._add(Kind.LOOP, divisor.name, [one_over], divisor.type)
+        one_over.is_expensive = not (self.target.repeats_heavy_work or self._is_cheap_divisor(smaller))
+        self._readers[smaller] += 1
+        return self._add(Kind.LOOP, repeated.name, [one_over], repeated.type)
 
-    def _is_only_root(self, divisor: Value) -> bool:
-        """Whether a divisor is a square root that nothing else reads: XLA multiplies by its reciprocal."""
-        return self._of[divisor].name == "sqrt" and self._readers[divisor] == 1
+    def _is_cheap_divisor(self, divisor: Value) -> bool:
+        """Whether it is a constant, or a square root that nothing else reads, in another shape as well."""
+        is_read_once = True
+        while True:
+            is_read_once &= self._readers[divisor] == 1
+            instruction, eqn = self._of[divisor], self._producer.get(divisor)
+            if eqn is None or not (instruction.name in ("broadcast_in_dim", "convert") or is_renamed(eqn)):
+                return instruction.name == "constant" or (instruction.name == "sqrt" and is_read_once)
+            divisor = eqn.operands[0]
 
     def _scatter_into(self, eqn: Equation) -> Instruction:
         """A sum of which one term is scattered into zeros: it is scattered into the other one."""
@@ -533,10 +542,3 @@ def _is_converted_boolean(instruction: Instruction) -> bool:
 
 def _is_repeated(instruction: Instruction) -> bool:
     return instruction.name == "broadcast_in_dim" and instruction.operands[0].elements < instruction.elements
-
-
-def _is_constant(instruction: Instruction) -> bool:
-    """Whether it is a constant, or repeats one: dividing by that is cheap."""
-    while instruction.name in ("broadcast_in_dim", "bitcast", "convert"):
-        instruction = instruction.operands[0]
-    return instruction.name == "constant"

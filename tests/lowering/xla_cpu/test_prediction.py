@@ -276,7 +276,16 @@ def rooted_twice(x: Any, w: Any, m: Any, v: Any) -> Any:
     return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
 
 
-@pytest.mark.parametrize(("function", "units"), [(clipped, 1), (divided, 0), (rooted, 1), (rooted_twice, 2)])
+def rooted_by_rows(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """By roots of rows, in another shape."""
+    gradient = x @ w
+    kept = np.where(w < 1, gradient, gradient / np.sqrt(np.sum(w * w, axis=1))[:, None])
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
+@pytest.mark.parametrize(
+    ("function", "units"), [(clipped, 1), (divided, 0), (rooted, 1), (rooted_twice, 2), (rooted_by_rows, 0)]
+)
 def test_xla_divides_by_multiplying_where_nothing_else_reads_the_divisor(function: Any, units: int) -> None:
     """A quotient that two kernels read is written, a product is not."""
     square = np.ones((128, 128), np.float32)
