@@ -620,6 +620,15 @@ def test_halving_finds_what_is_fastest_of_all_levels(percent: int, monkeypatch: 
     assert of_all is None or len(tried) < len(levels), "of both modes"
 
 
+@pytest.mark.parametrize("loss", [branched, backwards])
+def test_no_level_is_faster_than_the_bound(loss: Callable[..., Any]) -> None:
+    """What drops more may take longer than what drops less, and what drops still more less than both."""
+    graph = flat(loss)
+    times = [translate(with_decisions(graph, level), ON_CPU).problem.cost.sum() for level in loop_levels(graph, ON_CPU)]
+    assert times != sorted(times)
+    assert Planner(graph, ON_CPU).plan(0).bound <= min(times)
+
+
 def test_chains_of_levels_drop_more_and_more() -> None:
     levels = loop_levels(flat(of_many_stacks), ON_CPU)
     apart = chains(levels)
