@@ -26,7 +26,6 @@ Most equations are one instruction. What differs:
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -49,10 +48,10 @@ from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
 from rematc.lowering.ops.random import hashes_few
 from rematc.lowering.target import Target
+from rematc.lowering.xla_cpu.divisors import Divisors
 from rematc.lowering.xla_cpu.folding import folded_transposes, scattered_into_zeros
 from rematc.lowering.xla_cpu.precision import Factor, in_computed_types, is_library_product
 from rematc.passes.kernels import is_outer
-from rematc.passes.readers import is_renamed, readers_of
 
 
 class Kind(Enum):
@@ -192,10 +191,7 @@ class Program:
         self.is_body = loop is not None
         self._inside = inside
         self._of: dict[Value, Instruction] = {}
-        #: How many equations and results read a value; XLA counts as well what it has made itself.
-        self._readers = Counter[Value]()
-        self._producer: dict[Value, Equation] = {}
-        self._enter(graph)
+        self._divisors = Divisors(graph)
         self._updates: dict[Value, list[Instruction]] = {}
         self._reorderings: dict[tuple[object, ...], Instruction] = {}
         #: For a result in the order asked for, what XLA gathers, and the order of its dimensions.
@@ -295,15 +291,10 @@ class Program:
             case _:
                 self._several(eqn, operands)
 
-    def _enter(self, graph: Graph) -> None:
-        """Note what reads and computes the values of a graph."""
-        self._readers.update({value: len(readers) for value, readers in readers_of(graph).items()})
-        self._producer.update({value: eqn for eqn in graph.equations for value in eqn.results})
-
     def _inline(self, body: Graph, eqn: Equation, operands: list[Instruction]) -> None:
         """The body's instructions in the place of a call."""
         body = in_computed_types(body, self.target)
-        self._enter(body)
+        self._divisors.enter_body(body, eqn)
         self._folded |= folded_transposes(body)
         self._scattered |= scattered_into_zeros(body)
         self._of.update(zip(body.params, operands, strict=True))
@@ -328,7 +319,7 @@ class Program:
             return opaque
         if op.name == "maximum" and any(map(_is_least, operands)):
             return operands[0] if _is_least(operands[1]) else operands[1]
-        if op.name == "divide" and self._is_inverted(eqn.operands[1]):
+        if op.name == "divide" and self._divisors.is_inverted(eqn.operands[1]):
             operands = [operands[0], self._reciprocal(eqn.operands[1])]
             loop = self._add(Kind.LOOP, "multiply", operands, type)
             loop.is_elementwise = True
@@ -336,7 +327,7 @@ class Program:
         is_mask = op.name == "multiply" and any(_is_converted_boolean(operand) for operand in operands)
         loop = self._add(Kind.LOOP, "select" if is_mask else op.name, operands, type)
         loop.is_elementwise = op.is_elementwise
-        is_product = op.name == "divide" and self._is_cheap_divisor(eqn.operands[1])
+        is_product = op.name == "divide" and self._divisors.is_cheap(eqn.operands[1])
         loop.is_expensive = not (self.target.repeats_heavy_work or is_product) and _is_expensive(eqn)
         loop.is_read_once = op.storage is Storage.FUSED_ONCE
         return self._windows_back(op, loop) if isinstance(op, Gather) else loop
@@ -356,30 +347,14 @@ class Program:
         found.is_elementwise = True
         return found
 
-    def _is_inverted(self, divisor: Value) -> bool:
-        """Whether XLA divides by multiplying: by what is repeated of an array that nothing reads for anything else."""
-        eqn = self._producer.get(divisor)
-        return eqn is not None and _is_repeated(self._of[divisor]) and self._readers[eqn.operands[0]] == 1
-
     def _reciprocal(self, divisor: Value) -> Instruction:
         """One over a smaller array, repeated to the shape of a divisor."""
-        (smaller,) = self._producer[divisor].operands
-        operand, repeated = self._of[smaller], self._of[divisor]
+        is_cheap = self._divisors.is_cheap(divisor)
+        operand, repeated = self._of[self._divisors.invert(divisor)], self._of[divisor]
         one_over = self._add(Kind.LOOP, "divide", [operand], operand.type)
         one_over.is_elementwise = True
-        one_over.is_expensive = not (self.target.repeats_heavy_work or self._is_cheap_divisor(smaller))
-        self._readers[smaller] += 1
+        one_over.is_expensive = not (self.target.repeats_heavy_work or is_cheap)
         return self._add(Kind.LOOP, repeated.name, [one_over], repeated.type)
-
-    def _is_cheap_divisor(self, divisor: Value) -> bool:
-        """Whether it is a constant, or a square root that nothing else reads, in another shape as well."""
-        is_read_once = True
-        while True:
-            is_read_once &= self._readers[divisor] == 1
-            instruction, eqn = self._of[divisor], self._producer.get(divisor)
-            if eqn is None or not (instruction.name in ("broadcast_in_dim", "convert") or is_renamed(eqn)):
-                return instruction.name == "constant" or (instruction.name == "sqrt" and is_read_once)
-            divisor = eqn.operands[0]
 
     def _scatter_into(self, eqn: Equation) -> Instruction:
         """A sum of which one term is scattered into zeros: it is scattered into the other one."""

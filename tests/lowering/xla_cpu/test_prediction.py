@@ -283,8 +283,31 @@ def rooted_by_rows(x: Any, w: Any, m: Any, v: Any) -> Any:
     return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
 
 
+def by_columns_of_one(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """By sums of rows that are read for something else as well, as an array with a dimension of size one."""
+    gradient, sums = x @ w, 1 + np.sum(w, axis=1, keepdims=True)
+    kept = np.where(sums < 1, gradient, gradient / sums)
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
+def by_rows_read_twice(x: Any, w: Any, m: Any, v: Any) -> Any:
+    """And as a row, of which no dimension of size one is repeated."""
+    gradient, sums = x @ w, np.sum(w, axis=0)
+    kept = np.where(sums < 1, gradient, gradient / sums)
+    return 0.9 * m + 0.1 * kept, 0.9 * v + 0.1 * kept * kept
+
+
 @pytest.mark.parametrize(
-    ("function", "units"), [(clipped, 1), (divided, 0), (rooted, 1), (rooted_twice, 2), (rooted_by_rows, 0)]
+    ("function", "units"),
+    [
+        (clipped, 1),
+        (divided, 0),
+        (rooted, 1),
+        (rooted_twice, 2),
+        (rooted_by_rows, 0),
+        (by_columns_of_one, 0),
+        (by_rows_read_twice, 1),
+    ],
 )
 def test_xla_divides_by_multiplying_where_nothing_else_reads_the_divisor(function: Any, units: int) -> None:
     """A quotient that two kernels read is written, a product is not."""
