@@ -111,6 +111,11 @@ class Target:
         return self.jaxlib >= (0, 12)
 
     @property
+    def library_repeats(self) -> bool:
+        """Whether the library that XLA:CPU leaves reductions to gives back what is repeated of a result, in full."""
+        return self.jaxlib < (0, 12)
+
+    @property
     def repeats_heavy_work(self) -> bool:
         """Whether XLA computes what takes long, as a tanh, again in each kernel that reads it, rather than write it.
 

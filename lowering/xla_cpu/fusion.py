@@ -5,8 +5,9 @@ After:   written: exponential (two kernels read it, which costs time twice), red
 
 First reductions, of windows that touch each other as well: a library evaluates each with the elementwise work that only
 it needs, matrix products among it, and that follows as long as there is one reader (XLA's `LibraryRewriter` with
-YNNPACK). Then the rest, from the last instruction to the first, as XLA's `CpuInstructionFusion` does it: an instruction
-becomes a part of every kernel that reads it and can hold it, and is written if there are others, unless it
+YNNPACK); since jaxlib 0.12 what is only repeated at the end stays out. Then the rest, from the last instruction to the
+first, as XLA's `CpuInstructionFusion` does it: an instruction becomes a part of every kernel that reads it and can hold
+it, and is written if there are others, unless it
 
 - takes long and several kernels would evaluate it, or one kernel once for each place an element is repeated to;
 - is a concatenation or a padded array, and a kernel reads it by two ways, or copies of one user in several kernels do;
@@ -63,12 +64,15 @@ def _fuse_reductions(program: Program) -> None:
     for start in reversed(program.instructions):
         if start.kind is Kind.REDUCTION and start.group is None:
             start.group = start
-            start.root = _grown(start, ops) if _is_evaluated(start) else start
+            start.root = start
+            if _is_evaluated(start):
+                chain = _grown(start, ops)
+                start.root = chain[-1] if program.target.library_repeats else _before_repeats(chain)
 
 
-def _grown(start: Instruction, ops: Set[str]) -> Instruction:
-    """Add to a reduction's group what is evaluated with it; what the group returns."""
-    root, added = start, [start]
+def _grown(start: Instruction, ops: Set[str]) -> list[Instruction]:
+    """Add to a reduction's group what is evaluated with it; from it to what the group gives, each read by the next."""
+    chain, added = [start], [start]
     inside: Counter[Instruction] = Counter()
     while True:
         while added:
@@ -78,11 +82,23 @@ def _grown(start: Instruction, ops: Set[str]) -> Instruction:
                 if is_only_here and (operand.is_joined or _is_supported(operand, ops)):
                     operand.group = start
                     added.append(operand)
-        if len(root.users) != 1 or root.users[0].group is not None or not _is_supported(root.users[0], ops):
-            return root
-        root = root.users[0]
-        root.group = start
-        added.append(root)
+        users = chain[-1].users
+        if len(users) != 1 or users[0].group is not None or not _is_supported(users[0], ops):
+            return chain
+        users[0].group = start
+        chain.append(users[0])
+        added.append(users[0])
+
+
+def _before_repeats(chain: list[Instruction]) -> Instruction:
+    """The last of a chain before what only repeats it, which leaves the group."""
+    while True:
+        end = next(place for place in reversed(range(len(chain))) if chain[place].kind is not Kind.BITCAST)
+        if chain[end].name != "broadcast_in_dim":
+            return chain[-1]
+        for one in chain[end:]:
+            one.group = None
+        del chain[end:]
 
 
 def _is_supported(instruction: Instruction, ops: Set[str]) -> bool:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import rematc
 from rematc.compiler.api.text import parse
@@ -26,13 +27,13 @@ def dot(x: str, y: str) -> str:
     return f"dot_general {x}, {y} {{contract=[[1],[0]], batch=[[],[]]}}"
 
 
-def written(*lines: str) -> list[str]:
+def written(*lines: str, target: Target = CPU) -> list[str]:
     """The names of what is written, of equations over %x and %w that give matrices unless they say otherwise."""
     equations = [line if line.startswith("%") else f"%{index}: {MATRIX} = {line}" for index, line in enumerate(lines)]
     last, _, rest = equations[-1].partition(": ")
     signature = f"(%x: {MATRIX}, %w: {MATRIX}) -> ({rest.partition(' = ')[0]})"
     graph = parse("\n".join([f"graph @f{signature} {{", *equations, f"return {last}", "}"]))
-    program = Program(graph, None, lambda eqn: (), CPU)
+    program = Program(graph, None, lambda eqn: (), target)
     fuse(program)
     return [instruction.name for instruction in program.instructions if instruction.is_written][:-1]
 
@@ -127,6 +128,37 @@ def test_xla_evaluates_a_softmax_with_its_scores(scale: bool) -> None:
     compiled = lowered.compile()
     assert lowered.predicted_peak() == pytest.approx(compiled.memory().temp_bytes, rel=0.02)
     assert compiled.memory().temp_bytes < 2.2 * 4 * 256 * 256 * 4, "scores, and what they are scaled by, at most"
+
+
+@pytest.mark.parametrize(("jaxlib", "repeated"), [((0, 10, 2), ["broadcast_in_dim"]), ((0, 12, 0, 1), ["reduce_max"])])
+def test_a_library_that_does_not_repeat_leaves_that_to_readers(jaxlib: tuple[int, ...], repeated: list[str]) -> None:
+    """Where one reader takes it along, it is in the library's kernel on both lines."""
+    target = Target("cpu", jaxlib)
+    rows = (f"%0: {ROWS} = reduce_max %x {{dimensions=[1]}}", "broadcast_in_dim %0 {shape=[128,128], dimensions=[0]}")
+    several = written(*rows, "add %1, %w", dot("%2", "%w"), "multiply %1, %3", target=target)
+    assert several == [*repeated, "add", "dot_general", "multiply"]
+    assert written(*rows, "add %1, %w", "exponential %2", target=target) == ["exponential"]
+
+
+def top_by_rows(x: Any) -> Any:
+    return lax.broadcast_in_dim(jnp.max(x, -1), x.shape, (0,))
+
+
+def exponentials(x: Any, w: Any) -> Any:
+    """What is repeated has a reader in the forward pass and one in the backward pass."""
+    top = top_by_rows(x)
+    return jnp.exp(jnp.sin(x) - top) @ w, x > top
+
+
+def scaled(x: Any, w: Any) -> Any:
+    top = top_by_rows(x)
+    return jnp.exp(jnp.sin(x) - top) @ w, x * top @ w
+
+
+@pytest.mark.parametrize("function", [exponentials, scaled])
+def test_xla_writes_what_is_repeated_of_a_reduction_as_predicted(function: Callable[..., Any]) -> None:
+    lowered = rematc.lower(rematc.from_jax(function), *[np.ones((512, 512), np.float32)] * 2)
+    assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.02)
 
 
 @pytest.mark.parametrize(
