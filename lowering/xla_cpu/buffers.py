@@ -133,8 +133,8 @@ def _in_carries(program: Program, order: Schedule) -> set[Instruction]:
     for before, after in program.carried:
         owner = owner_of(after.operands[0])
         written, last = order.time.get(owner, 0), order.last_read[before]
-        is_over = last == written and before in _replaceable(program, order, owner)
-        if not after.operands[0].is_fused and (last < written or is_over):
+        over = _replaceable(program, order, owner) if owner.replaces is None else [owner_of(owner.replaces)]
+        if not after.operands[0].is_fused and (last < written or (last == written and before in over)):
             found.add(owner)
     return found
 

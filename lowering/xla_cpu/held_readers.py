@@ -20,10 +20,10 @@ from typing import ClassVar
 
 from rematc.ir.core import Graph, Op
 from rematc.ir.ops.placement import has_placements
-from rematc.ir.ops.scan.op import Scan
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.buffers import Placement
+from rematc.lowering.xla_cpu.instructions import Step
 from rematc.lowering.xla_cpu.own_broadcasts import with_own_broadcasts
 from rematc.lowering.xla_cpu.prediction import placement, placement_inside, predict
 from rematc.passes.barriers import has_recomputation
@@ -59,14 +59,14 @@ class Placed:
         target: where.
         donated: the parameters in whose memory results may lie.
         placed: its buffers.
-        inside: the op whose region the graph is; None for a program.
+        inside: the op whose region the graph is, and which; None for a program.
     """
 
     graph: Graph
     target: Target
     donated: tuple[int, ...]
     placed: Placement
-    inside: Op | None = None
+    inside: tuple[Op, int] | None = None
 
     @classmethod
     def of(cls, graph: Graph, target: Target, donated: Sequence[int] = ()) -> Placed:
@@ -74,15 +74,18 @@ class Placed:
         return cls(graph, target, tuple(donated), placement(graph, target, donated)[0])
 
     @classmethod
-    def of_region(cls, region: Graph, op: Op, target: Target) -> Placed:
+    def of_region(cls, op: Op, index: int, target: Target) -> Placed:
         """A region of an op on its own, in a program that recomputes."""
-        loop = op if isinstance(op, Scan) else None
-        return cls(region, target, (), placement_inside(region, loop, target), op)
+        return cls._inside(op.regions()[index], op, index, target)
+
+    @classmethod
+    def _inside(cls, region: Graph, op: Op, index: int, target: Target) -> Placed:
+        return cls(region, target, (), placement_inside(region, Step.of(op, index), target), (op, index))
 
     def with_graph(self, graph: Graph) -> Placed:
         """Another graph in its place."""
         if self.inside is not None:
-            return Placed.of_region(graph, self.inside, self.target)
+            return self._inside(graph, *self.inside, self.target)
         return Placed.of(graph, self.target, self.donated)
 
     @property
@@ -144,8 +147,8 @@ def _with_regions_held(best: Placed, looked_at: set[int]) -> Placed:
         op, graph = best.graph.equations[place].op, best.graph
         if looked_at.issuperset(map(id, op.regions())):
             return best
-        regions = {index: Placed.of_region(region, op, best.target) for index, region in enumerate(op.regions())}
-        index, region = max(regions.items(), key=lambda found: found[1].peak)
+        regions = [Placed.of_region(op, index, best.target) for index in range(len(op.regions()))]
+        index, region = max(enumerate(regions), key=lambda found: found[1].peak)
         if id(region.graph) in looked_at:
             return best
         looked_at.add(id(region.graph))

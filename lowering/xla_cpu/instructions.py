@@ -29,8 +29,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.facts import Storage, Weight
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.convolution import Convolution, ConvolutionDimensions
@@ -43,6 +44,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import BroadcastInDim, Concatenate, Transpose
 from rematc.ir.ops.sorting import TopK
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
+from rematc.ir.ops.while_.op import While
 from rematc.ir.ops.window import WindowReduction
 from rematc.ir.types import BF16, BOOL, F32, TensorType
 from rematc.ir.values import Value
@@ -163,6 +165,24 @@ def postorder(
     return order
 
 
+class Step(NamedTuple):
+    """Which parameters of a loop's body are what: first its consts, then its carries, then rows of stacks."""
+
+    consts: int
+    carry: int
+
+    @classmethod
+    def of(cls, op: Op, region: int) -> Step | None:
+        """That of a region of an op, by its place; None for one that is no loop's body."""
+        match op:
+            case Scan():
+                return cls(op.consts, op.carry)
+            case While() if op.regions()[region] is op.body:
+                return cls(op.body_consts, len(op.body.results))
+            case _:
+                return None
+
+
 class Program:
     """The instructions of a graph.
 
@@ -179,7 +199,7 @@ class Program:
     def __init__(
         self,
         graph: Graph,
-        loop: Scan | None,
+        step: Step | None,
         inside: Callable[[Equation], Sequence[int]],
         target: Target,
         aliased: Sequence[tuple[int, int]] = (),
@@ -188,7 +208,7 @@ class Program:
         self.graph = graph
         self.target = target
         self.instructions: list[Instruction] = []
-        self.is_body = loop is not None
+        self.is_body = step is not None
         self._inside = inside
         self._of: dict[Value, Instruction] = {}
         self._divisors = Divisors(graph)
@@ -198,7 +218,7 @@ class Program:
         self._moved: dict[Instruction, tuple[Instruction, tuple[int, ...]]] = {}
         self._folded = folded_transposes(graph)
         self._scattered = scattered_into_zeros(graph)
-        kept = len(graph.params) if loop is None else loop.consts + loop.carry
+        kept = len(graph.params) if step is None else sum(step)
         for index, value in enumerate(graph.params):
             parameter = self._add(Kind.SOURCE, "parameter", [], value.type, 0)
             is_row = index >= kept
@@ -209,10 +229,11 @@ class Program:
             for instruction in self.instructions[first:]:
                 instruction.eqn = eqn
         results = [self._of[value] for value in graph.results]
-        if loop is not None:
+        carries: Sequence[Value] = ()
+        if step is not None:
             results = [self._add(Kind.LOOP, "write", [result], result.type, 0) for result in results]
-        carries = [] if loop is None else range(loop.carry)
-        self.carried = [(self._of[graph.params[loop.consts + index]], results[index]) for index in carries if loop]
+            carries = graph.params[step.consts : sum(step)]
+        self.carried = [(self._of[before], after) for before, after in zip(carries, results, strict=False)]
         self.results = results
         self.aliased = {results[place]: self._of[graph.params[index]] for index, place in aliased}
         self.end = self._add(Kind.OPAQUE, "end", results, _NOTHING, 0)

@@ -18,14 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.lowering.donation import aliased_results
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.buffers import Placement, place
 from rematc.lowering.xla_cpu.fusion import fuse
-from rematc.lowering.xla_cpu.instructions import Program
+from rematc.lowering.xla_cpu.instructions import Program, Step
 from rematc.lowering.xla_cpu.joining import join_sums
 from rematc.lowering.xla_cpu.orders import Scheduler, breadth_first, depth_first
 from rematc.lowering.xla_cpu.schedule import kernels_of, schedule
@@ -83,16 +82,16 @@ def placement(
     return replace(found, origins={**origins, **whole}), is_depth_first
 
 
-def placement_inside(region: Graph, loop: Scan | None, target: Target) -> Placement:
+def placement_inside(region: Graph, step: Step | None, target: Target) -> Placement:
     """The buffers of a region of a program that recomputes, on its own, while it runs once.
 
     Args:
         region: after the passes.
-        loop: whose step it is; None for another region.
+        step: which of its parameters are carries, if it is a loop's body.
         target: for what.
     """
     legal, origins = _legal(region, target)
-    return replace(_placements(legal, loop, [breadth_first], target)[0], origins=origins)
+    return replace(_placements(legal, step, [breadth_first], target)[0], origins=origins)
 
 
 def _legal(graph: Graph, target: Target) -> tuple[Graph, Mapping[Value, Value]]:
@@ -118,7 +117,7 @@ def _of_better_order(graph: Graph, target: Target, aliased: Sequence[tuple[int, 
 
 def _placements(
     graph: Graph,
-    loop: Scan | None,
+    step: Step | None,
     schedulers: Sequence[Scheduler],
     target: Target,
     aliased: Sequence[tuple[int, int]] = (),
@@ -127,11 +126,11 @@ def _placements(
 
     def inside(eqn: Equation) -> list[int]:
         """What the regions of an equation take while it runs: one of them at a time."""
-        inner = eqn.op if isinstance(eqn.op, Scan) else None
-        found = [_placements(region, inner, schedulers, target) for region in eqn.op.regions()]
+        regions = enumerate(eqn.op.regions())
+        found = [_placements(region, Step.of(eqn.op, at), schedulers, target) for at, region in regions]
         return [max(one.peak for one in taken) for taken in zip(*found, strict=True)]
 
-    program = Program(graph, loop, inside, target, aliased)
+    program = Program(graph, step, inside, target, aliased)
     fuse(program)
     join_sums(program)
     kernels = kernels_of(program)

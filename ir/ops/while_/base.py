@@ -34,6 +34,9 @@ class WhileBase(Op):
         cond, body, carry = operands[: self.cond_consts], operands[self.cond_consts : end], operands[end:]
         return Parts(tuple(cond), tuple(body), tuple(carry))
 
+    def overwrites(self, result: int) -> int | None:
+        return self.cond_consts + self.body_consts + result
+
     def over_steps(self, flags: Sequence[bool]) -> tuple[bool, ...]:
         of_cond, of_body, carry = self.parts(flags)
         return (*of_cond, *of_body, *reached_carries(self.body, lambda carries: (*of_body, *carries), carry))

@@ -317,6 +317,39 @@ def test_xla_divides_by_multiplying_where_nothing_else_reads_the_divisor(functio
     assert lowered.compile().memory().temp_bytes == pytest.approx(units * UNIT, abs=UNIT / 16)
 
 
+def filled(x: Any, w: Any) -> Any:
+    """Rows written one after another into what a loop carries."""
+    return lax.fori_loop(1, 32, lambda i, rows: rows.at[i].set(jnp.tanh(x[i] @ w + rows[i - 1])), jnp.sin(x))
+
+
+def filled_while(x: Any, w: Any) -> Any:
+    """The same in a loop that counts itself."""
+    steps = lax.while_loop(
+        lambda carry: carry[0] < 32, lambda carry: (carry[0] + 1, carry[1].at[carry[0]].add(w @ x[0])), (0, jnp.sin(x))
+    )
+    return jnp.sum(steps[1])
+
+
+def halved(x: Any, w: Any) -> Any:
+    """The whole of what a loop carries is written over, and what it begins with as well."""
+    first = jnp.concatenate([x @ w, jnp.sin(x) @ w])
+    return jnp.sum(lax.while_loop(lambda y: jnp.max(y) > 1e-3, lambda y: y * 0.5, first))
+
+
+def halved_beside(x: Any, w: Any) -> Any:
+    """What it begins with is read later as well."""
+    first = x @ w
+    return jnp.sum(lax.while_loop(lambda y: jnp.max(y) > 1e-3, lambda y: y * 0.5, first) * first)
+
+
+@pytest.mark.parametrize("function", [filled, filled_while, halved, halved_beside])
+def test_a_loop_writes_over_what_it_carries_as_predicted(function: Any) -> None:
+    lowered = rematc.lower(
+        rematc.from_jax(function), np.ones((32, 128, 128), np.float32), np.ones((128, 128), np.float32)
+    )
+    assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.02)
+
+
 def token_loss(w: Any, x: Any, indices: Any) -> Any:
     """Two of each row's logits: the derivative of what is picked is scattered into that of the sum."""
     logits = x @ w
