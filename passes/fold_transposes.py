@@ -6,8 +6,13 @@ After:   %1 = dot_general %x, %ct {contract=[[0,1],[0,1]]}
 Before:  %0 = transpose %table {permutation=[1,0]}   %1 = dot_general %x, %0 {contract=[[1],[0]]}
 After:   %1 = dot_general %x, %table {contract=[[1],[1]]}   where %table is a parameter
 
-Gradients of weights come as the first. To a plan %0 would be memory, which of a language model's head is as much as all
-its weights, held until it is transposed. Complex products stay: in the other order they round otherwise.
+Before:  %0 = transpose %table {permutation=[1,0]}   scan %0, ... {body: dot_general %x, %c {contract=[[1],[0]]}}
+After:   scan %table, ... {body: dot_general %x, %c {contract=[[1],[1]]}}   where %table is a parameter
+
+Gradients of weights come as the first, and the last is a head that is computed in chunks and shares its table with the
+embedding: the derivative has the transposed table, the same in all steps, before the loop. To a plan %0 would be
+memory, which of a language model's head is as much as all its weights, held until it is transposed, or to the last
+step. Complex products stay: in the other order they round otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.dot import DotGeneral
+from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
@@ -70,7 +76,7 @@ class _Folding:
             if isinstance(eqn.op, Transpose) and eqn.operands[0] in folded:
                 continue
             new = self._folded(eqn, folded)
-            read = _of_parameters(new, given)
+            read = _with_sources(_of_parameters(new, given), given)
             has_changed |= read is not eqn
             is_read_otherwise |= read is not new
             equations.append(read)
@@ -103,6 +109,30 @@ def _of_parameters(eqn: Equation, given: dict[Value, Equation]) -> Equation:
             operands[side] = transpose.operands[0]
             eqn = replace(eqn, op=op, operands=tuple(operands))
     return eqn
+
+
+def _with_sources(eqn: Equation, given: dict[Value, Equation]) -> Equation:
+    """A loop whose steps read parameters where they are, if all products of theirs do that read one transposed."""
+    op, operands = eqn.op, list(eqn.operands)
+    for index in range(op.consts) if isinstance(op, Scan) else ():
+        transpose = given.get(operands[index])
+        body = None
+        if transpose is not None and isinstance(op, Scan) and isinstance(transpose.op, Transpose):
+            body = _with_source(op.body, op.body.params[index], transpose)
+        if transpose is not None and body is not None:
+            op, operands[index] = replace(op, body=body), transpose.operands[0]
+    return eqn if op is eqn.op else Equation(op, tuple(operands), eqn.results, eqn.loc)
+
+
+def _with_source(body: Graph, param: Value, transpose: Equation) -> Graph | None:
+    """A step with what a parameter is a transpose of in its place; None where something else than products reads it."""
+    source = Value(transpose.operands[0].type, param.name)
+    inside = {param: Equation(transpose.op, (source,), (param,), transpose.loc)}
+    equations = [_with_sources(_of_parameters(eqn, inside), inside) for eqn in body.equations]
+    if param in body.results or any(param in eqn.operands for eqn in equations):
+        return None
+    params = tuple([source if value is param else value for value in body.params])
+    return Graph(body.name, params, tuple(equations), body.results)
 
 
 def _is_swapped(eqn: Equation, product: Equation | None) -> bool:

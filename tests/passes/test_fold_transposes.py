@@ -35,6 +35,27 @@ SHARED = """graph @f(%x: f32[8,4], %table: f32[64,4], %y: f32[3,2,8,4]) -> (f32[
 }"""
 
 
+#: A head in chunks, in a loop and in a loop of loops, that reads the table transposed.
+IN_CHUNKS = """graph @f(%xs: f32[3,2,8,4], %table: f32[64,4], %start: f32[]) -> (f32[], f32[3,8,64]) {{
+  %0: f32[4,64] = transpose %table {{permutation=[1,0]}}
+  %1: f32[], %2: f32[3,8,64] = scan %0, %start, %xs {{length=3, consts=1, carry=1,
+    body=graph @outer(%t: f32[4,64], %c: f32[], %x: f32[2,8,4]) -> (f32[], f32[8,64]) {{
+      %0: f32[] = scan %t, %c, %x {{length=2, consts=1, carry=1,
+        body=graph @inner(%t: f32[4,64], %c: f32[], %x: f32[8,4]) -> (f32[]) {{
+          %0: f32[8,64] = dot_general %x, %t {{contract=[[1],[0]], batch=[[],[]]}}
+          %1: f32[] = reduce_sum %0 {{dimensions=[0,1]}}
+          %2: f32[] = add %c, %1
+          return %2
+        }}}}
+      %1: f32[1,8,4] = slice %x {{start=[1,0,0], limit=[2,8,4], strides=[1,1,1]}}
+      %2: f32[8,4] = reshape %1 {{shape=[8,4]}}
+      %3: f32[8,64] = dot_general %2, %t {{contract=[[1],[0]], batch=[[],[]]}}
+      {}
+    }}}}
+  return %1, %2
+}}"""
+
+
 def ops(graph: Graph) -> list[str]:
     return [eqn.op.name for eqn in graph.equations]
 
@@ -47,6 +68,24 @@ def test_a_product_that_is_only_transposed_is_computed_so(text: str) -> None:
     assert ops(after) == ["dot_general"] and after.equations[0].operands == before.equations[0].operands[::-1]
     arguments = arguments_for(before, special=0.0)
     assert_near(evaluate(after, arguments), evaluate(before, arguments), 1e-5)
+
+
+def test_steps_of_loops_multiply_parameters_as_they_are() -> None:
+    """Where all that read the transposed one are products; else it stays, for all of them."""
+    before = parse(IN_CHUNKS.format("return %0, %3"))
+    after = FoldTransposes().run(before)
+    verify(after)
+    (loop,) = after.equations
+    assert loop.op.name == "scan" and before.params[1] in loop.operands
+    arguments = arguments_for(before, special=0.0)
+    assert_near(evaluate(after, arguments), evaluate(before, arguments), 1e-5)
+    elsewhere = parse(
+        IN_CHUNKS.format(
+            "%4: f32[64] = reduce_sum %t {dimensions=[0]} %5: f32[8,64] = "
+            "broadcast_in_dim %4 {shape=[8,64], dimensions=[1]} return %0, %5"
+        )
+    )
+    assert FoldTransposes().run(elsewhere) is elsewhere
 
 
 def test_a_parameter_is_multiplied_as_it_is() -> None:
