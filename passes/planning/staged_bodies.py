@@ -125,7 +125,7 @@ class BodyPlans:
         if not self.has_levels(start, least):
             return
         if not budget:
-            smallest = self._within(start, {})
+            smallest = self._within(around, {})
             if smallest is not None and smallest.decisions:
                 yield (*first, *smallest.decisions)
             return
@@ -133,7 +133,7 @@ class BodyPlans:
         low, high, part = 0.0, 2.0, 1.0
         for _ in range(HALVINGS):
             sizes = {place: max(1, round(part * room)) for place, room in rooms.items()}
-            staged = None if self._left() == 0 else self._within(start, sizes)
+            staged = None if self._left() == 0 else self._within(around, sizes)
             is_too_large = False
             if staged is not None:
                 problem = around.problem(staged.runs)
@@ -149,16 +149,16 @@ class BodyPlans:
         """Whether a step of some loop, or some branch, takes as much as `least` bytes."""
         return any(self._body(body).peak >= least for _, body in _bodies(graph))
 
-    def _within(self, graph: Graph, sizes: Mapping[int, int]) -> _Staged | None:
+    def _within(self, around: _Around, sizes: Mapping[int, int]) -> _Staged | None:
         """Stages for the bodies of loops and for branches, so that each takes so many bytes, and what is in it no more.
 
         `sizes` are by the outermost equation. Without a size they are the smallest that there are. None where one does
         not come down to its size.
         """
-        planned = graph
+        planned = around.graph
         decisions: list[StagedBody] = []
         runs: dict[Inside, Run] = {}
-        for inside, _ in _own_bodies(graph):
+        for inside in around.bodies():
             found = self._at(planned, (inside,), sizes.get(inside.place, 0))
             if found is None:
                 return None
@@ -176,9 +176,9 @@ class BodyPlans:
         if own.peak <= size:
             return graph, [], own.run
         decisions: list[StagedBody] = []
-        inner = list(_own_bodies(own.graph))
-        rooms = self._around_bodies(own.graph).rooms(size) if inner and size else {}
-        for inside, _ in inner:
+        around = self._around_bodies(own.graph) if any(_own_bodies(own.graph)) else None
+        rooms = around.rooms(size) if around and size else {}
+        for inside in around.bodies() if around else ():
             room = max(0, rooms.get(inside.place, 0))
             found = self._at(graph, (*path, inside), room) or self._at(graph, (*path, inside), 0)
             assert found is not None, "there is a smallest one"
@@ -191,11 +191,11 @@ class BodyPlans:
         if planned is None:
             return None
         if planned.stages.begins:
-            *around, (place, region) = path
+            *outside, (place, region) = path
             fusion = self._machine.device.fusion
-            decision = StagedBody(tuple(around), place, planned.stages, self._constraints, fusion, region)
+            decision = StagedBody(tuple(outside), place, planned.stages, self._constraints, fusion, region)
             decisions.append(decision)
-            if around:
+            if outside:
                 graph = with_decisions(graph, [decision])
                 self._machine.shards.follow(graph)
         return graph, decisions, planned.run
@@ -240,6 +240,10 @@ class _Around:
         place = {eqn: place for place, eqn in enumerate(graph.equations)}
         owners = enumerate(map(self._translation.own, range(len(self._translation.clusters))))
         self._nodes = {place[eqn]: node for node, eqn in owners if bodies(eqn.op)}
+
+    def bodies(self) -> list[Inside]:
+        """The outermost bodies that may run in stages; of a loop whose results nothing reads, none."""
+        return [inside for inside, _ in _own_bodies(self.graph) if inside.place in self._nodes]
 
     def rooms(self, budget: int) -> dict[int, int]:
         """For each equation with bodies, by its place, what of a budget is left for one where all around it is kept."""

@@ -130,7 +130,7 @@ def test_what_is_around_bodies_takes_what_it_does_with_their_stages(function: Ca
     graph = flat(function)
     around, plans = _Around(graph, Regions(ON_CPU), FREE), BodyPlans(Regions(ON_CPU), FREE)
     rooms = around.rooms(round(part * peak(graph)))
-    staged = plans._within(graph, rooms)
+    staged = plans._within(around, rooms)
     assert staged is not None and staged.decisions
     expected = simulate(around.problem(staged.runs))
     found = simulate(translate(with_decisions(graph, staged.decisions), ON_CPU).problem)
