@@ -2,6 +2,8 @@
 
 Before:  %0 = dot_general %x, %w   %1 = transpose %0    %2 = scatter_add %zeros, %i, %u   %3 = add %y, %2
 After:   %1 = dot_general %w, %x                        %3 = scatter_add %y, %i, %u
+
+Into another array than zeros it scatters as well once the sum is taken: `add %y, %other` before it.
 """
 
 from __future__ import annotations
@@ -30,26 +32,26 @@ def folded_transposes(graph: Graph) -> set[Value]:
     return {value for value in transposed if value in products and uses[value] == 1}
 
 
-def scattered_into_zeros(graph: Graph) -> set[Value]:
-    """What is scattered into zeros, and only added to something that is not."""
+def added_scatters(graph: Graph) -> dict[Value, bool]:
+    """What is scattered, by adding it to an array, and is only added to another one; whether that array is zeros."""
     if not any(isinstance(eqn.op, ScatterAdd) for eqn in graph.equations):
-        return set()
+        return {}
     uses = Counter(value for eqn in graph.equations for value in eqn.operands)
     uses.update(graph.results)
     zeros: set[Value] = set()
-    found: set[Value] = set()
-    added: set[Value] = set()
+    found: dict[Value, bool] = {}
+    added: dict[Value, bool] = {}
     for eqn in graph.equations:
         match eqn.op:
             case Constant() as op if op.type.size == 1 and not any(op.data):
                 zeros.update(eqn.results)
             case BroadcastInDim() if eqn.operands[0] in zeros:
                 zeros.update(eqn.results)
-            case ScatterAdd() if eqn.operands[0] in zeros and uses[eqn.results[0]] == 1:
-                found.update(eqn.results)
+            case ScatterAdd() if uses[eqn.results[0]] == 1:
+                found[eqn.results[0]] = eqn.operands[0] in zeros
             case Add():
-                terms = [value for value in eqn.operands if value in found]
-                added.update(terms[:1])
+                terms = sorted((value for value in eqn.operands if value in found), key=lambda value: not found[value])
+                added.update({value: found[value] for value in terms[:1]})
             case _:
                 pass
     return added

@@ -51,7 +51,7 @@ from rematc.ir.values import Value
 from rematc.lowering.ops.random import hashes_few
 from rematc.lowering.target import Target
 from rematc.lowering.xla_cpu.divisors import Divisors
-from rematc.lowering.xla_cpu.folding import folded_transposes, scattered_into_zeros
+from rematc.lowering.xla_cpu.folding import added_scatters, folded_transposes
 from rematc.lowering.xla_cpu.precision import Factor, in_computed_types, is_library_product
 from rematc.passes.kernels import is_outer
 
@@ -217,7 +217,7 @@ class Program:
         #: For a result in the order asked for, what XLA gathers, and the order of its dimensions.
         self._moved: dict[Instruction, tuple[Instruction, tuple[int, ...]]] = {}
         self._folded = folded_transposes(graph)
-        self._scattered = scattered_into_zeros(graph)
+        self._scattered = added_scatters(graph)
         kept = len(graph.params) if step is None else sum(step)
         for index, value in enumerate(graph.params):
             parameter = self._add(Kind.SOURCE, "parameter", [], value.type, 0)
@@ -300,7 +300,7 @@ class Program:
             case Transpose() if eqn.operands[0] in self._folded:
                 self._of[eqn.results[0]] = self._add(Kind.BITCAST, "bitcast", operands, eqn.results[0].type)
             case ScatterAdd() if eqn.results[0] in self._scattered:
-                self._updates[eqn.results[0]] = operands[1:]
+                self._updates[eqn.results[0]] = operands
             case Add() if any(value in self._scattered for value in eqn.operands):
                 self._of[eqn.results[0]] = self._scatter_into(eqn)
             case DotGeneral() as op:
@@ -317,7 +317,7 @@ class Program:
         body = in_computed_types(body, self.target)
         self._divisors.enter_body(body, eqn)
         self._folded |= folded_transposes(body)
-        self._scattered |= scattered_into_zeros(body)
+        self._scattered |= added_scatters(body)
         self._of.update(zip(body.params, operands, strict=True))
         for inner in body.equations:
             self._build(inner)
@@ -378,11 +378,15 @@ class Program:
         return self._add(Kind.LOOP, repeated.name, [one_over], repeated.type)
 
     def _scatter_into(self, eqn: Equation) -> Instruction:
-        """A sum of which one term is scattered into zeros: it is scattered into the other one."""
+        """A sum of which one term is scattered into an array: it is scattered into that and the other one, summed."""
         first, second = eqn.operands
         scattered, other = (first, second) if first in self._scattered else (second, first)
+        array, *updates = self._updates[scattered]
         into = self._of[other]
-        result = self._add(Kind.OPAQUE, "scatter_add", [into, *self._updates[scattered]], eqn.results[0].type)
+        if not self._scattered[scattered]:
+            into = self._add(Kind.LOOP, "add", [array, into], eqn.results[0].type)
+            into.is_elementwise = True
+        result = self._add(Kind.OPAQUE, "scatter_add", [into, *updates], eqn.results[0].type)
         result.replaces = into
         return result
 

@@ -365,6 +365,25 @@ def test_what_is_scattered_into_zeros_and_added_is_scattered_into_the_sum() -> N
     assert lowered.predicted_peak() < 2.5 * 256 * 1024 * 4
 
 
+def scattered_into_another(x: Any, y: Any, z: Any, updates: Any, rows: Any) -> Any:
+    """The sum comes first, over one of its terms, and the rows are scattered into it."""
+    total = (jnp.sin(x) @ y).at[rows].add(updates) + jnp.cos(z)
+    return jnp.exp(total) @ y, jnp.sum(total * total)
+
+
+def scattered_for_two(x: Any, y: Any, z: Any, updates: Any, rows: Any) -> Any:
+    """Something else reads what is scattered into: it stays as it is."""
+    scattered = (jnp.sin(x) @ y).at[rows].add(updates)
+    return jnp.exp(scattered + jnp.cos(z)) @ y, jnp.sin(scattered) @ y
+
+
+@pytest.mark.parametrize("function", [scattered_into_another, scattered_for_two])
+def test_what_is_scattered_into_an_array_and_added_is_scattered_into_the_sum(function: Any) -> None:
+    square, rows = np.ones((256, 256), np.float32), np.zeros(64, np.int32)
+    lowered = rematc.lower(rematc.from_jax(function), square, square, square, square[:64], rows)
+    assert lowered.predicted_peak() == pytest.approx(lowered.compile().memory().temp_bytes, rel=0.02)
+
+
 def test_a_gather_and_its_derivative_have_the_dimensions_of_windows_last() -> None:
     """Of rows of images neither the result nor its cotangent is as XLA wants it: the latter is copied."""
     order = np.arange(64) // 2
