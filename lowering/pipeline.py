@@ -31,9 +31,9 @@ _PASSES = "unroll,barriers,simplify,cse,dce,narrow,unpad"
 #: Compound ops last: what is lowered, and predicted, are plain ones.
 DEFAULT_PIPELINE = f"{_PASSES},legalize"
 #: What comes before the pass `plan`: one flat graph, without what would go anyway, in an order that holds less.
-BEFORE_PLAN = "unroll,inline,simplify,cse,dce,narrow,unpad,fold_transposes,readers_first"
+BEFORE_PLAN = "unroll,inline,simplify,cse,dce,narrow,unpad,fold_transposes,own_repeats,readers_first"
 #: And where XLA has loops so, what is the same in all of their steps before them.
-MOVED = "hoist,simplify,cse,dce,readers_first"
+MOVED = "hoist,simplify,cse,dce,own_repeats,readers_first"
 
 
 def default_pipeline(strategy: str) -> str:

@@ -11,6 +11,7 @@ from rematc.passes import (  # noqa: F401
     inline,
     narrow,
     offload_order,
+    own_repeats,
     recognize,
     simplify,
     unpad,

@@ -113,15 +113,15 @@ def _of_parameters(eqn: Equation, given: dict[Value, Equation]) -> Equation:
 
 def _with_sources(eqn: Equation, given: dict[Value, Equation]) -> Equation:
     """A loop whose steps read parameters where they are, if all products of theirs do that read one transposed."""
-    op, operands = eqn.op, list(eqn.operands)
-    for index in range(op.consts) if isinstance(op, Scan) else ():
+    if not isinstance(eqn.op, Scan):
+        return eqn
+    body, operands = eqn.op.body, list(eqn.operands)
+    for index in range(eqn.op.consts):
         transpose = given.get(operands[index])
-        body = None
-        if transpose is not None and isinstance(op, Scan) and isinstance(transpose.op, Transpose):
-            body = _with_source(op.body, op.body.params[index], transpose)
-        if transpose is not None and body is not None:
-            op, operands[index] = replace(op, body=body), transpose.operands[0]
-    return eqn if op is eqn.op else Equation(op, tuple(operands), eqn.results, eqn.loc)
+        changed = None if transpose is None else _with_source(body, body.params[index], transpose)
+        if transpose is not None and changed is not None:
+            body, operands[index] = changed, transpose.operands[0]
+    return eqn if body is eqn.op.body else replace(eqn, op=replace(eqn.op, body=body), operands=tuple(operands))
 
 
 def _with_source(body: Graph, param: Value, transpose: Equation) -> Graph | None:

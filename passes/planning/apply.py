@@ -8,18 +8,21 @@ After:   %0 = sine %x   %1 = dot_general %0, %w   ...   %8 = checkpoint %x, %7 {
 A region's operands are what it reads from memory: what is kept, and what earlier stages give. To them is added some of
 what the stage before it gives, though it be read later: so much that all work of that stage is behind the region's
 operands, and no compiler can begin the region before. It gives these on, and whoever reads them reads them from there;
-no bytes move. What is fused is computed from memory again in each region that reads it. What must be written once for
-all that read it is behind a barrier of its own (`written_once`), unless none of them is a product or the like.
+no bytes move. What is fused is computed from memory again in each region that reads it. So is what only repeats a
+smaller array, if one op alone reads it. What must be written once for all that read it is behind a barrier of its own
+(`written_once`), unless none of them is a product or the like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.values import Value
 from rematc.passes.barriers import barrier_behind
 from rematc.passes.planning.problem import Stages
@@ -41,10 +44,11 @@ def apply(translation: Translation, stages: Stages) -> Graph:
     first, *others = _pieces(translation, stages)
     here: dict[Value, Value] = {}
     equations = _as_they_stand(translation, first.nodes, in_first, here)
+    repeats = _repeats(translation, first)
     waits: list[int] = []
     for before, piece, held in zip((first, *others), others, pinned, strict=False):
         waits = _waits(translation, before, waits, piece)
-        _append(translation, piece, waits, held, here, equations)
+        _append(translation, piece, waits, held, repeats, here, equations)
     end = _Copies(dict(here))
     end.add(translation.tail)
     results = tuple([end.names.get(value, value) for value in graph.results])
@@ -113,6 +117,23 @@ def _waits(translation: Translation, before: _Piece, passed: Sequence[int], piec
     return waits
 
 
+def _repeats(translation: Translation, piece: _Piece) -> dict[Value, Equation]:
+    """What a stage repeats of smaller arrays for one reader each, as the zeros in which a loop sums up: by whom.
+
+    A region with that reader repeats them itself. No compiler merges the two: the smaller array is behind a barrier.
+    """
+    equations = translation.graph.equations
+    uses = Counter(value for eqn in equations for value in eqn.operands)
+    uses.update(translation.graph.results)
+    own = (translation.own(node) for node in piece.nodes)
+    repeats = (eqn for eqn in own if isinstance(eqn.op, BroadcastInDim))
+    return {
+        eqn.results[0]: eqn
+        for eqn in repeats
+        if uses[eqn.results[0]] == 1 and eqn.operands[0].type.size < eqn.results[0].type.size
+    }
+
+
 def _as_they_stand(
     translation: Translation, nodes: Iterable[int], pinned: Set[Value], here: dict[Value, Value]
 ) -> list[Equation]:
@@ -131,6 +152,7 @@ def _append(
     piece: _Piece,
     waits: Sequence[int],
     pinned: Set[Value],
+    repeats: Mapping[Value, Equation],
     here: dict[Value, Value],
     equations: list[Equation],
 ) -> None:
@@ -144,9 +166,12 @@ def _append(
         for value in eqn.operands
         if value not in written
     )
+    repeated = [repeats[value] for value in taken if value in repeats]
+    taken = dict.fromkeys([repeats[value].operands[0] if value in repeats else value for value in taken])
     taken |= dict.fromkeys([values[index] for index in waits])
     copies = _Copies({value: Value(value.type, value.name) for value in taken}, pinned)
     params = tuple(copies.names.values())
+    copies.add(repeated)
     for node in piece.nodes:
         copies.add(translation.clusters[node])
     given = [values[index] for index in (*sorted(piece.gives), *waits)]

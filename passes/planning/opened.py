@@ -28,7 +28,7 @@ from rematc.passes.planning.constraints import Form
 from rematc.passes.planning.restacking import restacked
 from rematc.passes.regions import RegionRewriter
 
-_CLEANING = "simplify,cse,dce,narrow,unpad,fold_transposes,readers_first"
+_CLEANING = "simplify,cse,dce,narrow,unpad,fold_transposes,own_repeats,readers_first"
 
 
 def opened(graph: Graph) -> dict[Form, Graph]:
