@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.selection import Case, chosen
 
@@ -17,6 +18,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Most of the time goes to LLVM, which optimizes thousands of programs that run once. What XLA does to a program, and
 # the memory it takes, is the same without. Who sets the variable, to nothing too, gets what it says.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

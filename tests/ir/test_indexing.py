@@ -145,7 +145,6 @@ def one_by_one(
 
 
 @given(gathers())
-@settings(deadline=None)
 def test_any_gather_and_its_adjoint(case: tuple[GatherDimensions, tuple[int, ...], tuple[int, ...], Array]) -> None:
     dims, sizes, shape, indices = case
     random = np.random.default_rng(0)
@@ -162,7 +161,6 @@ def test_any_gather_and_its_adjoint(case: tuple[GatherDimensions, tuple[int, ...
 
 
 @given(gathers())
-@settings(deadline=None)
 def test_any_scatter_add_and_its_adjoint(
     case: tuple[GatherDimensions, tuple[int, ...], tuple[int, ...], Array],
 ) -> None:
@@ -184,7 +182,7 @@ def test_any_scatter_add_and_its_adjoint(
 
 
 @given(st.lists(gathers(), min_size=6, max_size=6))
-@settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 def test_xla_agrees(cases: list[tuple[GatherDimensions, tuple[int, ...], tuple[int, ...], Array]]) -> None:
     """Six at once: a compilation costs more than the cases."""
     b, arguments, results = Builder("cases"), [], []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
@@ -32,7 +32,6 @@ VECTOR = TensorType(F32, (4,))
 
 
 @given(graphs())
-@settings(deadline=None)
 def test_what_is_printed_reads_back(graph: Graph) -> None:
     text = print_graph(graph)
     read = parse_graph(text)
@@ -233,7 +232,6 @@ def mutated(text: str, seed: int) -> str:
 
 
 @given(graphs(), st.integers(0, 10**6))
-@settings(deadline=None)
 def test_mutated_text_is_read_or_refused(graph: Graph, seed: int) -> None:
     text = print_graph(graph)
     for step in range(10):
@@ -302,7 +300,6 @@ def test_text_with_any_character_replaced_is_read_or_refused(text: str) -> None:
 
 
 @given(st.text(st.characters() | st.sampled_from('graph@%:[]{}()=,"\\->loc0123.\n '), max_size=200))
-@settings(deadline=None)
 def test_any_text_at_all_is_refused_with_a_place(text: str) -> None:
     for whole in (text, f"graph @g(%x: f32[4]) -> (f32[4]) {{\n  %0: f32[4] = negate %x\n{text}"):
         read_or_refused(whole)

@@ -134,7 +134,7 @@ def test_an_excerpt_shows_the_equations_around_one_and_survives_broken_graphs() 
 
 
 @given(graphs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_printing_is_deterministic_and_reads_only_the_graph(graph: Graph) -> None:
     assert print_graph(graph) == print_graph(graph)
 

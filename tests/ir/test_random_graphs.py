@@ -51,7 +51,7 @@ def one_step(draw: st.DrawFn, row: Row) -> Graph:
 def test_a_row_draws_its_ops(row: Row) -> None:
     drawn: set[str] = set()
 
-    @settings(max_examples=60 * len(row.ops), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60 * len(row.ops), derandomize=True, suppress_health_check=list(HealthCheck))
     @given(one_step(row))
     def draw(graph: Graph) -> None:
         verify(graph)
@@ -61,7 +61,7 @@ def test_a_row_draws_its_ops(row: Row) -> None:
     assert sorted({op.name for op in row.ops} - drawn) == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(programs())
 def test_programs_obey_the_laws(graph: Graph) -> None:
     verify(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
@@ -30,7 +30,6 @@ def negation(operand: Value, result: Value, loc: Location | None = LINE) -> Equa
 
 
 @given(graphs())
-@settings(deadline=None)
 def test_what_the_builder_makes_obeys_the_laws(graph: Graph) -> None:
     verify(graph)
 

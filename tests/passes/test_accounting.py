@@ -58,7 +58,7 @@ def test_recomputation_is_told_from_differentiation() -> None:
         assert sorted(eqn.op.name for eqn in parts.adjoint) == ["dot_general", "dot_general", "multiply"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), st.none() | policies())
 def test_every_equation_has_one_part_unless_it_follows_from_constants(graph: Graph, policy: Policy | None) -> None:
     primal = graph if policy is None else under_policy(graph, policy)
@@ -77,7 +77,7 @@ def test_every_equation_has_one_part_unless_it_follows_from_constants(graph: Gra
             assert eqn not in flat_parts.adjoint
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(regions=0))
 def test_without_a_policy_nothing_but_broadcasts_is_repeated(graph: Graph) -> None:
     """But for `stop_gradient`, which computes nothing: it stands again before a residual that is read behind one."""

@@ -57,7 +57,7 @@ def pinned(barrier: Equation, graph: Graph) -> list[Value]:
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), st.none() | policies(), st.sampled_from(["optimization_barrier", "none"]))
 def test_the_meaning_stays_and_no_region_is_left(graph: Graph, policy: Policy | None, strategy: str) -> None:
     primal = graph if policy is None else under_policy(graph, policy)
@@ -69,7 +69,7 @@ def test_the_meaning_stays_and_no_region_is_left(graph: Graph, policy: Policy | 
     assert same_bits(run(after, arrays), run(before, arrays))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), st.none() | policies())
 def test_the_forward_graph_has_no_barrier(graph: Graph, policy: Policy | None) -> None:
     primal = graph if policy is None else under_policy(graph, policy)
@@ -273,7 +273,7 @@ def test_parameters_are_held_where_recomputation_needs_nothing_else() -> None:
     assert set(graph.params) <= set(barrier.operands)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(smooth_graphs(), policies())
 def test_branches_that_are_always_taken_give_the_same_bits(graph: Graph, policy: Policy) -> None:
     whole = training_step(vjp(under_policy(graph, policy), is_float(graph)))
@@ -303,7 +303,7 @@ def test_no_compiler_can_know_the_index_of_a_branch() -> None:
     assert len(indices) == 2 and variable.issuperset(indices)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(smooth_graphs(), policies())
 def test_functions_that_are_not_inlined_give_the_same_bits(graph: Graph, policy: Policy) -> None:
     whole = training_step(vjp(under_policy(graph, policy), is_float(graph)))

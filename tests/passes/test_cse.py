@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from rematc.ir.core import Graph
 from rematc.ir.fields import record_of
@@ -16,7 +16,6 @@ from tests.support.random_graphs import arguments_for, graphs, same_bits
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_meaning_is_preserved(graph: Graph) -> None:
     merged = CommonSubexpressions().run(graph)
     verify(merged)
@@ -25,7 +24,6 @@ def test_meaning_is_preserved(graph: Graph) -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_no_computation_is_left_twice(graph: Graph) -> None:
     merged = CommonSubexpressions().run(graph)
     computed = [(eqn.op, eqn.operands) for eqn in merged.equations if eqn.op != OptimizationBarrier()]
@@ -33,7 +31,6 @@ def test_no_computation_is_left_twice(graph: Graph) -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_barriers_are_neither_merged_nor_lost(graph: Graph) -> None:
     merged = CommonSubexpressions().run(graph)
     before, after = (
@@ -44,7 +41,6 @@ def test_barriers_are_neither_merged_nor_lost(graph: Graph) -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_a_merged_graph_is_returned_as_it_is(graph: Graph) -> None:
     merged = CommonSubexpressions().run(graph)
     assert CommonSubexpressions().run(merged) is merged

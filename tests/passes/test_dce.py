@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
@@ -18,7 +18,6 @@ PAIR = TensorType(F32, (2,))
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_meaning_is_preserved(graph: Graph) -> None:
     clean = DeadCode().run(graph)
     verify(clean)
@@ -28,7 +27,6 @@ def test_meaning_is_preserved(graph: Graph) -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_every_equation_that_is_left_is_read(graph: Graph) -> None:
     clean = DeadCode().run(graph)
     read = set(clean.results).union(*(eqn.operands for eqn in clean.equations))
@@ -36,7 +34,6 @@ def test_every_equation_that_is_left_is_read(graph: Graph) -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_a_clean_graph_is_returned_as_it_is(graph: Graph) -> None:
     clean = DeadCode().run(graph)
     assert DeadCode().run(clean) is clean

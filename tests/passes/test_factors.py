@@ -143,7 +143,7 @@ def test_what_xla_expands_in_parts_is_written_once_for_several_readers(old: str,
     assert Counter(ops(ON_GPU.run(graph)))[BARRIER] == min(barriers, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs())
 def test_all_other_graphs_stay_as_they_are(graph: Graph) -> None:
     after = SmallerFirst().graph(graph)

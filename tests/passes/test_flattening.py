@@ -186,7 +186,7 @@ def test_a_maximum_that_is_for_something_else_is_tied_to_nothing() -> None:
     assert ReadersFirst().graph(graph) is graph
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(regions=2))
 def test_meaning_is_preserved(graph: Graph) -> None:
     for rewriting in (Flattening(), ReadersFirst()):

@@ -116,7 +116,7 @@ def test_others_stay(replaced: dict[str, str]) -> None:
     assert FoldTransposes().run(graph) is graph
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(regions=2))
 def test_meaning_is_preserved(graph: Graph) -> None:
     after = FoldTransposes().run(graph)

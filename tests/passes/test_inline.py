@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
@@ -18,7 +18,6 @@ PAIR = TensorType(F32, (2,))
 
 
 @given(graphs(regions=3))
-@settings(deadline=None)
 def test_meaning_is_preserved(graph: Graph) -> None:
     flat = Inline().run(graph)
     verify(flat)
@@ -33,7 +32,6 @@ def has_calls(graph: Graph) -> bool:
 
 
 @given(graphs(regions=3))
-@settings(deadline=None)
 def test_no_call_is_left_and_a_graph_without_calls_is_returned_as_it_is(graph: Graph) -> None:
     flat = Inline().run(graph)
     assert not has_calls(flat)

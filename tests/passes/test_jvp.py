@@ -22,7 +22,7 @@ from tests.support.smooth_graphs import arrays_for, directional_difference, is_f
 VECTOR = TensorType(F64, (3,))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(stops=False))
 def test_agrees_with_central_differences(graph: Graph) -> None:
     arrays = arrays_for(graph)
@@ -41,7 +41,7 @@ def test_agrees_with_central_differences(graph: Graph) -> None:
         np.testing.assert_allclose(tangent, next(expected), rtol=2e-4, atol=2e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs())
 def test_is_linear_in_the_tangents(graph: Graph) -> None:
     arrays = arrays_for(graph)

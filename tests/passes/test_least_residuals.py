@@ -40,7 +40,7 @@ def cost(saved: frozenset[Value], found: dict[Value, Derivation]) -> int:
     return sum(max(found[value].bytes, 1) for value in saved)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(derivations())
 def test_no_set_is_smaller(case: tuple[list[Value], dict[Value, Derivation], list[Value]]) -> None:
     values, found, needed = case

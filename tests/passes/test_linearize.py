@@ -58,7 +58,7 @@ def gradient_graph(graph: Graph, policy: Policy | None = None) -> Graph:
 # -- right derivatives -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), st.none() | policies())
 def test_forward_and_linear_graphs_give_the_jvp(graph: Graph, policy: Policy | None) -> None:
     primal = graph if policy is None else under_policy(graph, policy)
@@ -81,7 +81,7 @@ def test_forward_and_linear_graphs_give_the_jvp(graph: Graph, policy: Policy | N
             np.testing.assert_array_equal(next(found) if is_set else np.zeros_like(tangent), tangent)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), st.none() | policies())
 def test_the_gradient_is_the_derivative_in_every_direction(graph: Graph, policy: Policy | None) -> None:
     arrays = arrays_for(graph)
@@ -93,7 +93,7 @@ def test_the_gradient_is_the_derivative_in_every_direction(graph: Graph, policy:
     np.testing.assert_allclose(found, derivative, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(smooth_graphs(), policies())
 def test_every_policy_gives_the_bits_of_no_policy(graph: Graph, policy: Policy) -> None:
     arrays = arrays_for(graph)
@@ -132,7 +132,7 @@ def _bits_under(graph: Graph, policy: Policy) -> bool:
     return True
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(regions=0), smooth_graphs(regions=0), st.lists(policies(), min_size=2, max_size=4))
 def test_nested_regions_give_the_bits_of_no_region_inside(outer: Graph, inner: Graph, nest: list[Policy]) -> None:
     """Regions around the same equations, nested to any depth, under any policies."""
@@ -153,7 +153,7 @@ def _composed(outer: Graph, inner: Graph) -> Graph:
     return b.build(b.inline(outer, [params[0], scaled, *params[2:]])[0])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(smooth_graphs(max_equations=8), st.none() | policies())
 def test_the_gradient_of_a_gradient(graph: Graph, policy: Policy | None) -> None:
     """grad(<grad f, u>) is symmetric and agrees with the jvp of the gradient."""
@@ -215,7 +215,7 @@ def test_a_derivative_that_is_a_constant_needs_no_residual() -> None:
     assert count_ops(pulled.backward) == {"negate": 1}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs())
 def test_everything_saveable_is_exactly_no_checkpoint(graph: Graph) -> None:
     plain, wrapped = (vjp(one, is_float(graph)) for one in (graph, under_policy(graph, everything_saveable)))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rematc
@@ -94,7 +94,6 @@ class _Drawn:
 
 
 @given(st.integers(0, 2**32))
-@settings(deadline=None)
 def test_meaning_is_preserved_and_nothing_is_computed_twice(seed: int) -> None:
     graph = _Drawn(random.Random(seed)).graph()
     narrowed = Narrow().run(graph)
@@ -112,7 +111,6 @@ def test_most_of_the_drawn_graphs_change() -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_meaning_of_any_graph_is_preserved(graph: Graph) -> None:
     narrowed = Narrow().run(graph)
     verify(narrowed)

@@ -55,7 +55,7 @@ def saved(text: str, policy: Policy | str | None = None) -> list[str]:
 # -- laws on random graphs -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), st.none() | policies())
 def test_the_two_graphs_together_are_the_graph(graph: Graph, policy: Policy | None) -> None:
     joint = jvp(graph, is_float(graph)).graph
@@ -70,7 +70,7 @@ def test_the_two_graphs_together_are_the_graph(graph: Graph, policy: Policy | No
         np.testing.assert_array_equal(next(staged) if is_unknown else next(known), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), st.none() | policies())
 def test_the_two_graphs_together_have_the_derivatives_of_the_graph(graph: Graph, policy: Policy | None) -> None:
     """A residual stands for a value in every further derivative, too: its tangent is that of the value."""
@@ -135,7 +135,7 @@ def test_a_stopped_value_has_no_tangent_in_further_derivatives(text: str, policy
     check_derivatives(jvp(parse(text), (True,)).graph, split(parse(text), policy), (True, False))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), policies())
 def test_residuals_are_parameters_or_allowed_by_the_policy(graph: Graph, policy: Policy) -> None:
     part = split(graph, policy)
@@ -157,7 +157,7 @@ def test_residuals_are_parameters_or_allowed_by_the_policy(graph: Graph, policy:
         assert not isinstance(answer, Recompute), (eqn.op, labels)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), st.none() | policies())
 def test_nothing_that_follows_from_constants_alone_is_saved(graph: Graph, policy: Policy | None) -> None:
     part = split(graph, policy)
@@ -168,7 +168,7 @@ def test_nothing_that_follows_from_constants_alone_is_saved(graph: Graph, policy
     assert constant.isdisjoint(residual.value for residual in part.residuals)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), st.none() | policies())
 def test_the_staged_graph_has_no_dead_equation(graph: Graph, policy: Policy | None) -> None:
     staged = split(graph, policy).staged

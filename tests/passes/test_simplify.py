@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rematc.ir.builder import Builder
@@ -24,7 +24,6 @@ PAIR = TensorType(F32, (2,))
 
 
 @given(graphs(regions=2), st.integers(0, 3))
-@settings(deadline=None)
 def test_meaning_is_preserved_to_the_bit(graph: Graph, seed: int) -> None:
     simple = Simplify().run(graph)
     verify(simple)
@@ -33,14 +32,12 @@ def test_meaning_is_preserved_to_the_bit(graph: Graph, seed: int) -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_what_is_simple_is_returned_as_it_is(graph: Graph) -> None:
     simple = Simplify().run(graph)
     assert Simplify().run(simple) is simple
 
 
 @given(graphs(regions=2), st.integers(0, 3))
-@settings(deadline=None)
 def test_all_clean_up_passes_together_preserve_meaning(graph: Graph, seed: int) -> None:
     clean = PassManager(parse_pipeline("inline,simplify,cse,dce")).run(graph).graph
     arguments = arguments_for(graph, seed)

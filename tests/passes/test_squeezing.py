@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 import rematc
 from rematc.compiler.api.text import parse
@@ -79,7 +79,6 @@ def test_a_graph_without_such_products_stays() -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_meaning_is_preserved(graph: Graph) -> None:
     after = Squeezing().graph(graph)
     verify(after)

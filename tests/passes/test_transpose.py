@@ -24,7 +24,7 @@ def inner(xs: list[Any], ys: list[Any]) -> float:
     return float(sum(np.vdot(x, y) for x, y in zip(xs, ys, strict=True)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs())
 def test_is_the_adjoint_of_the_linear_graph(graph: Graph) -> None:
     linearized = linearize(graph, is_float(graph))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rematc
@@ -83,7 +83,6 @@ def whole_numbers(type: TensorType, seed: int) -> Array:
 
 
 @given(st.integers(0, 2**32))
-@settings(deadline=None)
 def test_products_are_the_same_of_what_is_not_finite_too(seed: int) -> None:
     graph = Drawn(seed).graph()
     without = Unpad().run(graph)
@@ -103,7 +102,6 @@ def test_many_of_the_drawn_graphs_change() -> None:
 
 
 @given(graphs(regions=2))
-@settings(deadline=None)
 def test_any_graph_keeps_its_meaning(graph: Graph) -> None:
     arguments = arguments_for(graph, special=0.0)
     without = Unpad().run(graph)

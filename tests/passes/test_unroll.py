@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import rematc
 import rematc.jax
@@ -57,7 +57,6 @@ def test_other_loops_stay(graph: Graph) -> None:
 
 
 @given(graphs(regions=3))
-@settings(deadline=None)
 def test_meaning_is_preserved(graph: Graph) -> None:
     after = Unroll().run(graph)
     verify(after)

@@ -57,7 +57,7 @@ def assert_is_loop(found: Sequence[Any], is_batched: Sequence[bool], expected: S
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), WAYS)
 def test_vmap_is_a_loop(graph: Graph, is_batched: tuple[bool, ...]) -> None:
     batched = vmap(graph, is_batched, SIZE)
@@ -68,7 +68,7 @@ def test_vmap_is_a_loop(graph: Graph, is_batched: tuple[bool, ...]) -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), policies(), WAYS)
 def test_vmap_of_a_gradient_is_a_loop_of_gradients(graph: Graph, policy: Policy, is_batched: tuple[bool, ...]) -> None:
     """The forward and the backward graph batched one by one, the residuals between them batched where they are."""
@@ -87,7 +87,7 @@ def test_vmap_of_a_gradient_is_a_loop_of_gradients(graph: Graph, policy: Policy,
     assert_is_loop(run(backward.graph, [*residuals, *cts]), backward.is_batched, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), policies(), WAYS)
 def test_gradient_of_vmap_adds_up_the_elements(graph: Graph, policy: Policy, is_batched: tuple[bool, ...]) -> None:
     batched = vmap(under_policy(graph, policy), is_batched, SIZE)
@@ -105,7 +105,7 @@ def test_gradient_of_vmap_adds_up_the_elements(graph: Graph, policy: Policy, is_
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(smooth_graphs(max_equations=6), WAYS, WAYS)
 def test_vmap_of_vmap_is_two_loops(graph: Graph, outer: tuple[bool, ...], inner: tuple[bool, ...]) -> None:
     once = vmap(graph, inner, SIZE)

@@ -22,7 +22,7 @@ from tests.passes.test_barriers import training_step
 from tests.support.smooth_graphs import arrays_for, is_float, smooth_graphs
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(smooth_graphs(regions=0), st.sampled_from([5, 6, 8, 10]))
 def test_a_plan_read_from_its_document_gives_the_same_text(graph: Graph, tenths: int) -> None:
     step, arrays = training_step(vjp(graph, is_float(graph))), arrays_for(graph)

@@ -118,7 +118,7 @@ def test_unknown_lines_are_counted() -> None:
     assert module.entry == "main"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_damaged_text_never_raises(data: st.DataObject) -> None:
     lines = texts()[data.draw(st.sampled_from(["before", "after"]))].splitlines()
@@ -144,7 +144,7 @@ def test_damaged_text_never_raises(data: st.DataObject) -> None:
         repeated_products(module)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text())
 def test_any_text_never_raises(text: str) -> None:
     executed_products(parse_hlo(text))

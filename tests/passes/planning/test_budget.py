@@ -15,7 +15,6 @@ from tests.support.problems import joints, problems
 ANY = st.one_of(problems(), joints())
 
 
-@settings(deadline=None)
 @given(ANY, st.floats(0, 1))
 def test_what_is_found_is_what_running_it_takes(problem: Problem, part: float) -> None:
     found = plan_for_budget(problem, int(part * simulate(problem).peak))
@@ -26,7 +25,6 @@ def test_what_is_found_is_what_running_it_takes(problem: Problem, part: float) -
         assert all(problem.is_repeatable[node] and node < begin for node in again)
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_more_budget_never_costs_more_time(problem: Problem) -> None:
     peak = simulate(problem).peak
@@ -36,7 +34,6 @@ def test_more_budget_never_costs_more_time(problem: Problem) -> None:
     assert times[-1] == sum(problem.cost)
 
 
-@settings(deadline=None)
 @given(ANY, st.integers(2, 6))
 def test_the_whole_curve_ends_without_recomputation_and_has_each_plan_once(problem: Problem, count: int) -> None:
     founds = whole_curve(problem, count)
@@ -49,7 +46,6 @@ def test_the_whole_curve_ends_without_recomputation_and_has_each_plan_once(probl
     assert founds[0].run.peak <= plan_for_budget(problem, 0).run.peak
 
 
-@settings(deadline=None)
 @given(st.one_of(problems(7), joints(3)), st.integers(4, 9))
 def test_small_problems_are_solved_as_the_exhaustive_search_does(problem: Problem, tenths: int) -> None:
     budget = simulate(problem).peak * tenths // 10
@@ -57,7 +53,6 @@ def test_small_problems_are_solved_as_the_exhaustive_search_does(problem: Proble
     assert (found.run.time if found.is_feasible else None) == least_time(problem, budget)
 
 
-@settings(deadline=None)
 @given(st.one_of(problems(7), joints(3)), st.integers(4, 9))
 def test_the_bound_is_below_the_exhaustive_search(problem: Problem, tenths: int) -> None:
     budget = simulate(problem).peak * tenths // 10
@@ -65,7 +60,7 @@ def test_the_bound_is_below_the_exhaustive_search(problem: Problem, tenths: int)
     assert least is None or bound(problem, budget) <= least
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(joints(30), st.integers(3, 9))
 def test_larger_problems_keep_the_laws(problem: Problem, tenths: int) -> None:
     peak = simulate(problem).peak

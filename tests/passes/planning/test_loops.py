@@ -32,6 +32,7 @@ from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.region_paths import Inside
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
+from tests.support.same_bits import SameBits
 
 ON_CPU = Machine(CPU)
 
@@ -39,7 +40,6 @@ STEPS, ROWS, WIDTH = 6, 16, 8
 RANDOM = np.random.default_rng(0)
 W = RANDOM.normal(size=(STEPS, WIDTH, WIDTH)).astype(np.float32) / 3
 X = RANDOM.normal(size=(ROWS, WIDTH)).astype(np.float32)
-
 
 scan: Callable[..., Any] = rematc.scan
 
@@ -206,9 +206,7 @@ def flat(function: Callable[..., Any]) -> Graph:
     return run_passes(rematc.trace(rematc.value_and_grad(function, (0, 1)), W, X), BEFORE_PLAN).graph
 
 
-def same_bits(graph: Graph, other: Graph) -> bool:
-    pairs = zip(evaluate(graph, [W, X]), evaluate(other, [W, X]), strict=True)
-    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+same_bits = SameBits(W, X)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -597,7 +595,7 @@ def of_many_stacks(w: Any, x: Any) -> Any:
     return np.sum(scan(outer, x, w)[0] ** 2) + np.sum(np.exp(np.sin(np.cos(x @ w[0]) @ w[1])))
 
 
-@pytest.mark.parametrize("percent", [95, 80, 60, 45, 30, 20])
+@pytest.mark.parametrize("percent", [95, 60, 30])
 def test_halving_finds_what_is_fastest_of_all_levels(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And looks at some of them alone."""
     shapes = np.zeros((8, 256, 256), np.float32), np.zeros((256, 256), np.float32)

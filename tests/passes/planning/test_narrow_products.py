@@ -54,7 +54,7 @@ def test_stages_hold_theirs() -> None:
     assert BARRIER in ops(held.op.regions()[0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(graphs())
 def test_nothing_changes_but_where_values_are_held(graph: Graph) -> None:
     held = hold_narrow(graph)

@@ -40,7 +40,7 @@ def joint(graph: Graph) -> Graph:
     return flat(training_step(vjp(graph, is_float(graph))))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(smooth_graphs(regions=0), st.floats(0.3, 1))
 def test_plans_say_what_was_found_and_read_back(graph: Graph, part: float) -> None:
     translation = translate(joint(graph), ON_CPU)
@@ -53,7 +53,7 @@ def test_plans_say_what_was_found_and_read_back(graph: Graph, part: float) -> No
     assert Plan.from_json(plan.to_json()).to_json() == plan.to_json()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(graphs())
 def test_any_program_has_a_document(graph: Graph) -> None:
     plan = planned(flat(graph), 1)
@@ -62,7 +62,7 @@ def test_any_program_has_a_document(graph: Graph) -> None:
     assert str(plan.diff(plan)) == "the plans are the same"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(smooth_graphs(regions=0), st.data())
 def test_everything_is_explained(graph: Graph, data: st.DataObject) -> None:
     plan = planned(joint(graph), 0.6)
@@ -70,7 +70,7 @@ def test_everything_is_explained(graph: Graph, data: st.DataObject) -> None:
         assert plan.explain(plan.program.label(place)).startswith(f"{plan.program.label(place)}: ")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(smooth_graphs(regions=0))
 def test_more_points_never_cost_more_time(graph: Graph) -> None:
     problem = translate(joint(graph), ON_CPU).problem

@@ -53,7 +53,7 @@ def stages_of(draw: st.DrawFn, translation: Translation) -> Stages:
     return Stages(tuple(begins), tuple(again))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), st.none() | policies(), st.data())
 def test_any_plan_gives_the_same_bits(graph: Graph, policy: Policy | None, data: st.DataObject) -> None:
     primal = graph if policy is None else under_policy(graph, policy)
@@ -69,7 +69,7 @@ def test_any_plan_gives_the_same_bits(graph: Graph, policy: Policy | None, data:
     assert same_bits(run(lowered, arrays), expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(graphs(), st.floats(0, 1))
 def test_a_planned_program_is_valid(graph: Graph, part: float) -> None:
     before = flat(graph)
@@ -80,7 +80,7 @@ def test_a_planned_program_is_valid(graph: Graph, part: float) -> None:
     assert (after.param_types, after.result_types) == (before.param_types, before.result_types)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(smooth_graphs(regions=0), st.data())
 def test_nothing_starts_before_the_work_ahead_of_its_stage(graph: Graph, data: st.DataObject) -> None:
     """All work of a stage is behind the barrier of the next one, so that no compiler begins that one earlier."""

@@ -181,7 +181,7 @@ def test_sums_begin_with_zeros_that_wait_for_what_the_loop_reads() -> None:
         assert scalar.op.name == "optimization_barrier"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(smooth_graphs(), policies(), st.sampled_from([2, 3, 4]))
 def test_training_steps_under_policies_give_the_same(graph: Graph, policy: Policy, count: int) -> None:
     step = training_step(vjp(under_policy(graph, policy), is_float(graph)))
@@ -194,7 +194,7 @@ def test_training_steps_under_policies_give_the_same(graph: Graph, policy: Polic
     assert_near(evaluate(found.graph, arrays), evaluate(step, arrays), 1e-9)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(graphs(), st.sampled_from([2, 3, 4]))
 def test_any_graph_gives_the_same(graph: Graph, count: int) -> None:
     try:

@@ -47,7 +47,7 @@ def is_exact(stage: Stage) -> bool:
     return not any(slicing.is_sum or eqn.op.is_product for eqn, slicing in stage.slicings.items())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), st.sampled_from([0, 8, 64]))
 def test_any_stage_of_a_training_step_gives_the_same(graph: Graph, more_than: int) -> None:
     before = flat(training_step(vjp(graph, is_float(graph))))
@@ -59,7 +59,7 @@ def test_any_stage_of_a_training_step_gives_the_same(graph: Graph, more_than: in
         assert_near(evaluate(after, arrays), expected, 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), st.sampled_from([0, 8, 64]))
 def test_stages_without_sums_give_the_same_bits(graph: Graph, more_than: int) -> None:
     before = flat(graph)

@@ -113,7 +113,7 @@ def test_what_the_policy_saves_is_no_reason_to_cut() -> None:
     assert found.computed.sum() < profiled(graph, "nothing").computed.sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=2, max_size=7))
 def test_the_bound_is_the_least_of_all_ways_to_cut(steps: list[tuple[int, int]]) -> None:
     """Against all subsets of the places. `steps` are what crosses after each stretch, and its working set."""

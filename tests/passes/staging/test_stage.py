@@ -42,7 +42,7 @@ def gradients(graph: Graph, arrays: Any) -> list[Any]:
     return [*forward[:count], *run(pulled.backward, [*forward[count:], *cts])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(smooth_graphs(), policies())
 @pytest.mark.usefixtures("eager_cuts")
 def test_values_stay_bit_for_bit(graph: Graph, policy: Policy) -> None:
@@ -52,7 +52,7 @@ def test_values_stay_bit_for_bit(graph: Graph, policy: Policy) -> None:
     assert same_bits(run(after, arrays), run(graph, arrays))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(smooth_graphs(), policies())
 @pytest.mark.usefixtures("eager_cuts")
 def test_gradients_are_those_of_one_region(graph: Graph, policy: Policy) -> None:

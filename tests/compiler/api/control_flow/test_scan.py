@@ -147,7 +147,7 @@ POLICIES = st.sampled_from([None, "nothing", "dots", "everything", "names=a", "n
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data())
 def test_under_any_policies_it_is_the_unrolled_loop(data: st.DataObject) -> None:
     """Random bodies: values and gradients of the scan are those of Python's loop."""

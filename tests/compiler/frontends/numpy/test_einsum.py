@@ -70,7 +70,7 @@ def test_dtypes(dtype: type) -> None:
     assert_as_numpy(lambda x, y: np.einsum("ab,bc->ac", x, y), x, _array("bc"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_subscripts(data: st.DataObject) -> None:
     terms = data.draw(st.lists(st.text("abcde", max_size=4), min_size=1, max_size=4))

@@ -152,7 +152,7 @@ def test_one_traced_integer_is_a_dynamic_slice() -> None:
     assert "gather" not in ops
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_basic_indices(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
@@ -161,7 +161,7 @@ def test_basic_indices(data: st.DataObject) -> None:
     assert_as_numpy(lambda a: a[index], x)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_mixed_indices(data: st.DataObject) -> None:
     """Slices, integers, new axes and integer arrays, concrete or traced, in any order."""
@@ -194,7 +194,7 @@ def test_mixed_indices(data: st.DataObject) -> None:
     assert_as_numpy(read, x, *arrays)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_added_where_basic_indices_say(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4))

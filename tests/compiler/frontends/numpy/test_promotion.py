@@ -80,7 +80,7 @@ def _assert_agrees(function: Callable[..., Any], *arguments: Any) -> None:
     assert_as_numpy(function, *arguments, tolerance=TOLERANCE.get(narrowest))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ufunc=st.sampled_from(BINARY), x=OPERANDS, y=OPERANDS)
 def test_binary_ufuncs_agree_with_numpy(ufunc: np.ufunc, x: Any, y: Any) -> None:
     if ufunc is np.power and np.asarray(y).dtype.kind == "i" and (np.asarray(y) < 0).any():
@@ -88,7 +88,7 @@ def test_binary_ufuncs_agree_with_numpy(ufunc: np.ufunc, x: Any, y: Any) -> None
     _assert_agrees(ufunc, x, y)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(ufunc=st.sampled_from(UNARY), x=OPERANDS)
 def test_unary_ufuncs_agree_with_numpy(ufunc: np.ufunc, x: Any) -> None:
     if ufunc is np.reciprocal and np.asarray(x).dtype.kind in "biu":
@@ -98,7 +98,7 @@ def test_unary_ufuncs_agree_with_numpy(ufunc: np.ufunc, x: Any) -> None:
     _assert_agrees(ufunc, x)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(apply=st.sampled_from(OPERATORS), x=arrays(), y=SCALARS, is_reflected=st.booleans())
 def test_operators_with_scalars_in_the_graph_agree_with_numpy(
     apply: Callable[..., Any], x: Any, y: Any, is_reflected: bool
@@ -108,7 +108,7 @@ def test_operators_with_scalars_in_the_graph_agree_with_numpy(
     _assert_agrees(lambda a: apply(y, a) if is_reflected else apply(a, y), x)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(x=arrays((2, 3)), y=arrays((2, 3)), mask=arrays((2, 3)))
 def test_selections_promote_as_numpy_s(x: Any, y: Any, mask: Any) -> None:
     _assert_agrees(np.where, mask != 0, x, y)
@@ -116,7 +116,7 @@ def test_selections_promote_as_numpy_s(x: Any, y: Any, mask: Any) -> None:
     _assert_agrees(lambda a: np.where(a != 0, a, 2), x)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(x=arrays(), dtype=st.sampled_from(DTYPES), ufunc=st.sampled_from([np.add, np.multiply, np.less, np.power]))
 def test_the_option_dtype_takes_numpy_s_loop(x: Any, dtype: Any, ufunc: np.ufunc) -> None:
     _assert_agrees(lambda a: ufunc(a, abs(a), dtype=dtype), x)

@@ -599,7 +599,7 @@ def test_every_operation_is_imported_or_has_a_reason() -> None:
 TEXT = lowered(lambda x: (jnp.sort(loop(x)[0]), x.at[0].add(1.0)), X)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, len(TEXT)), st.integers(0, 40), st.text('abx%0#<>(){}[]:,=-"\\\0é\n', max_size=6))
 @example(TEXT.index("jax.result_info"), 0, "a")
 def test_changed_text_is_a_graph_or_an_error_with_a_place(at: int, removed: int, inserted: str) -> None:
@@ -612,7 +612,7 @@ def test_changed_text_is_a_graph_or_an_error_with_a_place(at: int, removed: int,
         assert isinstance(graph, Graph)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, len(TEXT) - 1))
 def test_text_that_ends_early_is_an_error_with_a_place(end: int) -> None:
     try:
