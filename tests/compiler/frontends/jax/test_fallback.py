@@ -16,7 +16,11 @@ import rematc
 import rematc.jax
 from rematc.compiler.reports.fallbacks import Fallbacks
 from rematc.ir.errors import CompileError
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.traversal import all_equations
+from rematc.lowering.target import Target
+from rematc.lowering.targeting import targeting
 from tests.support.jax_programs import assert_like_jax
 
 # Results are trees, which tests know and types do not.
@@ -261,3 +265,28 @@ def test_custom_partitioning_goes_back_to_jax_as_it_stands() -> None:
     np.testing.assert_allclose(jax.vmap(gradient)(batch), jax.vmap(plain)(batch), rtol=1e-5, atol=1e-7)
     own: Any = rematc.grad(from_jax(lambda x: jnp.sum(tanh(x))))
     np.testing.assert_allclose(own(X), plain(X), rtol=1e-5, atol=1e-7)
+
+
+def ragged(x: Any, w: Any) -> Any:
+    """Rows of different groups by the matrices of these; the last row is in none."""
+    return jnp.sum(jnp.sin(jax.lax.ragged_dot(x, w, jnp.asarray([2, 0, 3], jnp.int32))))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "rocm"])
+def test_products_of_ragged_groups_are_imported_as_xla_computes_them(platform: str) -> None:
+    """Of XLA's own op, which JAX lowers them to elsewhere than on CPUs, XLA for GPUs makes the same products."""
+    x, w = jnp.cos(jnp.arange(24.0).reshape(6, 4)), jnp.sin(jnp.arange(60.0).reshape(3, 4, 5))
+    with targeting(Target.of(platform)):
+        graph = rematc.trace(from_jax(jax.value_and_grad(ragged, (0, 1))), x, w)
+    assert any(isinstance(eqn.op, DotGeneral) for eqn in all_equations(graph))
+    expected: list[Any] = jax.tree.leaves(jax.value_and_grad(ragged, (0, 1))(x, w))
+    found: list[Any] = list(evaluate(graph, [np.asarray(x), np.asarray(w)]))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_products_of_ragged_groups_are_refused_where_xla_has_kernels_for_them() -> None:
+    """They take as little work as if all groups were of one size; products take that of all groups for each row."""
+    x, w = jnp.ones((6, 4)), jnp.ones((3, 4, 5))
+    with targeting(Target.of("tpu")), pytest.raises(CompileError, match=r"'chlo\.ragged_dot' cannot be imported"):
+        rematc.trace(from_jax(ragged), x, w)
