@@ -171,7 +171,7 @@ def _may_be_written_over(program: Program, buffers: list[Buffer], order: Schedul
     in_place: dict[Buffer, Buffer] = {}
     for buffer in buffers:
         last = None if buffer.owner.replaces is None else of.get(owner_of(buffer.owner.replaces))
-        if last is not None and last.owner.name != "part" and _ends_for(last, buffer):
+        if last is not None and last.owner.name != "part" and (last.end, last.size) == (buffer.begin, buffer.size):
             in_place[buffer] = last
     aliased = {*in_place, *in_place.values()}
     found: dict[Buffer, list[Buffer]] = {}

@@ -13,12 +13,19 @@ import rematc.jax
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.ops.shape import BroadcastInDim
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.verifier import verify
+from rematc.lowering.pipeline import run_passes
 from rematc.passes.own_repeats import OwnRepeats
+from rematc.passes.planning.apply import apply
+from rematc.passes.planning.device import CPU
+from rematc.passes.planning.problem import Stages
+from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.translation import translate
 from tests.support.arrays import assert_near
 from tests.support.random_graphs import arguments_for, same_bits
-
-SCATTER = "indices_are_sorted=false, unique_indices=false, mode=clip"
 
 #: Zeros that a loop sums up in, that another one does, and that are read as they are.
 SUMS = """graph @f(%xs: f32[3,4], %ys: f32[2,4]) -> (f32[4], f32[4]{}) {{
@@ -48,6 +55,33 @@ def test_each_loop_begins_with_its_own(results: str, value: str, begins: list[in
     assert OwnRepeats().run(own) is own
     arguments = arguments_for(graph, special=0.0)
     assert same_bits(evaluate(own, arguments), evaluate(graph, arguments))
+
+
+#: Zeros that are written first, and summed up in last.
+LATE = """graph @f(%x: f32[8,4], %w: f32[4,4]) -> (f32[4]) {
+  %0: f32[] = constant {type=f32[], data=0x00000000}
+  %1: f32[4] = broadcast_in_dim %0 {shape=[4], dimensions=[]}
+  %2: f32[8,4] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %3: f32[8,4] = dot_general %2, %w {contract=[[1],[0]], batch=[[],[]]}
+  %4: f32[4] = scan %1, %3 {length=8, consts=0, carry=1,
+    body=graph @sum(%c: f32[4], %x: f32[4]) -> (f32[4]) { %0: f32[4] = add %c, %x return %0 }}
+  return %4
+}"""
+
+
+def test_a_stage_repeats_itself_what_one_op_of_it_writes_over() -> None:
+    """Its region reads the number, behind the barrier, and no array of it, which would be held until then."""
+    graph = parse(LATE)
+    staged = apply(translate(graph, Machine(CPU)), Stages((3,), ((),)))
+    verify(staged)
+    (region,) = [eqn for eqn in staged.equations if isinstance(eqn.op, Checkpoint)]
+    assert sorted(value.type.shape for value in region.operands) == [(), (8, 4)]
+    run = run_passes(staged, "barriers,simplify,cse,dce").graph
+    (barrier,) = [place for place, eqn in enumerate(run.equations) if isinstance(eqn.op, OptimizationBarrier)]
+    (zeros,) = [place for place, eqn in enumerate(run.equations) if isinstance(eqn.op, BroadcastInDim)]
+    assert barrier < zeros
+    arguments = arguments_for(graph, special=0.0)
+    assert same_bits(evaluate(run, arguments), evaluate(graph, arguments))
 
 
 CHUNKS, TOKENS, WIDTH, WORDS = 4, 32, 32, 2048

@@ -60,3 +60,22 @@ def test_what_reads_a_divisor_is_counted_through_calls() -> None:
     root_kept, sum_kept = (rematc.from_stablehlo(FUNCTIONS + RESULTS.format(value)) for value in ("%4", "%0"))
     assert inverted(root_kept) == [(True, False), (False, False), (False, False)]
     assert inverted(sum_kept) == [(False, False), (False, False), (True, True)]
+
+
+#: A column that is repeated once for two quotients, and once more for a third.
+COLUMN = """
+func.func @main(%x: tensor<4x8xf32>, %n: tensor<4x1xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x1xf32>) {
+  %0 = stablehlo.sine %n : tensor<4x1xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>
+  %2 = stablehlo.divide %x, %1 : tensor<4x8xf32>
+  %3 = stablehlo.divide %2, %1 : tensor<4x8xf32>
+  %4 = stablehlo.broadcast_in_dim %0, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>
+  %5 = stablehlo.divide %3, %4 : tensor<4x8xf32>
+  return %2, %3, %5, %0 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x1xf32>
+}
+"""  # noqa: E501
+
+
+def test_a_column_is_reshaped_for_each_broadcast_and_read_once_there() -> None:
+    """Whatever else reads it; but of two quotients by one broadcast only the first is a product."""
+    assert [is_inverted for is_inverted, _ in inverted(rematc.from_stablehlo(COLUMN))] == [True, False, True]

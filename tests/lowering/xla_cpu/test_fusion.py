@@ -269,3 +269,18 @@ def test_a_transposed_product_is_the_product_of_the_others() -> None:
     )
     kinds = [instruction.kind for instruction in Program(parse(text), None, lambda eqn: (), CPU).instructions]
     assert Kind.LOOP not in kinds and kinds.count(Kind.BITCAST) == 1
+
+
+def test_what_is_scattered_into_an_array_and_added_is_written_as_a_sum_and_then_scattered() -> None:
+    """Both terms are computed, and the rows are scattered into the sum of them."""
+
+    def function(x: Any, y: Any) -> Any:
+        return (x @ y).at[jnp.arange(4)].add(y[:4]) + jnp.sin(x)
+
+    x = np.ones((128, 128), np.float32)
+    program = Program(run_passes(rematc.trace(rematc.from_jax(function), x, x)).graph, None, lambda eqn: (), CPU)
+    fuse(program)
+    names = [instruction.name for instruction in program.instructions if instruction.is_written]
+    assert [name for name in names if name in ("dot_general", "sine", "add", "scatter_add")] == [
+        *("dot_general", "add", "scatter_add")
+    ]

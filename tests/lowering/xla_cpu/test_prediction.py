@@ -342,7 +342,13 @@ def halved_beside(x: Any, w: Any) -> Any:
     return jnp.sum(lax.while_loop(lambda y: jnp.max(y) > 1e-3, lambda y: y * 0.5, first) * first)
 
 
-@pytest.mark.parametrize("function", [filled, filled_while, halved, halved_beside])
+def multiplied(x: Any, w: Any) -> Any:
+    """Each step writes a product of what it carries, which lies beside that until the step ends."""
+    first = jnp.sin(x) @ w
+    return jnp.sum(lax.while_loop(lambda y: jnp.max(y) > 1e-3, lambda y: y @ w, first))
+
+
+@pytest.mark.parametrize("function", [filled, filled_while, halved, halved_beside, multiplied])
 def test_a_loop_writes_over_what_it_carries_as_predicted(function: Any) -> None:
     lowered = rematc.lower(
         rematc.from_jax(function), np.ones((32, 128, 128), np.float32), np.ones((128, 128), np.float32)
