@@ -344,8 +344,7 @@ def halved_beside(x: Any, w: Any) -> Any:
 
 def multiplied(x: Any, w: Any) -> Any:
     """Each step writes a product of what it carries, which lies beside that until the step ends."""
-    first = jnp.sin(x) @ w
-    return jnp.sum(lax.while_loop(lambda y: jnp.max(y) > 1e-3, lambda y: y @ w, first))
+    return jnp.sum(lax.while_loop(lambda y: jnp.max(y) > 1e-3, lambda y: y @ w, x @ w))
 
 
 @pytest.mark.parametrize("function", [filled, filled_while, halved, halved_beside, multiplied])
