@@ -31,7 +31,7 @@ _WORTH = 4
 _LITTLE = 64
 #: Where smaller slices do not help, what comes next in size may still be cut.
 _VAIN = 2
-#: Numbers of slices that are tried for an error's way out: if the last is none, no other one is expected to be.
+#: Numbers of slices that are tried for an error's way out.
 _HINTED = (4, 16, 64)
 #: How to cut a graph in about so many slices.
 Way = Callable[[Slicer, int], Sliced]
@@ -197,16 +197,14 @@ def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:
     if has_placements(graph) or target.devices > 1:
         return None
     slicer = Slicer(graph)
-    cut = [found for count in _HINTED if (found := _in(Slicer.everywhere, slicer, count)) is not None]
-
-    def is_fitting(found: Sliced) -> bool:
-        sliced = GraphPlanner(found.graph, target, donated=planner.donated)
-        return sliced.expected(sliced.smallest) <= budget
-
     with unwatched():
-        if not cut or not is_fitting(cut[-1]):
-            return None
-        return next((found for found in cut[:-1] if is_fitting(found)), cut[-1]).largest.count
+        for count in _HINTED:
+            found = _in(Slicer.everywhere, slicer, count)
+            if found is not None:
+                sliced = GraphPlanner(found.graph, target, donated=planner.donated)
+                if sliced.expected(sliced.smallest) <= budget:
+                    return found.largest.count
+    return None
 
 
 def _is_less(one: tuple[int, int], other: tuple[int, int]) -> bool:
