@@ -33,6 +33,7 @@ def _taken(policy: str) -> tuple[int, float, int]:
     return under.compile().memory().temp_bytes, point.extra_seconds, point.extra_flops
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not Target.of("cpu").keeps_bfloat16, reason="XLA computes with bfloat16 in 32 bits, which plans do not know"
 )

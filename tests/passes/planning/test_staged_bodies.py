@@ -102,10 +102,8 @@ def peak(graph: Graph) -> int:
 same_bits = SameBits(W, X)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [searched, *[pytest.param(one, marks=pytest.mark.slow) for one in (accumulated, descended, alternating)]],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_at_each_level_values_are_the_same_to_the_bit_in_less_memory(function: Callable[..., Any]) -> None:
     graph = flat(function)
     whole = peak(graph)
