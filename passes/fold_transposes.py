@@ -17,7 +17,6 @@ step. Complex products stay: in the other order they round otherwise.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -30,6 +29,7 @@ from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 from rematc.passes.legalize.factors import of_source, swapped, swapping
 from rematc.passes.manager import Pass, register_pass
+from rematc.passes.readers import uses_of
 from rematc.passes.regions import RegionRewriter
 
 
@@ -55,8 +55,7 @@ class _Folding:
         self._regions = RegionRewriter(self.graph)
 
     def graph(self, graph: Graph) -> Graph:
-        uses = Counter(value for eqn in graph.equations for value in eqn.operands)
-        uses.update(graph.results)
+        uses = uses_of(graph)
         products: dict[Value, Equation] = {}
         folded: dict[Value, Value] = {}
         for eqn in graph.equations:

@@ -142,7 +142,7 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
                 taken.add(eqn.operands[0])
             continue
         is_taken = not (taken.isdisjoint(eqn.results) and merged.isdisjoint(eqn.operands))
-        is_shared = own[0] != own[1] and ((result in reduced and not _is_repeat(eqn)) or rule.is_in_memory(eqn))
+        is_shared = own[0] != own[1] and ((result in reduced and not is_repeat(eqn)) or rule.is_in_memory(eqn))
         if eqn.operands and (is_taken or is_shared):
             stored.extend(eqn.results)
             own = (index, index)
@@ -161,7 +161,7 @@ def kernels(equations: Sequence[Equation], results: Iterable[Value], fusion: Fus
     )
 
 
-def _is_repeat(eqn: Equation) -> bool:
+def is_repeat(eqn: Equation) -> bool:
     """Whether a result only repeats something smaller: each kernel is given one of its own (`own_broadcasts`)."""
     return isinstance(eqn.op, BroadcastInDim) and eqn.operands[0].type.size < eqn.results[0].type.size
 

@@ -10,16 +10,16 @@ each has its own, which is there only for it.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rematc.ir.core import Equation, Graph
-from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
+from rematc.passes.kernels import is_repeat
 from rematc.passes.manager import Pass, register_pass
+from rematc.passes.readers import uses_of
 from rematc.passes.regions import EquationRewriter, Rule
 
 
@@ -35,7 +35,7 @@ class OwnRepeats(Pass):
         return graph if owning is graph else DeadCode().run(owning)
 
 
-def written_over(eqn: Equation) -> list[int]:
+def _written_over(eqn: Equation) -> list[int]:
     """The places of operands over which an equation writes a result, if nothing else reads them; none of a barrier."""
     if isinstance(eqn.op, OptimizationBarrier):
         return []
@@ -44,20 +44,16 @@ def written_over(eqn: Equation) -> list[int]:
 
 
 def _owned(graph: Graph) -> Rule:
-    readers = Counter(value for eqn in graph.equations for value in eqn.operands)
-    readers.update(graph.results)
-    repeats = {eqn.results[0]: eqn for eqn in graph.equations if isinstance(eqn.op, BroadcastInDim)}
-    shared = {
-        value for value, eqn in repeats.items() if readers[value] > 1 and eqn.operands[0].type.size < value.type.size
-    }
+    uses = uses_of(graph)
+    shared = {eqn.results[0]: eqn for eqn in graph.equations if is_repeat(eqn) and uses[eqn.results[0]] > 1}
 
     def owned(eqn: Equation) -> list[Equation] | None:
-        places = [place for place in written_over(eqn) if eqn.operands[place] in shared]
+        places = [place for place in _written_over(eqn) if eqn.operands[place] in shared]
         if not places:
             return None
         operands, own = list(eqn.operands), list[Equation]()
         for place in places:
-            repeat = repeats[operands[place]]
+            repeat = shared[operands[place]]
             operands[place] = Value(repeat.results[0].type)
             own.append(replace(repeat, results=(operands[place],)))
         return [*own, replace(eqn, operands=tuple(operands))]

@@ -6,6 +6,7 @@ After:   only products read %0, %1 and %w; of %x and %2 they do not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from rematc.ir.core import Equation, Graph
@@ -44,6 +45,13 @@ def readers_of(graph: Graph) -> dict[Value, list[int]]:
     for value in graph.results:
         readers.setdefault(value, []).append(len(graph.equations))
     return readers
+
+
+def uses_of(graph: Graph) -> Counter[Value]:
+    """How often each value is read: once for each operand that it is, and for each result of the graph."""
+    uses = Counter(value for eqn in graph.equations for value in eqn.operands)
+    uses.update(graph.results)
+    return uses
 
 
 def is_renamed(eqn: Equation) -> bool:

@@ -19,6 +19,7 @@ from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.ops.transcendental import Sqrt
 from rematc.ir.values import Value
+from rematc.passes.kernels import is_repeat
 from rematc.passes.readers import is_renamed, readers_of
 
 
@@ -49,25 +50,21 @@ class Divisors:
         """Whether XLA divides by it by multiplying, where it is divided by next."""
         divisor = self._original(divisor)
         eqn = self._producer.get(divisor)
-        if eqn is None or not isinstance(eqn.op, BroadcastInDim):
+        if eqn is None or not is_repeat(eqn):
             return False
-        smaller = eqn.operands[0]
-        if smaller.type.size == divisor.type.size:
-            return False
-        if _is_reshaped(eqn.op, smaller):
+        if _is_reshaped(eqn):
             return divisor not in self._inverted
-        return self._readers[self._original(smaller)] == 1
+        return self._readers[self._original(eqn.operands[0])] == 1
 
     def invert(self, divisor: Value) -> Value:
         """Note that it is divided by by multiplying, and by what: the smaller array whose reciprocal is repeated."""
         divisor = self._original(divisor)
         eqn = self._producer[divisor]
-        smaller = eqn.operands[0]
-        if isinstance(eqn.op, BroadcastInDim) and _is_reshaped(eqn.op, smaller):
+        if _is_reshaped(eqn):
             self._inverted.add(divisor)
         else:
-            self._readers[self._original(smaller)] += 1
-        return smaller
+            self._readers[self._original(eqn.operands[0])] += 1
+        return eqn.operands[0]
 
     def is_cheap(self, divisor: Value) -> bool:
         """Whether it is a constant, or a square root that nothing else reads, in another shape as well."""
@@ -98,6 +95,8 @@ class Divisors:
         return self._renamed.get(value, value)
 
 
-def _is_reshaped(op: BroadcastInDim, operand: Value) -> bool:
+def _is_reshaped(repeat: Equation) -> bool:
     """Whether dimensions of size one of the operand are repeated, which XLA drops before."""
-    return any(size != op.shape[d] for size, d in zip(operand.type.shape, op.dimensions, strict=True))
+    op, shape = repeat.op, repeat.operands[0].type.shape
+    assert isinstance(op, BroadcastInDim), "what repeats an array"
+    return any(size != op.shape[d] for size, d in zip(shape, op.dimensions, strict=True))

@@ -8,8 +8,6 @@ Into another array than zeros it scatters as well once the sum is taken: `add %y
 
 from __future__ import annotations
 
-from collections import Counter
-
 from rematc.ir.core import Graph
 from rematc.ir.ops.arithmetic import Add
 from rematc.ir.ops.dot import DotGeneral
@@ -17,12 +15,12 @@ from rematc.ir.ops.indexing import ScatterAdd
 from rematc.ir.ops.shape import BroadcastInDim, Transpose
 from rematc.ir.ops.structural import Constant
 from rematc.ir.values import Value
+from rematc.passes.readers import uses_of
 
 
 def folded_transposes(graph: Graph) -> set[Value]:
     """Matrix products whose only user transposes them: the product of the operands in the other order."""
-    uses = Counter(value for eqn in graph.equations for value in eqn.operands)
-    uses.update(graph.results)
+    uses = uses_of(graph)
     products = {
         eqn.results[0]
         for eqn in graph.equations
@@ -36,8 +34,7 @@ def added_scatters(graph: Graph) -> dict[Value, bool]:
     """What is scattered, by adding it to an array, and is only added to another one; whether that array is zeros."""
     if not any(isinstance(eqn.op, ScatterAdd) for eqn in graph.equations):
         return {}
-    uses = Counter(value for eqn in graph.equations for value in eqn.operands)
-    uses.update(graph.results)
+    uses = uses_of(graph)
     zeros: set[Value] = set()
     found: dict[Value, bool] = {}
     added: dict[Value, bool] = {}

@@ -538,7 +538,3 @@ def _is_least(instruction: Instruction) -> bool:
 
 def _is_converted_boolean(instruction: Instruction) -> bool:
     return instruction.name == "convert" and instruction.operands[0].type.dtype is BOOL
-
-
-def _is_repeated(instruction: Instruction) -> bool:
-    return instruction.name == "broadcast_in_dim" and instruction.operands[0].elements < instruction.elements

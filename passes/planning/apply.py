@@ -15,19 +15,19 @@ smaller array, if one op alone reads it. What must be written once for all that 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Checkpoint
-from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.values import Value
 from rematc.passes.barriers import barrier_behind
+from rematc.passes.kernels import is_repeat
 from rematc.passes.planning.problem import Stages
 from rematc.passes.planning.translation import Translation
 from rematc.passes.planning.written_once import written_once
+from rematc.passes.readers import uses_of
 
 
 def apply(translation: Translation, stages: Stages) -> Graph:
@@ -122,16 +122,9 @@ def _repeats(translation: Translation, piece: _Piece) -> dict[Value, Equation]:
 
     A region with that reader repeats them itself. No compiler merges the two: the smaller array is behind a barrier.
     """
-    equations = translation.graph.equations
-    uses = Counter(value for eqn in equations for value in eqn.operands)
-    uses.update(translation.graph.results)
-    own = (translation.own(node) for node in piece.nodes)
-    repeats = (eqn for eqn in own if isinstance(eqn.op, BroadcastInDim))
-    return {
-        eqn.results[0]: eqn
-        for eqn in repeats
-        if uses[eqn.results[0]] == 1 and eqn.operands[0].type.size < eqn.results[0].type.size
-    }
+    uses = uses_of(translation.graph)
+    own = map(translation.own, piece.nodes)
+    return {eqn.results[0]: eqn for eqn in own if is_repeat(eqn) and uses[eqn.results[0]] == 1}
 
 
 def _as_they_stand(

@@ -243,7 +243,7 @@ def _lowered(block: Block, eqn: Any) -> Graph:
     own = block.shared.target.platform
     # JAX has ops of XLA's own on GPUs and TPUs, as for products of ragged groups. XLA for GPUs makes of them what JAX
     # lowers to on CPUs; XLA for TPUs has kernels for them, which take less work than that.
-    for platform in dict.fromkeys((own, "tpu", *(("cpu",) if own != "tpu" else ()))):
+    for platform in dict.fromkeys((own, "tpu", own if own == "tpu" else "cpu")):
         try:
             with in_arithmetic_of([*avals, *[variable.aval for variable in eqn.outvars]]):
                 traced = jax.jit(function, keep_unused=True).trace(*structs(avals, is_alike=True))
