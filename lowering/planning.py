@@ -22,7 +22,7 @@ from rematc.passes.donated_updates import updated_early, updated_last
 from rematc.passes.hoist import held_in_steps
 from rematc.passes.planning.constraints import FREE, Constraints, Form
 from rematc.passes.planning.device import device_of
-from rematc.passes.planning.opened import opened
+from rematc.passes.planning.forms import forms_of
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.planner import Planner
@@ -160,7 +160,7 @@ class GraphPlanner:
             self.before = PassedGraph(moved.graph, (*in_steps.records, *moved.records))
         # What is taken apart is the graph before updates are put in order: regions do not stand in the way then.
         forms = {} if held is in_steps.graph else {Form.IN_STEPS: held}
-        forms |= opened(self.before.graph)
+        forms |= forms_of(self.before.graph)
         self._forms = {form: self._in_order(one) for form, one in forms.items()}
         self.before = replace(self.before, graph=self._in_order(self.before.graph))
         self._shards = shards_of(self.before.graph, target, shardings)

@@ -14,6 +14,7 @@ from rematc.ir.locations import relative
 from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes, format_each, format_flops, format_ratio, format_seconds
 from rematc.lowering.hlo.module import SourceLine
+from rematc.passes.planning.constraints import Form
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_loops import counted_loops
 from rematc.passes.planning.summary import PlannedValue
@@ -41,6 +42,8 @@ def plan_tables(plan: Plan) -> list[Table]:
     work = plan.work
     parts = [counted(work.again.kernels, "kernel")] if plan.stages.begins else []
     parts += counted_loops(plan.loops, "steps of ")
+    if plan.constraints.form is Form.BRANCHES:
+        parts.append("branches")
     if not parts and work.again.flops:
         parts = ["checkpoints of the program's own"]
     again = ", ".join([" and ".join(parts), format_flops(work.again.flops)]) if parts else "nothing"

@@ -19,8 +19,9 @@ from rematc.passes.planning.loops import is_repeatable
 class Form(enum.StrEnum):
     """In which form a program is planned.
 
-    There are those without its own checkpoints (`rematc.passes.planning.opened`), and one in which the steps of loops
-    compute what is the same in all of them (`rematc.passes.hoist`).
+    There are those without its own checkpoints (`rematc.passes.planning.opened`), one in which the steps of loops
+    compute what is the same in all of them (`rematc.passes.hoist`), and one in which branches compute again what others
+    gave them (`rematc.passes.planning.branches_again`).
     """
 
     NONE = ""
@@ -30,6 +31,8 @@ class Form(enum.StrEnum):
     MERGED = "merged"
     #: And what of it loops would compute again is stacked.
     STACKED = "stacked"
+    #: Branches compute again what other branches gave to them alone.
+    BRANCHES = "branches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Constraints:
             ("adds one after another", self.sums),
             ("computes in each step of a loop what is the same in all", self.form is Form.IN_STEPS),
             ("plans its own checkpoints anew", self.form in (Form.MERGED, Form.STACKED)),
+            ("computes again in branches what others gave them", self.form is Form.BRANCHES),
         ]
         return "; ".join([*said, *[what for what, is_set in chosen if is_set]])
 

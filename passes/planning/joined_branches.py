@@ -10,7 +10,7 @@ are, once joined, the residuals that a step computes again; and the branch can r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
@@ -28,7 +28,7 @@ def with_joined_branches(graph: Graph) -> Graph:
         if before is None:
             place += 1
             continue
-        found[place] = _joined(found[before], found[place])
+        found[place] = joined(found[before], found[place], set(found[before].results))
         del found[before]
         place -= 1  # further ones may give to it
     return Graph(graph.name, graph.params, tuple(found), graph.results)
@@ -51,11 +51,11 @@ def _only_read_by(equations: Sequence[Equation], place: int, kept: set[Value]) -
     return None
 
 
-def _joined(eqn: Equation, reader: Equation) -> Equation:
-    """One equation of two with branches of one index, the first of which gives results to the second one alone."""
+def joined(eqn: Equation, reader: Equation, values: Set[Value]) -> Equation:
+    """One equation of two with branches of one index: of what the first one gives, the second one computes `values`."""
     assert isinstance(eqn.op, Case), "branches"
     assert isinstance(reader.op, Case), "branches"
-    given = {value: place for place, value in enumerate(eqn.results)}
+    given = {value: place for place, value in enumerate(eqn.results) if value in values}
     operands = list(dict.fromkeys([*[value for value in reader.operands[1:] if value not in given], *eqn.operands[1:]]))
     branches = []
     for first, second in zip(eqn.op.branches, reader.op.branches, strict=True):

@@ -97,7 +97,7 @@ class Planner:
     @functools.cached_property
     def _without_recomputation(self) -> WithoutRecomputation:
         """What the program takes then; of its own checkpoints taken apart as far as they can be."""
-        *_, form = [form for form in self._graphs if form is not Form.IN_STEPS]
+        *_, form = [form for form in self._graphs if form not in (Form.IN_STEPS, Form.BRANCHES)]
         translation = self._way((), replace(self._constraints, form=form)).translation
         run = simulate(translation.problem)
         return WithoutRecomputation(run.peak, run.time, translation.flops(range(len(translation.problem.cost))))

@@ -16,7 +16,7 @@ from rematc.ir.errors import CompileError
 from rematc.passes.manager import Pass, register_pass
 from rematc.passes.planning.constraints import Constraints
 from rematc.passes.planning.device import CPU, device_named
-from rematc.passes.planning.opened import opened
+from rematc.passes.planning.forms import forms_of
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
 from rematc.passes.planning.shards import Machine
@@ -60,7 +60,7 @@ class PlanPass(Pass):
         if self.budget is None and self.file is None:
             return graph
         machine = Machine(device_named(self.device))
-        planner = Planner(graph, machine, constraints=self._constraints, forms=opened(graph))
+        planner = Planner(graph, machine, constraints=self._constraints, forms=forms_of(graph))
         if self.file is not None:
             return planner.applied(Plan.read(self.file))
         assert self.budget is not None

@@ -9,17 +9,18 @@ Constants, parameters and what waits in the host's memory take none; results lie
 end, and so does what a loop begins with that gives one. A kernel whose elements are computed one by one writes over an
 operand of its size that nothing reads any more.
 
-What may run again is what ops say (`is_repeatable`); but no effects, no opaque calls, no collectives, and, as they have
-no plan of their own yet, no ops with regions: a loop or a branch runs as a whole, once, and takes what it needs inside.
+What may run again is what ops say (`is_repeatable`); but no effects, no opaque calls, no collectives. A loop or a
+branch runs as a whole, and takes what it needs inside; it may run again where it is known how long that takes.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from rematc.ir.core import Equation, Graph
+from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.convolution import Convolution
@@ -28,7 +29,9 @@ from rematc.ir.ops.reduction import Reduction
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.ops.while_.op import While
 from rematc.ir.splicing import splice
+from rematc.ir.traversal import all_equations
 from rematc.ir.values import Value
 from rematc.passes.kernels import kernels
 from rematc.passes.legalize.factors import copied
@@ -131,10 +134,19 @@ def _translate(
             inside.peak(eqn) + copies
             for eqn, copies in zip(own, _copied(inside.machine, own, reads, place), strict=True)
         ],
-        is_repeatable=[all(not eqn.op.regions() and may_repeat(eqn) for eqn in each) for each in clusters],
+        is_repeatable=[all(_is_bounded(eqn.op) and may_repeat(eqn) for eqn in each) for each in clusters],
         replaces=in_place,
     )
     return Translation(graph, problem, clusters, tuple(place), tail, sums)
+
+
+def _is_bounded(op: Op) -> bool:
+    """Whether it is known how long it takes: of ops with regions, branches and loops of known length."""
+    regions = op.regions()
+    if not regions:
+        return True
+    inner = itertools.chain(*map(all_equations, regions))
+    return isinstance(op, Scan | Case) and not any(isinstance(eqn.op, While) for eqn in inner)
 
 
 def _fused(
