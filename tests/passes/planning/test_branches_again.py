@@ -216,7 +216,7 @@ def test_layers_that_refine_in_loops_take_no_more_than_a_small_budget() -> None:
         return jnp.mean(x * x)
 
     step = jax.value_and_grad(loss)
-    whole = jax.jit(step).lower(WEIGHTS, BATCH).compile()
+    whole: Any = jax.jit(step).lower(WEIGHTS, BATCH).compile()
     budget = int(whole.memory_analysis().temp_size_in_bytes) * 20 // 100
     planned: Any = rematc.jax.jit(step, budget=budget)
     taken = planned.lower(WEIGHTS, BATCH).compile().memory_analysis().temp_size_in_bytes
