@@ -28,6 +28,8 @@ from rematc.passes.regions import EquationRewriter, Rule
 
 #: Elementwise ops whose expansion by XLA:CPU has dear parts that cheap ones read: measured for all that there are.
 _IN_PARTS = frozenset(("acosh", "asinh", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "lgamma", "sinh"))
+#: What is added up of one part for each position of a window, behind a barrier (`rematc.passes.legalize.windows`).
+_ADDED_UP = frozenset(("select_and_scatter",))
 
 
 def arranged(
@@ -70,16 +72,17 @@ def arranged(
 
 
 def held_in_parts(graph: Graph) -> Graph:
-    """The graph with what XLA:CPU expands itself behind a barrier where it has several readers, if it has barriers.
+    """The graph with what is expanded in parts behind a barrier where it has several readers.
 
     XLA computes the cheap end of it in each of them, and writes the dear parts that this reads, of erfc three in the
-    place of one.
+    place of one, and nine for windows of 3 x 3. What XLA expands itself is left to it in graphs without barriers.
     """
-    return EquationRewriter(_held_in_parts).graph(graph) if has_barriers(graph) else graph
+    names = _IN_PARTS | _ADDED_UP if has_barriers(graph) else _ADDED_UP
+    return EquationRewriter(lambda graph: _held_in_parts(graph, names)).graph(graph)
 
 
-def _held_in_parts(graph: Graph) -> Rule:
-    in_parts = {eqn.results[0] for eqn in graph.equations if eqn.op.name in _IN_PARTS}
+def _held_in_parts(graph: Graph, names: frozenset[str]) -> Rule:
+    in_parts = {eqn.results[0] for eqn in graph.equations if eqn.op.name in names}
     readers = Counter(value for eqn in graph.equations for value in eqn.operands) if in_parts else Counter()
     several = {value for value in in_parts if readers[value] > 1}
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import rematc
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.facts import Weight
 from rematc.ir.interpreter import evaluate
@@ -94,6 +99,25 @@ def test_what_some_platform_has_a_kernel_for_stays_until_the_platform_is_known()
     names = {eqn.op.name for eqn in equations(ON_CPU.run(graph))}
     assert "select_and_scatter" not in names and "pad" in names
     assert ON_CPU.run(pooling_gradient(window=9)).equations[0].op.name == "select_and_scatter"  # 81 positions
+
+
+@pytest.mark.parametrize("policy", [None, "nothing"])
+def test_the_gradient_of_pooling_is_one_array_whoever_reads_it(policy: str | None) -> None:
+    """Two convolutions read it: XLA:CPU would add the nine parts for each, and write all nine."""
+    kernels = [np.full((3, 3, 3, 16), 0.1, np.float32), np.full((3, 3, 16, 16), 0.1, np.float32)]
+    pictures = np.linspace(-1, 1, 16 * 32 * 32 * 3, dtype=np.float32).reshape(16, 32, 32, 3)
+
+    def loss(kernels: Any, x: Any) -> Any:
+        x = jax.lax.conv_general_dilated(x, kernels[0], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jnp.tanh(x)
+        x = jax.lax.conv_general_dilated(x, kernels[1], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        return jnp.sum(jnp.tanh(x) ** 2)
+
+    gradient: Any = rematc.value_and_grad(rematc.from_jax(loss), policy=policy)
+    compiled = rematc.compile(gradient, kernels, pictures)
+    size = 4 * 16 * 33 * 33 * 16
+    assert compiled.memory().temp_bytes < 5 * size
 
 
 @pytest.mark.parametrize(("platform", "has_kernel"), [("tpu", True), ("cpu", False), ("cuda", False)])
