@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
+from weakref import WeakMethod
 
 from rematc.ir.core import Equation, Graph, Op
 
@@ -16,7 +18,8 @@ class RegionRewriter:
     """
 
     def __init__(self, rewrite: Callable[[Graph], Graph]) -> None:
-        self._rewrite = rewrite
+        """A method is held weakly: its owner has the rewriter, and no cycle is to keep the graphs."""
+        self._rewrite = WeakMethod(rewrite) if inspect.ismethod(rewrite) else lambda: rewrite
         # By identity. The graph is held so that no other one gets its id.
         self._done: dict[int, tuple[Graph, Graph]] = {}
 
@@ -24,7 +27,9 @@ class RegionRewriter:
         """The rewritten graph, of the same parameter and result types."""
         done = self._done.get(id(graph))
         if done is None:
-            done = self._done[id(graph)] = (graph, self._rewrite(graph))
+            rewrite = self._rewrite()
+            assert rewrite is not None, "who rewrites is there meanwhile"
+            done = self._done[id(graph)] = (graph, rewrite(graph))
         return done[1]
 
     def op(self, op: Op) -> Op:

@@ -242,6 +242,12 @@ class Program:
                 operand.users.append(instruction)
         self._drop_unused()
 
+    def __del__(self) -> None:
+        """Instructions know each other: nothing else frees them while the cycle collector rests."""
+        for one in self.instructions:
+            one.operands, one.users = [], []
+            one.group = one.root = one.kernel = one.buffer = one.replaces = None
+
     def in_postorder(self) -> list[Instruction]:
         """What the results depend on, each after its operands, the first of them first."""
         return postorder([self.end], lambda instruction: instruction.operands)
