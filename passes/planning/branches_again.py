@@ -42,8 +42,7 @@ class _Again:
         for eqn in graph.equations:
             op = self._regions.op(eqn.op)
             equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
-        # Those further back first: what they read from those before them their readers then read, too.
-        for place in reversed(range(len(equations))):
+        for place in range(len(equations)):
             values, readers = _given_to_later_ones(equations, place, graph.results)
             for reader in readers:
                 equations[reader] = joined(equations[place], equations[reader], values)

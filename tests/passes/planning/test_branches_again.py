@@ -15,6 +15,7 @@ import rematc.jax
 from rematc.ir.core import Equation, Graph
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.traversal import all_equations
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
@@ -231,7 +232,9 @@ def test_layers_that_refine_in_loops_take_no_more_than_a_small_budget() -> None:
 
 def test_the_report_says_that_branches_compute_again() -> None:
     planned: Any = rematc.jax.jit(step, budget="22%")
-    said = str(planned.report(WEIGHTS, BATCH, FLAGS))
+    report = planned.report(WEIGHTS, BATCH, FLAGS)
+    said, plan = str(report), report.budget.plan
+    assert plan.extra_flops > 0 and plan.peak < plan.peak_without
     assert "and branches, " in said or "plan: branches, " in said
     assert "computes again in branches what others gave them" in said
 
@@ -248,3 +251,4 @@ def test_the_form_is_that_of_the_program_without_its_own_checkpoints() -> None:
     found = forms_of(graph)
     assert set(found) == {Form.MERGED, Form.BRANCHES}
     assert handed_on(found[Form.BRANCHES]) < handed_on(found[Form.MERGED])
+    assert not any(isinstance(eqn.op, Checkpoint) for eqn in all_equations(found[Form.BRANCHES]))
