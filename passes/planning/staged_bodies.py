@@ -274,6 +274,8 @@ class _Body:
     left: Callable[[], float | None]
     _known: list[Found] = field(default_factory=list)
     _failed: list[int] = field(default_factory=list)
+    #: For sizes that plans were looked for, the bytes that these take: the first, then the size.
+    _reached: list[tuple[int, int]] = field(default_factory=list)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -301,18 +303,24 @@ class _Body:
     def plan(self, size: int) -> Found | None:
         """The fastest plan within so many bytes, of all that were found for any size; None where there is none.
 
-        Moves of one value at a time may end above a size, and below a smaller one.
+        Moves of one value at a time may end above a size, and below a smaller one. What was found for a larger size and
+        fits is not looked for again.
         """
-        aims = (size, *[size - (size >> power) for power in _LESS]) if size > max(self._failed, default=0) else ()
+        is_known = any(peak <= size <= above for peak, above in self._reached)
+        if not is_known and size > max(self._failed, default=0):
+            self._search(size)
+        fitting = [found for found in self._known if found.run.peak <= size]
+        return min(fitting, key=lambda found: (found.run.time, found.run.peak), default=None)
+
+    def _search(self, size: int) -> None:
+        aims = (size, *[size - (size >> power) for power in _LESS])
         for aim in [aim for aim in aims if aim >= self._least_peak]:
             found = fitting_plan(self.problem, aim, seconds=self.left(), chained=self._chained)
             if found is not None:
                 self._remembered(found)
-                break
-        else:
-            self._failed.append(size)
-        fitting = [found for found in self._known if found.run.peak <= size]
-        return min(fitting, key=lambda found: (found.run.time, found.run.peak), default=None)
+                self._reached.append((found.run.peak, size))
+                return
+        self._failed.append(size)
 
     def _remembered(self, found: Found) -> Found:
         self._known.append(found)

@@ -18,13 +18,14 @@ from rematc.ir.traversal import all_equations
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
 from rematc.passes.barriers import Barriers
+from rematc.passes.planning.budget import fitting_plan
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.device import CPU, H100, V5E, Device
 from rematc.passes.planning.loop_levels import ends, least_step, loop_levels
 from rematc.passes.planning.loops import LoopChoice, with_decisions
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planner import Planner
-from rematc.passes.planning.problem import Stages, simulate
+from rematc.passes.planning.problem import Problem, Stages, simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.staged_bodies import BodyPlans, StagedBody, _Around
 from rematc.passes.planning.translation import Regions, translate
@@ -195,6 +196,28 @@ def test_a_plan_without_recomputation_looks_for_no_stages() -> None:
     plan = planner.plan(planner.peak)
     assert not plan.recomputes
     assert plan.time == plan.time_without
+
+
+def test_what_was_found_for_a_larger_size_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    def searching(problem: Problem, budget: int, **how: Any) -> Any:
+        searched.append(budget)
+        return fitting_plan(problem, budget, **how)
+
+    monkeypatch.setattr("rematc.passes.planning.staged_bodies.fitting_plan", searching)
+    graph = flat(accumulated)
+    body = BodyPlans(Regions(ON_CPU), FREE)._body(
+        next(eqn.op.body for eqn in graph.equations if isinstance(eqn.op, Scan))
+    )
+    size = body.peak * 3 // 4
+    found = body.plan(size)
+    assert found is not None and found.run.peak < size and searched == [size]
+    for smaller in (size, (size + found.run.peak) // 2, found.run.peak):
+        assert body.plan(smaller) is found
+    assert searched == [size]
+    less = body.plan(found.run.peak - 1)
+    assert len(searched) > 1 and less is not None and less.run.peak < found.run.peak
 
 
 def segments(w: Any, x: Any) -> Any:
