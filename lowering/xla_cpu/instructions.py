@@ -204,10 +204,10 @@ class Program:
         target: Target,
         aliased: Sequence[tuple[int, int]] = (),
     ) -> None:
+        self.instructions: list[Instruction] = []
         graph = in_computed_types(graph, target)
         self.graph = graph
         self.target = target
-        self.instructions: list[Instruction] = []
         self.is_body = step is not None
         self._inside = inside
         self._of: dict[Value, Instruction] = {}

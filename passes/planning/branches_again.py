@@ -12,7 +12,7 @@ What is computed again need not be in memory as a whole either: a branch runs in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
@@ -21,6 +21,7 @@ from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.planning.joined_branches import joined
 from rematc.passes.planning.loops import is_repeatable
+from rematc.passes.readers import readers_of
 from rematc.passes.regions import RegionRewriter
 
 
@@ -42,8 +43,8 @@ class _Again:
         for eqn in graph.equations:
             op = self._regions.op(eqn.op)
             equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
-        for place in range(len(equations)):
-            values, readers = _given_to_later_ones(equations, place, graph.results)
+        # What joining adds to what a reader reads comes from before these branches, which is decided already.
+        for place, values, readers in _given_to_later_ones(graph):
             for reader in readers:
                 equations[reader] = joined(equations[place], equations[reader], values)
         if all(new is old for new, old in zip(equations, graph.equations, strict=True)):
@@ -51,30 +52,42 @@ class _Again:
         return Graph(graph.name, graph.params, tuple(equations), graph.results)
 
 
-def _given_to_later_ones(
-    equations: Sequence[Equation], place: int, results: Sequence[Value]
-) -> tuple[set[Value], list[int]]:
-    """What branches that may run again give to branches of their index alone, and these, as far as they come later.
+def _given_to_later_ones(graph: Graph) -> Iterator[tuple[int, set[Value], list[int]]]:
+    """The places of branches that may run again, with what they give to branches of their index alone, and these, as
+    far as they come later.
 
     Such are those that read something else that follows from these branches, as a derivative's do: until that is there,
     what they are given is held. The next layer does not, though all layers may have one index.
     """
-    eqn = equations[place]
-    if not isinstance(eqn.op, Case) or not is_repeatable(eqn):
-        return set(), []
-    readers: dict[Value, list[int]] = {value: [] for value in eqn.results}
-    alike: dict[int, Equation] = {}
-    following = set(eqn.results)
-    for index, other in enumerate(equations[place + 1 :], place + 1):
-        if following.isdisjoint(other.operands):
+    equations, readers = graph.equations, readers_of(graph)
+    #: The branches that values follow from, as bits.
+    sources: dict[Value, int] = {}
+    bits: dict[int, int] = {}
+    for place, eqn in enumerate(equations):
+        own = 0
+        for value in eqn.operands:
+            own |= sources.get(value, 0)
+        if isinstance(eqn.op, Case):
+            bits[place] = 1 << len(bits)
+            own |= bits[place]
+        if own:
+            sources |= dict.fromkeys(eqn.results, own)
+    for place, bit in bits.items():
+        eqn = equations[place]
+        index = eqn.operands[0]
+        alike = {
+            value: places
+            for value in eqn.results
+            if (places := readers.get(value))
+            and all(at in bits and equations[at].operands[0] is index for at in places)
+        }
+        if not alike or not is_repeatable(eqn):
             continue
-        following.update(other.results)
-        for value in readers.keys() & {*other.operands}:
-            readers[value].append(index)
-        if isinstance(other.op, Case) and other.operands[0] is eqn.operands[0]:
-            alike[index] = other
-    given = {value for value, places in readers.items() if alike.keys() >= {*places}} - {*results}
-    # An operand that follows is there before the one that reads it: all that follows is known by then.
-    later = {index for index, other in alike.items() if not following.isdisjoint({*other.operands[1:]} - given)}
-    values = {value for value in given if readers[value] and later.issuperset(readers[value])}
-    return values, sorted({index for value in values for index in readers[value]})
+        others = {
+            at: [value for value in equations[at].operands[1:] if value not in alike]
+            for at in set().union(*alike.values())
+        }
+        later = {at for at, values in others.items() if any(sources.get(value, 0) & bit for value in values)}
+        values = {value for value, places in alike.items() if later.issuperset(places)}
+        if values:
+            yield place, values, sorted({at for value in values for at in alike[value]})
