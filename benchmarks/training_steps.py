@@ -456,6 +456,46 @@ def until_it_is_small() -> Built:
     return train_step, (params, zeros(params)), batch()
 
 
+@step
+def layers_left_out() -> Built:
+    """Stochastic depth: a branch for each layer."""
+
+    def loss(params: Any, x: Any, target: Any, key: Any) -> Any:
+        for own, here in zip(params, jax.random.split(key, len(params)), strict=True):
+            x = lax.cond(jax.random.uniform(here) < 0.8, layer, lambda own, x: x, own, x)
+        return jnp.mean((x - target) ** 2)
+
+    return plain(loss, weights(), (*batch(), jax.random.key(4)))
+
+
+@step
+def refined_in_loops() -> Built:
+    """Each layer refines its result in a loop of its own."""
+
+    def loss(params: Any, x: Any, target: Any) -> Any:
+        for own in params:
+            x = lax.fori_loop(0, 8, lambda _, z: x + 0.5 * jnp.tanh(layer(own, z)), x)  # noqa: B023
+        return jnp.mean((x - target) ** 2)
+
+    return plain(loss, weights(0, 4, hidden=64), batch(256))
+
+
+@step
+def pooled() -> Built:
+    """Convolutions, and the maximum in windows that overlap."""
+
+    def loss(params: Any, x: Any) -> Any:
+        for kernel in params:
+            x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+            x = x + jax.nn.silu(x)
+        return jnp.mean(x**2)
+
+    shapes = ((3, 3, 3, 16), (3, 3, 16, 32), (3, 3, 32, 32))
+    kernels = [normal(number, *shape) / (9 * shape[2]) ** 0.5 for number, shape in enumerate(shapes)]
+    return plain(loss, kernels, (normal(9, 16, 48, 48, 3),))
+
+
 def _with_optax(optimizer: Any, params: Any, of: Callable[[Any], Any]) -> Built:
     def train_step(state: Any, x: Any, target: Any) -> Any:
         params, inner = state
