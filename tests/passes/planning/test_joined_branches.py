@@ -10,11 +10,11 @@ import pytest
 
 import rematc
 from rematc.ir.core import Graph
-from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.case.op import Case
 from rematc.ir.verifier import verify
 from rematc.lowering.pipeline import run_passes
 from rematc.passes.planning.joined_branches import with_joined_branches
+from tests.support.same_bits import SameBits
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) / 4 - 0.5
 INDEX = np.bool_(True)
@@ -93,10 +93,7 @@ def test_branches_are_joined_where_nothing_else_reads_them(
     found = with_joined_branches(graph)
     verify(found)
     assert (cases(graph), cases(found)) == (before, after)
-    for index in (True, False):
-        given: list[Any] = [np.bool_(index), X]
-        pairs = zip(evaluate(graph, given), evaluate(found, given), strict=True)
-        assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+    assert all(SameBits(np.bool_(index), X)(graph, found) for index in (True, False))
 
 
 def test_operands_that_both_take_are_given_once() -> None:
