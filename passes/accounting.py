@@ -101,6 +101,11 @@ def flat_equations(graph: Graph, times: int = 1) -> list[Counted]:
     return found
 
 
+def products_of(graph: Graph) -> int:
+    """How many products a graph runs, counted as `flat_equations` does."""
+    return sum((eqn.times if isinstance(eqn, Iterated) else 1) * eqn.op.is_product for eqn in flat_equations(graph))
+
+
 @dataclass(frozen=True, slots=True)
 class _Evaluated:
     """A graph that an equation evaluates.

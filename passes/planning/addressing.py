@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rematc.ir.core import Equation
+from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import relative
 from rematc.ir.ops.structural import Name
 from rematc.ir.printer import print_equations
 from rematc.ir.values import Value
+from rematc.passes.accounting import products_of
 from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.planned_program import Kernel, PlannedProgram, StoredValue, described, digest_of
 from rematc.passes.planning.translation import Translation
@@ -63,6 +64,9 @@ class _Addresses:
             bool(problem.is_repeatable[node]),
             tuple(problem.reads[node]),
             writes,
+            products_of(Graph("kernel", tuple(dict.fromkeys(own.operands)), (own,), own.results))
+            if own.op.regions()
+            else 0,
         )
 
     def _stored(self, value: int, eqn: Equation) -> StoredValue:

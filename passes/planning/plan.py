@@ -12,7 +12,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import counted, format_bytes, format_seconds
 from rematc.passes.planning import plan_json, summary
-from rematc.passes.planning.constraints import FREE, Constraints
+from rematc.passes.planning.constraints import FREE, Constraints, Form
 from rematc.passes.planning.device import device_named
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
@@ -29,11 +29,12 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class WithoutRecomputation:
-    """What a program takes without recomputation: bytes at the peak, nanoseconds, floating-point operations."""
+    """What a program takes without recomputation: bytes at the peak, nanoseconds, operations, and how many products."""
 
     peak: int
     time: int
     flops: int
+    products: int
 
 
 class Bound:
@@ -115,7 +116,8 @@ class Plan:
         if self.without_recomputation is not None:
             return self.without_recomputation
         run = simulate(self.program.problem)
-        return WithoutRecomputation(run.peak, run.time, sum(kernel.flops for kernel in self.program.kernels))
+        flops = sum(kernel.flops for kernel in self.program.kernels)
+        return WithoutRecomputation(run.peak, run.time, flops, self.program.products)
 
     @property
     def peak_without(self) -> int:
@@ -197,7 +199,12 @@ class Plan:
     @property
     def work(self) -> PlannedWork:
         """Kernels and floating-point operations, with what runs again."""
-        return summary.work(self.program, self.stages, self.loops, self._backward_begin, self.flops, self.extra_flops)
+        in_branches = 0
+        if self.constraints.form is Form.BRANCHES:
+            of_loops = sum(loop.products for loop in self.loops)
+            in_branches = self.program.products - of_loops - self._without.products
+        begin = self._backward_begin
+        return summary.work(self.program, self.stages, self.loops, begin, self.flops, self.extra_flops, in_branches)
 
     @functools.cached_property
     def _backward_begin(self) -> int:
@@ -231,6 +238,7 @@ class Plan:
                 "ns_without": self.time_without,
                 "flops_without": self.flops,
                 "extra_flops": self.extra_flops,
+                "products_without": self._without.products,
             },
         }
         return plan_json.write(head, self.stages, self.loops, self.program)
@@ -245,7 +253,9 @@ class Plan:
         device = fields.get("device", str)
         loops = plan_json.loops_of(fields, constraints, device_named(device).fusion)
         predicted = plan_json.Fields(fields.get("predicted", dict), "'predicted'")
-        whole = WithoutRecomputation(*[predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")])
+        peak, time, flops = [predicted.get(f"{what}_without", int) for what in ("peak", "ns", "flops")]
+        products = predicted.get("products_without", int, program.products - sum(loop.products for loop in loops))
+        whole = WithoutRecomputation(peak, time, flops, products)
         budget, bound = fields.get("budget", int), fields.get("bound_ns", int)
         plan = cls(budget, device, Bound.known(bound), stages, program, loops, None, constraints)
         return plan if plan._without == whole else replace(plan, without_recomputation=whole)

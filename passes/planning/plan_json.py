@@ -106,6 +106,7 @@ def _as_dict(kernel: Kernel) -> dict[str, object]:
             | ({"replaces": value.replaces} if value.replaces >= 0 else {})
             for value in kernel.writes
         ],
+        "inside": kernel.inside,
     }
 
 
@@ -231,6 +232,7 @@ def _kernel(fields: Fields) -> Kernel:
         not fields.get("fixed", bool, False),
         fields.get_all("reads", int),
         tuple([_value(Fields(value, "a value")) for value in fields.get_all("writes", dict)]),
+        fields.get("inside", int, 0),
     )
 
 

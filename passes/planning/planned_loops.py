@@ -13,7 +13,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.tables import Table
 from rematc.ir.units import counted, format_bytes
 from rematc.ir.values import Value
-from rematc.passes.accounting import Iterated, flat_equations
+from rematc.passes.accounting import products_of
 from rematc.passes.aliases import find_aliases
 from rematc.passes.planning.loops import LoopDecision, with_decisions
 from rematc.passes.planning.region_paths import body_at
@@ -118,14 +118,9 @@ def planned_loops(graph: Graph, decisions: Sequence[LoopDecision]) -> tuple[Plan
     for decision in decisions:
         after = with_decisions(graph, [decision])
         inner = body_at(graph, decision.path)
-        found.append(_planned(inner, decision, _products(after) - _products(graph)))
+        found.append(_planned(inner, decision, products_of(after) - products_of(graph)))
         graph = after
     return tuple(found)
-
-
-def _products(graph: Graph) -> int:
-    counts = [(eqn.times if isinstance(eqn, Iterated) else 1) * eqn.op.is_product for eqn in flat_equations(graph)]
-    return sum(counts)
 
 
 def _planned(graph: Graph, decision: LoopDecision, products: int) -> PlannedLoop:

@@ -54,6 +54,7 @@ class Kernel:
         is_repeatable: whether it may run again.
         reads: the values that it reads from memory, by their place among all.
         writes: those that it writes; the values of all kernels in order are the program's.
+        inside: how many products its regions run, in all steps of loops.
     """
 
     op: str
@@ -67,6 +68,7 @@ class Kernel:
     is_repeatable: bool
     reads: tuple[int, ...]
     writes: tuple[StoredValue, ...]
+    inside: int = 0
 
     @property
     def type(self) -> str:
@@ -121,6 +123,11 @@ class PlannedProgram:
             is_repeatable=[kernel.is_repeatable for kernel in self.kernels],
             replaces=[value.replaces for value in self.values],
         )
+
+    @property
+    def products(self) -> int:
+        """How many products all kernels run."""
+        return sum(kernel.is_product + kernel.inside for kernel in self.kernels)
 
     @functools.cached_property
     def digest(self) -> str:

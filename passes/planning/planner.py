@@ -10,6 +10,7 @@ from time import monotonic
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.passes.accounting import products_of
 from rematc.passes.planning.addressing import program_of
 from rematc.passes.planning.apply import apply
 from rematc.passes.planning.bound import bound
@@ -100,7 +101,8 @@ class Planner:
         *_, form = [form for form in self._graphs if form not in (Form.IN_STEPS, Form.BRANCHES)]
         translation = self._way((), replace(self._constraints, form=form)).translation
         run = simulate(translation.problem)
-        return WithoutRecomputation(run.peak, run.time, translation.flops(range(len(translation.problem.cost))))
+        flops = translation.flops(range(len(translation.problem.cost)))
+        return WithoutRecomputation(run.peak, run.time, flops, products_of(translation.graph))
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""

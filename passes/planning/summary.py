@@ -73,7 +73,7 @@ class PlannedWork:
         again: what is computed again, in stages and in steps of loops.
         backward: the rest.
         products: how many products stages compute again.
-        looped: how many steps of loops do, all together.
+        looped: how many steps of loops do, all together, and branches.
     """
 
     forward: KernelWork
@@ -142,13 +142,23 @@ def computed_again(program: PlannedProgram, stages: Stages, loops: Sequence[Plan
 
 
 def work(
-    program: PlannedProgram, stages: Stages, loops: Sequence[PlannedLoop], begin: int, flops: int, extra_flops: int
+    program: PlannedProgram,
+    stages: Stages,
+    loops: Sequence[PlannedLoop],
+    begin: int,
+    flops: int,
+    extra_flops: int,
+    in_branches: int,
 ) -> PlannedWork:
-    """The work of a program of so many floating-point operations, and so many that are computed again."""
+    """The work of a program of so many floating-point operations, and so many that are computed again.
+
+    So many products are computed again `in_branches` of the backward pass.
+    """
     kernels = program.kernels
     again = [kernels[place] for row in stages.again for place in row]
     forward = KernelWork(begin, sum(kernel.flops for kernel in kernels[:begin]))
     # The kernels of backward loops have what their steps compute again in them.
     backward = KernelWork(len(kernels) - begin, flops - forward.flops)
-    products, looped = sum(kernel.is_product for kernel in again), sum(loop.products for loop in loops)
+    products = sum(kernel.is_product for kernel in again)
+    looped = sum(loop.products for loop in loops) + sum(kernel.inside for kernel in again) + in_branches
     return PlannedWork(forward, KernelWork(len(again), extra_flops), backward, products, looped)

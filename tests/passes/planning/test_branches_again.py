@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from rematc.passes.planning.branches_again import with_branches_again
 from rematc.passes.planning.constraints import Form
 from rematc.passes.planning.device import CPU
 from rematc.passes.planning.forms import forms_of
+from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 from tests.support.same_bits import SameBits
@@ -165,6 +167,13 @@ def temporary(jitted: Any) -> int:
     return int(jitted.lower(WEIGHTS, BATCH, FLAGS).compile().memory_analysis().temp_size_in_bytes)
 
 
+def as_many_products_run_again_as_planned(report: Any) -> None:
+    found = re.search(r"kept: (\d+) recomputed products.*; the plan runs (\d+) products again", str(report))
+    assert found is not None and found[1] == found[2] != "0"
+    plan = report.budget.plan
+    assert Plan.from_json(plan.to_json()).work == plan.work
+
+
 @pytest.mark.parametrize("percent", [60, 22])
 def test_a_step_whose_layers_are_left_out_at_random_takes_no_more_than_its_budget(percent: int) -> None:
     budget = temporary(jax.jit(step)) * percent // 100
@@ -221,6 +230,7 @@ def test_layers_that_refine_in_loops_take_no_more_than_a_small_budget() -> None:
     assert taken <= budget
     report = planned.report(WEIGHTS, BATCH)
     assert any("output of scan" in str(one) for one in report.budget.plan.computed_again)
+    as_many_products_run_again_as_planned(report)
     for found, wanted in zip(
         jax.tree.leaves(planned(WEIGHTS, BATCH)), jax.tree.leaves(whole(WEIGHTS, BATCH)), strict=True
     ):
@@ -232,6 +242,7 @@ def test_the_report_says_that_branches_compute_again() -> None:
     report = planned.report(WEIGHTS, BATCH, FLAGS)
     said, plan = str(report), report.budget.plan
     assert plan.extra_flops > 0 and plan.peak < plan.peak_without
+    as_many_products_run_again_as_planned(report)
     assert "and branches, " in said or "plan: branches, " in said
     assert "computes again in branches what others gave them" in said
 
