@@ -223,7 +223,7 @@ KERNEL = _object(
     {"op": TEXT, "digest": TEXT},
     {
         **dict.fromkeys(("names", "fused"), TEXTS),
-        **dict.fromkeys(("ns", "flops", "workspace"), COUNT),
+        **dict.fromkeys(("ns", "flops", "workspace", "inside"), COUNT),
         "where": TEXT,
         "fixed": FLAG,
         "reads": COUNTS,
@@ -303,7 +303,8 @@ SCHEMAS: Mapping[str, Schema] = {
                 {
                     **dict.fromkeys(("peak", "peak_without", "ns", "ns_without", "flops_without"), COUNT),
                     "extra_flops": WHOLE,
-                }
+                },
+                {"products_without": COUNT},
             ),
             "stages": STAGES,
             "kernels": _list(KERNEL),
