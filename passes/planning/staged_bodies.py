@@ -274,8 +274,6 @@ class _Body:
     left: Callable[[], float | None]
     _known: list[Found] = field(default_factory=list)
     _failed: list[int] = field(default_factory=list)
-    #: For sizes that plans were looked for, the bytes that these take: the first, then the size.
-    _reached: list[tuple[int, int]] = field(default_factory=list)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -306,7 +304,7 @@ class _Body:
         Moves of one value at a time may end above a size, and below a smaller one. What was found for a larger size and
         fits is not looked for again.
         """
-        is_known = any(peak <= size <= above for peak, above in self._reached)
+        is_known = any(found.run.peak <= size <= found.budget for found in self._known)
         if not is_known and size > max(self._failed, default=0):
             self._search(size)
         fitting = [found for found in self._known if found.run.peak <= size]
@@ -317,8 +315,7 @@ class _Body:
         for aim in [aim for aim in aims if aim >= self._least_peak]:
             found = fitting_plan(self.problem, aim, seconds=self.left(), chained=self._chained)
             if found is not None:
-                self._remembered(found)
-                self._reached.append((found.run.peak, size))
+                self._remembered(replace(found, budget=size, known=None))
                 return
         self._failed.append(size)
 
