@@ -220,6 +220,23 @@ def test_what_was_found_for_a_larger_size_is_not_looked_for_again(monkeypatch: p
     assert len(searched) > 1 and less is not None and less.run.peak < found.run.peak
 
 
+def test_what_was_found_for_less_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    def searching(problem: Problem, budget: int, **how: Any) -> Any:
+        searched.append(budget)
+        return None if len(searched) == 1 else fitting_plan(problem, budget, **how)
+
+    monkeypatch.setattr("rematc.passes.planning.staged_bodies.fitting_plan", searching)
+    step = next(eqn.op.body for eqn in flat(accumulated).equations if isinstance(eqn.op, Scan))
+    body = BodyPlans(Regions(ON_CPU), FREE)._body(step)
+    size = body.peak * 3 // 4
+    found = body.plan(size)
+    assert found is not None and searched[0] == size > searched[1]
+    count = len(searched)
+    assert body.plan(size) is found and len(searched) == count
+
+
 def segments(w: Any, x: Any) -> Any:
     """Several layers in each step of a loop that is differentiated."""
 
