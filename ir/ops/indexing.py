@@ -320,8 +320,10 @@ class ScatterMultiply(Scattering):
                 f"jvp of '{self.name}' with respect to the updates is there for unique_indices alone: "
                 "where updates overlap it needs the product of the others at each place"
             )
-        change = b.multiply(tu, self.read(b, x, indices, updates.type))
-        from_updates = self.add_up(b, indices, change, x.type)
+        # What a skipped update reads is any element of x: an infinite one must not meet the zero of its cotangent.
+        fits = self.fitting(b, x.type, indices, updates.type)
+        met = b.select(fits, self.read(b, x, indices, updates.type), b.zeros(updates.type))
+        from_updates = self.add_up(b, indices, b.multiply(tu, met), x.type)
         return (from_updates if from_x is None else b.add(from_x, from_updates),)
 
     def transpose(self, b: Emitter, cts: Tangents, operands: Operands) -> Derivatives:
