@@ -5,6 +5,7 @@ So do a few random functions, through our entries to second derivatives, beside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -16,12 +17,15 @@ import pytest
 
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
+from rematc.ir.values import Array
 from tests.support.fuzzing import finds as finding
+from tests.support.fuzzing import judges
 from tests.support.fuzzing.finds import ALL, finds, header
 from tests.support.fuzzing.functions import eager, judging
 from tests.support.fuzzing.functions.drawing import draw
 from tests.support.fuzzing.functions.entries import ENTRIES, Point, expected
 from tests.support.fuzzing.functions.source import Written
+from tests.support.fuzzing.judges import UNFUSED, FaultOfXLAError, Joint, Options, verdicts
 from tests.support.fuzzing.laws import BrokenLawError, Case
 from tests.support.random_graphs import ROWS, seeded_program
 
@@ -33,7 +37,8 @@ FUNCTIONS = 12
 @pytest.mark.parametrize("start", range(0, PROGRAMS, CHUNK))
 @pytest.mark.parametrize("law", ALL)
 def test_programs_obey(law: str, start: int) -> None:
-    found = [f"{header(find)}// {find.error}\n{find.text}" for find in finds(range(start, start + CHUNK), [law])]
+    ours = [find for find in finds(range(start, start + CHUNK), [law]) if not find.is_of_xla]
+    found = [f"{header(find)}// {find.error}\n{find.text}" for find in ours]
     assert not found, "to be left in tests/regressions:\n\n" + "\n".join(found)
 
 
@@ -51,6 +56,28 @@ def test_a_find_is_not_made_smaller_by_what_does_not_end(monkeypatch: pytest.Mon
     (found,) = finds([seed], ["whole"])
     assert len(parse(found.text).equations) == whole
     assert "it is whole" in found.error
+
+
+@pytest.mark.parametrize("is_right_unfused", [False, True])
+def test_what_xla_does_wrong_is_its_own_where_it_is_right_without_fusing(is_right_unfused: bool) -> None:
+    def judge(joints: Sequence[Joint], options: Options) -> list[list[Array] | None]:
+        off = 0 if is_right_unfused and options == UNFUSED else 1
+        return [[np.asarray(array + off) for array in joint.arguments] for joint in joints]
+
+    case = Case(parse("graph @main(%x: i32[3]) -> (i32[3]) {\n  return %x\n}\n"))
+    (found,) = verdicts([case], judge)
+    assert type(found) is (FaultOfXLAError if is_right_unfused else BrokenLawError)
+
+
+def test_what_jax_computes_as_we_do_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(joints: Sequence[Joint], options: Options) -> list[list[Array] | None]:
+        return [[np.asarray(array + 1) for array in joint.arguments] for joint in joints]
+
+    case = Case(parse("graph @main(%x: i32[3]) -> (i32[3]) {\n  return %x\n}\n"))
+    monkeypatch.setattr(judges, "by_jax", judge)
+    monkeypatch.setattr(judges, "by_xla", judge)
+    (found,) = verdicts([case], judge)
+    assert isinstance(found, FaultOfXLAError)
 
 
 def _names(graph: Graph) -> set[str]:

@@ -20,7 +20,7 @@ from typing import NoReturn
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.printer import print_graph
-from tests.support.fuzzing.judges import JUDGES, verdicts
+from tests.support.fuzzing.judges import JUDGES, FaultOfXLAError, verdicts
 from tests.support.fuzzing.laws import LAWS as FIRST
 from tests.support.fuzzing.laws import Case
 from tests.support.fuzzing.reduction import reduced
@@ -44,12 +44,14 @@ class Find:
         seed: of the program and of its arguments.
         error: what is wrong.
         text: the smallest program found for which something of the kind is.
+        is_of_xla: whether XLA breaks the law by itself.
     """
 
     law: str
     seed: int
     error: str
     text: str
+    is_of_xla: bool = False
 
 
 def broken(case: Case, law: str) -> Exception | None:
@@ -115,7 +117,8 @@ def find(case: Case, law: str, error: Exception, fails: Callable[[Graph], bool])
     """The find of a program, made as small as it still fails."""
     graph = reduced(case.graph, fails) if fails(case.graph) else case.graph
     last = broken(Case(graph, case.seed), law) or error
-    return Find(law, case.seed, f"{type(last).__name__}: {last}", print_graph(graph, locations=False))
+    said = f"{type(last).__name__}: {last}"
+    return Find(law, case.seed, said, print_graph(graph, locations=False), isinstance(last, FaultOfXLAError))
 
 
 def header(found: Find) -> str:

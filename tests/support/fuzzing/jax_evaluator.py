@@ -51,15 +51,15 @@ _PLAIN: dict[type[Op], Function] = {
     arithmetic.Subtract: lax.sub,
     arithmetic.Multiply: lax.mul,
     arithmetic.Divide: lax.div,
-    # JAX's derivative in the exponent is NaN where the base is zero, ours is zero.
-    arithmetic.Power: lambda x, y: lax.pow(x, jnp.where(x == 0, lax.stop_gradient(y), y)),
+    # JAX's derivative in the exponent is NaN where the base is zero, ours is zero; so is that of 0^0 in the base.
+    arithmetic.Power: lambda x, y: lax.pow(
+        jnp.where((x == 0) & (y == 0), lax.stop_gradient(x), x), jnp.where(x == 0, lax.stop_gradient(y), y)
+    ),
     arithmetic.Maximum: lax.max,
     arithmetic.Minimum: lax.min,
     arithmetic.Sign: lax.sign,
     arithmetic.Abs: lax.abs,
-    arithmetic.Clamp: lambda low, x, high: lax.clamp(
-        jnp.broadcast_to(low, x.shape), x, jnp.broadcast_to(high, x.shape)
-    ),
+    arithmetic.Clamp: lambda low, x, high: _clamped(jnp.broadcast_to(low, x.shape), x, jnp.broadcast_to(high, x.shape)),
     dynamic.DynamicUpdateSlice: lambda x, update, *start: lax.dynamic_update_slice(
         x, update, start, allow_negative_indices=False
     ),
@@ -235,6 +235,11 @@ def _repeated(op: While, operands: Sequence[Any]) -> tuple[Any, ...]:
     return found
 
 
+def _clamped(low: Any, x: Any, high: Any) -> Any:
+    # XLA has no clamp of booleans.
+    return lax.min(lax.max(low, x), high) if x.dtype == np.bool_ else lax.clamp(low, x, high)
+
+
 def _converted(x: Any, dtype: Any) -> Any:
     if np.dtype(dtype) == np.bool_:
         return lax.ne(x, jnp.zeros((), x.dtype))
@@ -282,6 +287,9 @@ def _highest(dtype: Any) -> Any:
 
 def _bounds(dtype: Any) -> tuple[Any, Any]:
     if jnp.issubdtype(dtype, np.floating):
-        return -np.inf, np.inf
+        of_floats: Any = ml_dtypes.finfo
+        largest = float(of_floats(dtype).max)
+        has_infinity = np.isinf(np.asarray(np.inf, dtype).astype(np.float64))
+        return (-np.inf, np.inf) if has_infinity else (-largest, largest)
     limits: Any = ml_dtypes.iinfo
     return int(limits(dtype).min), int(limits(dtype).max)

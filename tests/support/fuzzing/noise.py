@@ -116,7 +116,16 @@ def _disturbed(array: Array, random: np.random.Generator) -> Array:
     level = UNITS * unit(array)
     if array.dtype.kind == "c":
         draws = random.uniform(-level, level, (2, *array.shape))
-        return np.asarray(array + np.abs(array) * (draws[0] + 1j * draws[1])).astype(array.dtype)
+        sizes = np.abs(array)
+        # A part that is nothing beside the other may be what is left of a difference of equals, or zero.
+        disturbed = array.copy()
+        disturbed.real, disturbed.imag = [
+            np.where(
+                (np.abs(part) <= level * sizes) & random.choice([False, True], array.shape), 0, part + sizes * draw
+            )
+            for part, draw in zip((array.real, array.imag), draws, strict=True)
+        ]
+        return disturbed
     wide = array.astype(np.float64)
     signs = random.choice([-1.0, 1.0], array.shape)
     moved = np.where(wide == 0, np.copysign(0.0, signs), wide * (1 + random.uniform(-level, level, array.shape)))
@@ -150,16 +159,26 @@ def _is_finite(array: Array) -> bool:
     return not is_inexact(array) or bool(np.isfinite(array).all())
 
 
+def _is_finite_at(array: Array) -> Numeric:
+    return np.isfinite(array) if is_inexact(array) else np.ones(array.shape, np.bool_)
+
+
 def _unknown(array: Array, seed: int) -> Array:
     """Another array each time."""
     return np.full_like(array, np.nan if seed % 2 and is_inexact(array) else seed)
 
 
+def _is_flushable(array: Array) -> bool:
+    """Whether subnormal numbers are so in 32 bits, too, in which narrower floats are computed."""
+    return array.dtype.itemsize >= 4 or tiny(array) == float(np.finfo(np.float32).tiny)
+
+
 def _flushed(array: Array) -> Array:
-    if not is_inexact(array) or array.dtype.kind == "c" or array.dtype.itemsize < 4 or not array.size:
+    if not is_inexact(array) or array.dtype.kind == "c" or not _is_flushable(array) or not array.size:
         return array
     is_subnormal = (np.abs(array) < tiny(array)) & (array != 0)
-    return np.where(is_subnormal, np.copysign(array.dtype.type(0), array), array) if is_subnormal.any() else array
+    zeros = np.copysign(0.0, array.astype(np.float64)).astype(array.dtype)
+    return np.where(is_subnormal, zeros, array) if is_subnormal.any() else array
 
 
 class Uncertain:
@@ -180,21 +199,26 @@ class Uncertain:
                 env.update(zip(eqn.results, results, strict=True))
         self.expected = [env[value] for value in self._graph.results]
 
-    def disagreement(self, found: Sequence[Array], factor: float = FACTOR) -> str:
-        """What is beyond doubt different, or nothing."""
+    def disagreement(self, found: Sequence[Array], factor: float = FACTOR, *, overflows_alike: bool = False) -> str:
+        """What is beyond doubt different, or nothing.
+
+        With `overflows_alike` an infinity and a NaN are no difference: (a + b) c is infinite where a c + b c is NaN.
+        """
         for runs in (RUNS, SECOND_LOOK):
             while len(self._runs) < runs:
                 self._runs.append(noisy(self._graph, self._arguments, len(self._runs)))
-            message = self._first(found, factor)
+            message = self._first(found, factor, overflows_alike)
             if not message:
                 return ""
         return message
 
-    def _first(self, found: Sequence[Array], factor: float) -> str:
+    def _first(self, found: Sequence[Array], factor: float, overflows_alike: bool) -> str:
         for index, (actual, expected) in enumerate(zip(found, self.expected, strict=True)):
             if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
                 return f"result {index} is {actual.dtype}{actual.shape}, expected {expected.dtype}{expected.shape}"
             is_wrong = _wrong(actual, expected, [run[index] for run in self._runs], factor)
+            if overflows_alike:
+                is_wrong &= _is_finite_at(actual) | _is_finite_at(expected)
             if is_wrong.any():
                 at = tuple(int(i) for i in np.argwhere(is_wrong)[0])
                 return f"result {index} at {list(at)} is {actual[at]!r}, expected {expected[at]!r}"
