@@ -126,6 +126,16 @@ def test_a_function_is_judged(text: str) -> None:
     assert isinstance(error, judging.WrongDerivativeError) is ("stop" in text)
 
 
+@pytest.mark.parametrize("text", ["L.np.sin(1e10 * x)", "L.np.sin(x)"])
+def test_a_derivative_that_makes_much_of_rounding_is_judged_by_it(text: str) -> None:
+    kind, entry = "jvp of jvp", next(one for one in ENTRIES if one.name == "numpy")
+    function = Written(f"def f(x, w, i):\n    return L.np.sum({text})\n")
+    with jax.enable_x64(True):
+        wanted = [array * (1 + 1e-6) + 1e-6 for array in expected(function, kind, Point.of(0))]
+        error = judging.broken(function, entry, kind, 0, wanted)
+    assert isinstance(error, judging.WrongDerivativeError) is ("1e10" not in text)
+
+
 def test_what_jax_refuses_of_its_own_is_no_find() -> None:
     """`jax.hessian` of a `custom_vjp` in a branch that a batch turns into a selection."""
     text = """def f(x, w, i):

@@ -140,7 +140,8 @@ def _is_open(op: Op, operands: Sequence[Array]) -> bool:
     """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane.
 
     So are the bits of a NaN, rows in an order that is none, integers divided by zero (an implementation's matter in
-    StableHLO; XLA writes 1 for x / x), and digamma at zero, which is NaN or infinite as the version of XLA has it.
+    StableHLO; XLA writes 1 for x / x), digamma at zero, which is NaN or infinite as the version of XLA has it, and a
+    complex power of zero, which is NaN to XLA.
     """
     if isinstance(op, (LinearSolve, LuSolve)) and not _is_permutation(operands[-2]):
         return True
@@ -148,9 +149,11 @@ def _is_open(op: Op, operands: Sequence[Array]) -> bool:
         return not operands[1].all()
     if isinstance(op, Digamma) and not operands[0].all():
         return True
+    is_complex = any(operand.dtype.kind == "c" for operand in operands)
+    if isinstance(op, arithmetic.Power) and is_complex and not operands[0].all():
+        return True
     if all(map(_is_finite, operands)):
         return False
-    is_complex = any(operand.dtype.kind == "c" for operand in operands)
     is_bits = isinstance(op, conversion.BitcastConvert)
     return op.name in _SPOILED or is_bits or (is_complex and type(op).__module__ not in _EXACT_MODULES)
 
