@@ -211,7 +211,9 @@ class Op:
     @property
     def effect(self) -> Effect:
         """What applying the op does besides giving results: the most that its regions do."""
-        return max([graph.effect for graph in self.regions()], default=Effect.NONE)
+        return (
+            max([graph.effect for graph in self.regions()], default=Effect.NONE) if has_regions(self) else Effect.NONE
+        )
 
     @property
     def is_fusible(self) -> bool:
@@ -242,6 +244,17 @@ class Op:
         return frozenset().union(*[graph.axes for graph in self.regions()])
 
 
+def has_regions(op: Op) -> bool:
+    """Whether ops of its class own graphs; most do not, and are not asked."""
+    return type(op).regions is not Op.regions
+
+
+def _is_silent(op: Op) -> bool:
+    """Whether ops of its class have no effect and name no batch dimension; most have none, and are not asked."""
+    cls = type(op)
+    return cls.regions is Op.regions and cls.effect is Op.effect and cls.axes is Op.axes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Equation:
     """One op applied to values."""
@@ -263,6 +276,11 @@ class Equation:
     def flops(self) -> int:
         return self.op.flops(self.operand_types, self.result_types)
 
+    @property
+    def commutes(self) -> bool:
+        """Whether the operands are two, and may be exchanged to the bit."""
+        return type(self.op).commutes is not Op.commutes and self.op.commutes(self.operand_types)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
@@ -279,6 +297,8 @@ class Graph:
     _hash: list[int] = field(default_factory=list, init=False, repr=False)
     _effect: list[Effect] = field(default_factory=list, init=False, repr=False)
     _axes: list[frozenset[str]] = field(default_factory=list, init=False, repr=False)
+    _with_regions: list[tuple[Equation, ...]] = field(default_factory=list, init=False, repr=False)
+    _op_types: list[frozenset[type[Op]]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def param_types(self) -> tuple[TensorType, ...]:
@@ -296,15 +316,34 @@ class Graph:
     def effect(self) -> Effect:
         """The most that an equation does besides giving results."""
         if not self._effect:
-            self._effect.append(max([eqn.op.effect for eqn in self.equations], default=Effect.NONE))
+            ops = [eqn.op for eqn in self.equations if not _is_silent(eqn.op)]
+            self._effect.append(max([op.effect for op in ops], default=Effect.NONE))
         return self._effect[0]
 
     @property
     def axes(self) -> frozenset[str]:
         """Those of its ops."""
         if not self._axes:
-            self._axes.append(frozenset().union(*[eqn.op.axes for eqn in self.equations]))
+            ops = [eqn.op for eqn in self.equations if not _is_silent(eqn.op)]
+            self._axes.append(frozenset().union(*[op.axes for op in ops]))
         return self._axes[0]
+
+    @property
+    def with_regions(self) -> tuple[Equation, ...]:
+        """Those of its equations whose ops own graphs."""
+        if not self._with_regions:
+            self._with_regions.append(
+                tuple([eqn for eqn in self.equations if has_regions(eqn.op) and eqn.op.regions()])
+            )
+        return self._with_regions[0]
+
+    @property
+    def op_types(self) -> frozenset[type[Op]]:
+        """The classes of its ops, and of those in their regions."""
+        if not self._op_types:
+            inside = [region.op_types for eqn in self.with_regions for region in eqn.op.regions()]
+            self._op_types.append(frozenset([type(eqn.op) for eqn in self.equations]).union(*inside))
+        return self._op_types[0]
 
     def key(self) -> tuple[object, ...]:
         """The graph's structure with values numbered in order of definition: what equality and hashing compare."""

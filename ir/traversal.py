@@ -15,6 +15,5 @@ def all_equations(graph: Graph) -> Iterator[Equation]:
         if id(current) in seen:
             continue
         seen.add(id(current))
-        for eqn in current.equations:
-            yield eqn
-            waiting.extend(eqn.op.regions())
+        yield from current.equations
+        waiting.extend(region for eqn in current.with_regions for region in eqn.op.regions())

@@ -150,8 +150,10 @@ def barrier_behind(values: Sequence[Value], names: dict[Value, Value], loc: Loca
 
 def has_recomputation(graph: Graph) -> bool:
     """Whether there are barriers, or functions that XLA must not inline, in a graph or its regions."""
-    ops = (eqn.op for eqn in all_equations(graph))
-    return any(isinstance(op, OptimizationBarrier) or (isinstance(op, Call) and not op.is_inlineable) for op in ops)
+    if OptimizationBarrier in graph.op_types:
+        return True
+    ops = (eqn.op for eqn in (all_equations(graph) if Call in graph.op_types else ()))
+    return any(isinstance(op, Call) and not op.is_inlineable for op in ops)
 
 
 @dataclass(frozen=True, slots=True)

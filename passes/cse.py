@@ -69,7 +69,7 @@ class _CommonSubexpressions:
 def _key(eqn: Equation) -> tuple[object, ...]:
     """Equal for equations that compute the same bits."""
     op, operands = eqn.op, eqn.operands
-    if op.commutes(eqn.operand_types):
+    if eqn.commutes:
         # Any order will do as long as it is the same one each time.
         operands = tuple(sorted(operands, key=id))
     return (op, operands)

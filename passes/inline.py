@@ -89,7 +89,7 @@ class Inliner:
 
         Equations of a body without a location get that of the op.
         """
-        if not any(eqn.op.regions() for eqn in graph.equations):
+        if not graph.with_regions:
             return graph
         env: dict[Value, Value] = {}
         equations: list[Equation] = []

@@ -213,7 +213,7 @@ def count_equations(graph: Graph) -> int:
 def _count(graph: Graph, counts: dict[int, int]) -> int:
     found = counts.get(id(graph))
     if found is None:
-        inner = sum([_count(region, counts) for eqn in graph.equations for region in eqn.op.regions()])
+        inner = sum([_count(region, counts) for eqn in graph.with_regions for region in eqn.op.regions()])
         found = counts[id(graph)] = len(graph.equations) + inner
     return found
 

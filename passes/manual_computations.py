@@ -32,7 +32,7 @@ from rematc.passes.regions import RegionRewriter
 
 def has_borders(graph: Graph) -> bool:
     """Whether values of one device stand beside whole ones, in a graph or its regions."""
-    return any(isinstance(eqn.op, Border) for eqn in all_equations(graph))
+    return any(issubclass(cls, Border) for cls in graph.op_types)
 
 
 def place_of(graph: Graph) -> Manual | None:
@@ -41,7 +41,7 @@ def place_of(graph: Graph) -> Manual | None:
     Raises CompileError for a program of several places.
     """
     found = None
-    for eqn in all_equations(graph):
+    for eqn in all_equations(graph) if has_borders(graph) else ():
         if isinstance(eqn.op, Border):
             own = replace(eqn.op.where, is_checked=False)
             if found is not None and own != found:

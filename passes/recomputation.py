@@ -29,7 +29,7 @@ def recomputed_equations(graph: Graph) -> list[Equation]:
             variable.update(eqn.results)
         if not eqn.op.is_mergeable or eqn.op.effect:
             continue
-        key = (eqn.op, *(sorted(operands, key=id) if eqn.op.commutes(eqn.operand_types) else operands))
+        key = (eqn.op, *(sorted(operands, key=id) if eqn.commutes else operands))
         results = first.setdefault(key, eqn.results)
         if results is not eqn.results:
             of.update(zip(eqn.results, results, strict=True))

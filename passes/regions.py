@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from weakref import WeakMethod
 
-from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.core import Equation, Graph, Op, has_regions
 
 
 class RegionRewriter:
@@ -34,7 +34,7 @@ class RegionRewriter:
 
     def op(self, op: Op) -> Op:
         """The op with rewritten regions; itself if none changes."""
-        if not op.regions():
+        if not has_regions(op) or not op.regions():
             return op
         changed = {}
         for field in dataclasses.fields(op):  # type: ignore[arg-type]  # every op is a dataclass

@@ -117,11 +117,13 @@ class Placement(Identity):
         return ()
 
 
+_NAMING_DEVICES = (Placement, DeviceMap, Border, ManualComputation)
+
+
 def placements_of(graph: Graph) -> Iterator[Placement | DeviceMap | Border | ManualComputation]:
     """The placements of a graph, those in regions included, and what else names devices."""
-    for eqn in all_equations(graph):
-        if isinstance(eqn.op, Placement | DeviceMap | Border | ManualComputation):
-            yield eqn.op
+    if any(issubclass(cls, _NAMING_DEVICES) for cls in graph.op_types):
+        yield from (eqn.op for eqn in all_equations(graph) if isinstance(eqn.op, _NAMING_DEVICES))
 
 
 def has_placements(graph: Graph) -> bool:

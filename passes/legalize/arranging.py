@@ -78,6 +78,8 @@ def held_in_parts(graph: Graph) -> Graph:
     place of one, and nine for windows of 3 x 3. What XLA expands itself is left to it in graphs without barriers.
     """
     names = _IN_PARTS | _ADDED_UP if has_barriers(graph) else _ADDED_UP
+    if names.isdisjoint(cls.name for cls in graph.op_types):
+        return graph
     return EquationRewriter(lambda graph: _held_in_parts(graph, names)).graph(graph)
 
 

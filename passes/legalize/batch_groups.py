@@ -21,7 +21,7 @@ from rematc.passes.regions import EquationRewriter
 
 def with_groups_of_features(graph: Graph) -> Graph:
     """The graph, and its regions, without groups of the batch; the graph itself where there are none."""
-    return EquationRewriter(lambda _: _by_features).graph(graph)
+    return EquationRewriter(lambda _: _by_features).graph(graph) if Convolution in graph.op_types else graph
 
 
 def _by_features(eqn: Equation) -> list[Equation] | None:

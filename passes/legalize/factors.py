@@ -26,7 +26,6 @@ from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import Transpose
 from rematc.ir.ops.structural import OptimizationBarrier
-from rematc.ir.traversal import all_equations
 from rematc.ir.types import F32
 from rematc.ir.values import Value
 from rematc.passes.regions import RegionRewriter
@@ -34,7 +33,7 @@ from rematc.passes.regions import RegionRewriter
 
 def has_barriers(graph: Graph) -> bool:
     """Whether there are barriers in a graph or its regions."""
-    return any(isinstance(eqn.op, OptimizationBarrier) for eqn in all_equations(graph))
+    return OptimizationBarrier in graph.op_types
 
 
 def copies_larger(eqn: Equation) -> bool:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.core import Equation, Graph, Op, has_regions
 from rematc.ir.facts import Storage
 from rematc.ir.locations import Location
 from rematc.ir.ops.dot import DotGeneral
@@ -46,7 +46,8 @@ class Flattening:
 
     def graph(self, graph: Graph) -> Graph:
         """The graph with its elementwise work on products flat; the graph itself where there is none."""
-        return self._rewritten(graph) if any(map(_is_joined, all_equations(graph))) else graph
+        may_join = DotGeneral in graph.op_types and any(map(_is_joined, all_equations(graph)))
+        return self._rewritten(graph) if may_join else graph
 
     def _rewritten(self, graph: Graph) -> Graph:
         rewriting = _Rewriting(self._regions, self.origins)
@@ -83,6 +84,9 @@ class _Rewriting:
         if isinstance(eqn.op, OptimizationBarrier):
             self._barrier(eqn)
             return
+        if self._groups.keys().isdisjoint(eqn.operands) and not has_regions(eqn.op):
+            self._as_it_is(eqn)
+            return
         groups = self._groups_of(eqn)
         if groups is not None and self._is_flat_op(eqn, groups):
             return
@@ -90,10 +94,12 @@ class _Rewriting:
         operands = tuple([self.whole(value, eqn.loc) for value in eqn.operands])
         is_same = op is eqn.op and all(new is old for new, old in zip(operands, eqn.operands, strict=True))
         self.has_changed |= not is_same
-        eqn = eqn if is_same else Equation(op, operands, eqn.results, eqn.loc)
+        self._as_it_is(eqn if is_same else Equation(op, operands, eqn.results, eqn.loc))
+
+    def _as_it_is(self, eqn: Equation) -> None:
         self._append(eqn)
-        if isinstance(op, DotGeneral):
-            found = _groups_of_product(op, eqn)
+        if isinstance(eqn.op, DotGeneral):
+            found = _groups_of_product(eqn.op, eqn)
             if found is not None:
                 self._groups[eqn.results[0]] = found
 

@@ -20,6 +20,8 @@ from rematc.passes.regions import EquationRewriter, Rule
 
 def with_own_exponentials(graph: Graph) -> Graph:
     """The graph with what is minus the square of an error function's operand in that form; regions, too."""
+    if graph.op_types.isdisjoint((Erf, Erfc)):
+        return graph
     changed = EquationRewriter(_rule).graph(graph)
     return graph if changed is graph else DeadCode().run(changed)
 

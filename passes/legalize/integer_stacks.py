@@ -41,7 +41,9 @@ class IntegerStacks:
 
     def graph(self, graph: Graph) -> Graph:
         """The graph without loops over bfloat16 stacks; the graph itself where there are none."""
-        if not any(isinstance(eqn.op, Scan) and any(_stacks(eqn.op)) for eqn in all_equations(graph)):
+        if Scan not in graph.op_types or not any(
+            isinstance(eqn.op, Scan) and any(_stacks(eqn.op)) for eqn in all_equations(graph)
+        ):
             return graph
         return _Rewriting(self, graph, (), ()).graph
 

@@ -16,6 +16,7 @@ from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.shape import BroadcastInDim, Transpose
+from rematc.ir.traversal import all_equations
 from rematc.ir.types import BF16
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
@@ -25,7 +26,12 @@ from rematc.passes.regions import RegionRewriter
 
 def with_untransposed_factors(graph: Graph) -> Graph:
     """The graph with such products, in regions too; the graph itself where there are none."""
-    return _Untransposed().graph(graph)
+    has_factors = DotGeneral in graph.op_types and any(map(_has_factor, all_equations(graph)))
+    return _Untransposed().graph(graph) if has_factors else graph
+
+
+def _has_factor(eqn: Equation) -> bool:
+    return isinstance(eqn.op, DotGeneral) and any(value.type.dtype is BF16 for value in eqn.operands)
 
 
 class _Untransposed:

@@ -15,6 +15,7 @@ import numpy as np
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Graph
+from rematc.ir.ops.indexing import ScatterMaximum, ScatterMinimum
 from rematc.ir.ops.window import ReduceWindowMax, ReduceWindowMin
 from rematc.ir.values import Array
 from rematc.lowering.module import stablehlo_module
@@ -102,7 +103,7 @@ def _verdict(joint: Joint, outcome: list[Array] | None, judge: Judge) -> Excepti
         return None
     uncertain = Uncertain(joint.graph, joint.arguments)
     count = len(joint.case.graph.results)
-    if judge is by_jax and is_picked_from_nans(joint.case.graph, joint.case.arguments()):
+    if judge is by_jax and _has_open_gradient(joint, uncertain):
         outcome = [*outcome[:count], *uncertain.expected[count:]]
     if not uncertain.disagreement(outcome):
         return None
@@ -137,6 +138,17 @@ def _nans(array: Array) -> Array:
     return np.isnan(array) if is_inexact(array) else np.zeros(array.shape, np.bool_)
 
 
+def _has_open_gradient(joint: Joint, uncertain: Uncertain) -> bool:
+    return is_picked_from_nans(joint.case.graph, joint.case.arguments()) or _is_masked(joint, uncertain)
+
+
+def _is_masked(joint: Joint, uncertain: Uncertain) -> bool:
+    """Whether JAX multiplies cotangents by masks, which makes NaN of infinite ones: in the extrema of a scatter."""
+    if joint.case.graph.op_types.isdisjoint((ScatterMinimum, ScatterMaximum)):
+        return False
+    return not all(np.isfinite(array).all() for array in (*joint.arguments, *uncertain.expected) if is_inexact(array))
+
+
 def is_picked_from_nans(graph: Graph, arguments: Sequence[Array]) -> bool:
     """Whether a window of which the extremum is taken holds a NaN: whose derivative it has is left open."""
 
@@ -151,7 +163,7 @@ def is_picked_from_nans(graph: Graph, arguments: Sequence[Array]) -> bool:
             env.update(zip(eqn.results, results, strict=True))
         return [env[value] for value in graph.results]
 
-    if not _has_windows(graph):
+    if graph.op_types.isdisjoint((ReduceWindowMax, ReduceWindowMin)):
         return False
     try:
         with np.errstate(all="ignore"):
@@ -163,13 +175,6 @@ def is_picked_from_nans(graph: Graph, arguments: Sequence[Array]) -> bool:
 
 class _PickedFromNansError(Exception):
     """Ends the evaluation."""
-
-
-def _has_windows(graph: Graph) -> bool:
-    return any(
-        isinstance(eqn.op, (ReduceWindowMax, ReduceWindowMin)) or any(map(_has_windows, eqn.op.regions()))
-        for eqn in graph.equations
-    )
 
 
 def by_xla(joints: Sequence[Joint], options: Options) -> list[list[Array] | None]:
