@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.ops import conversion
+from rematc.ir.types import DTYPES
 from rematc.lowering.ops import elementwise
+from rematc.lowering.ops.values import converted
 from rematc.lowering.writer import Writer, lowers
 
-lowers(conversion.Convert, conversion.BitcastConvert)(elementwise.signature)
+lowers(conversion.BitcastConvert)(elementwise.signature)
+
+
+@lowers(conversion.Convert)
+def convert(w: Writer, eqn: Equation) -> None:
+    """`%r = stablehlo.convert %x : (tensor<4xf32>) -> tensor<4xi32>`.
+
+    Integers of fewer than 8 bits become those of 8 by way of 32: XLA computes the former in 8 bits, and takes what
+    overflows the fewer as it is.
+    """
+    (operand,), (result,) = eqn.operands, eqn.results
+    narrow, dtype = operand.type.dtype, result.type.dtype
+    if not (narrow.is_integer and narrow.bits < 8 and dtype.is_integer and dtype.bits == 8):
+        elementwise.signature(w, eqn)
+        return
+    wide = DTYPES["i32"]
+    x = converted(w, w.name(operand), operand.type, wide, eqn.loc)
+    w.bind(result, converted(w, x, operand.type.with_dtype(wide), dtype, eqn.loc))
 
 
 @lowers(conversion.ReducePrecision)

@@ -105,12 +105,13 @@ class _Comparator:
 def top_k(w: Writer, eqn: Equation) -> None:
     """`chlo.top_k(%x, k = 3)`, to which a NaN with a minus sign would be the least.
 
-    Of fewer than 8 bits XLA sorts pairs that it cannot lay out: these are widened.
+    Of fewer than 8 bits XLA sorts pairs that it cannot lay out: these are widened. To 32 bits, as in 8 XLA takes the
+    products of integers of 4 bits as they are before they are cut to 4.
     """
     assert isinstance(eqn.op, TopK)
     (operand,), (values, indices) = eqn.operands, eqn.results
     if operand.type.dtype.bits < 8 and not operand.type.dtype.is_bool:
-        wide = DTYPES["f32" if operand.type.dtype.is_float else "i8"]
+        wide = DTYPES["f32" if operand.type.dtype.is_float else "i32"]
         x = converted(w, w.name(operand), operand.type, wide, eqn.loc)
         types = [w.type(one) for one in (operand.type.with_dtype(wide), values.type.with_dtype(wide), indices.type)]
         found = w.fresh()

@@ -17,7 +17,7 @@ from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops import arithmetic, conversion, dynamic, indexing, logical, rounding, shape, structural, window
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.ops.solving import LinearSolve, LuSolve
-from rematc.ir.ops.special import Digamma
+from rematc.ir.ops.special import Digamma, Polygamma
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Value
 from rematc.passes.barriers import Barriers
@@ -79,7 +79,9 @@ def _noisy_results(eqn: Equation, operands: list[Array], random: np.random.Gener
     if _is_exact(eqn.op, eqn.operand_types, eqn.result_types):
         results = eqn.op.reference(operands)
     else:
-        disturbed = [_disturbed(operand, random) for operand in operands]
+        # There is a polygamma of whole orders alone.
+        exact = 1 if isinstance(eqn.op, Polygamma) else 0
+        disturbed = [*operands[:exact], *[_disturbed(operand, random) for operand in operands[exact:]]]
         results = tuple([_disturbed(result, random) for result in eqn.op.reference(disturbed)])
     if _is_open(eqn.op, operands):
         return tuple([_unknown(result, seed) for result in results])
@@ -140,14 +142,17 @@ def _is_open(op: Op, operands: Sequence[Array]) -> bool:
     """Whether operands are such that the results are left open: infinite ones, of some ops and in the complex plane.
 
     So are the bits of a NaN, rows in an order that is none, integers divided by zero (an implementation's matter in
-    StableHLO; XLA writes 1 for x / x), digamma at zero, which is NaN or infinite as the version of XLA has it, and a
-    complex power of zero, which is NaN to XLA.
+    StableHLO; XLA writes 1 for x / x), digamma at zero, which is NaN or infinite as the version of XLA has it, a
+    complex power of zero and polygamma of infinite order, which are NaN to XLA, and polygamma of negative numbers,
+    which XLA has for some orders.
     """
     if isinstance(op, (LinearSolve, LuSolve)) and not _is_permutation(operands[-2]):
         return True
     if isinstance(op, (arithmetic.Divide, rounding.Remainder)) and not is_inexact(operands[1]):
         return not operands[1].all()
     if isinstance(op, Digamma) and not operands[0].all():
+        return True
+    if isinstance(op, Polygamma) and (not _is_finite(operands[0]) or bool(np.less(operands[1], 0).any())):
         return True
     is_complex = any(operand.dtype.kind == "c" for operand in operands)
     if isinstance(op, arithmetic.Power) and is_complex and not operands[0].all():
