@@ -43,6 +43,8 @@ from rematc.ir.policy import Policy
 from rematc.lowering import caches
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
 from rematc.lowering.jax_export.exporting import apply_graph
+from rematc.lowering.jax_export.regions import knows_jax_alone
+from rematc.lowering.jax_internals.batches import Batch, called
 from rematc.lowering.jax_internals.checkpoints import is_first_region
 from rematc.lowering.jax_internals.platform import on_platform
 from rematc.lowering.jax_internals.settings import without_remat3
@@ -56,6 +58,7 @@ from rematc.passes.linearize import linearize
 from rematc.passes.policies import nothing_saveable
 from rematc.passes.staging.stage import staged_by_all
 from rematc.passes.staging.whole import without_region
+from rematc.passes.vmap import Vmapped, vmap
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -200,7 +203,8 @@ class _Region:
         return _Region(traced, _with_derivative(traced, segments))
 
     def apply(self, arrays: Sequence[Any]) -> Any:
-        given = zip(self.call(*arrays, *self.traced.captured), self.traced.out_avals, strict=True)
+        with called():
+            given = zip(self.call(*arrays, *self.traced.captured), self.traced.out_avals, strict=True)
         # Results that depend on nothing may come as the literals of a jaxpr, which tracers do not index.
         results = [value if isinstance(value, jax.Array) else like(value, aval) for value, aval in given]
         return jax.tree_util.tree_unflatten(self.traced.out_tree, results)
@@ -272,12 +276,9 @@ def _with_derivative(traced: TracedCall, segments: bool) -> Callable[..., Sequen
 
     def forward(present: tuple[bool, ...], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         region, given = applied(primals)
-        parts = linearize(region, (*present, *(False,) * (len(given) - len(primals))))
-        log_residuals(traced.name, parts.residuals, parts.forward)
-        results = apply_graph(parts.forward, given)
-        count = len(region.results)
-        values = [like(value, aval) for value, aval in zip(results[:count], traced.out_avals, strict=True)]
-        return values, tangents_of(parts, results[count:], tangents)
+        wrt = (*present, *(False,) * (len(given) - len(primals)))
+        results, outgoing = _linearized(region, given, wrt, tangents, traced.name)
+        return [like(value, aval) for value, aval in zip(results, traced.out_avals, strict=True)], outgoing
 
     def of_graph(*operands: Any) -> tuple[Any, ...]:
         results = apply_graph(*applied(operands))
@@ -286,6 +287,49 @@ def _with_derivative(traced: TracedCall, segments: bool) -> Callable[..., Sequen
     # JAX's functions with derivative rules hold no references.
     body = of_graph if traced.jaxpr.effects else jaxpr_as_fun(traced.jaxpr)
     return differentiable_call(lambda *operands: tuple(body(*operands)), forward)
+
+
+def _linearized(
+    graph: Graph, operands: Sequence[Any], wrt: Sequence[bool], tangents: Sequence[Any], name: str
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The results of a graph and their tangents, linearized under its policies; of a batch as they say for all of it.
+
+    Args:
+        graph: what is differentiated.
+        operands: of the graph.
+        wrt: which of them have tangents.
+        tangents: those.
+        name: of the user's function.
+    """
+    # Names of dimensions and rules that JAX alone has are about one element.
+    batch = None if graph.axes or knows_jax_alone(graph) else Batch.of([*operands, *tangents])
+    if batch is not None:
+        incoming = iter(tangents)
+        own = [next(incoming) if is_set else None for is_set in wrt]
+        is_batched = [batch.has(x) or (t is not None and batch.has(t)) for x, t in zip(operands, own, strict=True)]
+        batched = _vmapped(graph, is_batched, batch.size)
+        if batched is not None:
+            with batch.outside():
+                whole = [batch.whole(x, flag) for x, flag in zip(operands, is_batched, strict=True)]
+                moved = [batch.whole(t, flag) for t, flag in zip(own, is_batched, strict=True) if t is not None]
+                found = _linearized(batched.graph, whole, wrt, moved, name)
+            flags = batched.is_batched
+            results = [batch.element(x, flag) for x, flag in zip(found[0], flags, strict=True)]
+            outgoing = [None if t is None else batch.element(t, flag) for t, flag in zip(found[1], flags, strict=True)]
+            return results, outgoing
+    parts = linearize(graph, tuple(wrt))
+    log_residuals(name, parts.residuals, parts.forward)
+    results = apply_graph(parts.forward, operands)
+    count = len(graph.results)
+    return results[:count], tangents_of(parts, results[count:], tangents)
+
+
+def _vmapped(graph: Graph, is_batched: Sequence[bool], size: int) -> Vmapped | None:
+    """A graph for all elements of a batch; None where an op has no rule for it, and JAX's may have."""
+    try:
+        return vmap(graph, is_batched, size)
+    except CompileError:
+        return None
 
 
 def _of_jax(prevent_cse: bool | tuple[bool, ...] | None) -> bool | tuple[bool, ...]:

@@ -10,7 +10,7 @@ import jax
 from jax import checkpoint as jax_checkpoint  # by name: users may put rematc.jax.checkpoint in its place
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.core import Equation, Graph
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.custom_jvp import CustomJvp
@@ -76,14 +76,15 @@ def checkpoint(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 @functools.lru_cache(maxsize=512)
 def _checkpointed(op: Checkpoint, types: tuple[TensorType, ...]) -> Callable[..., Sequence[Any]]:
-    if any(_knows_jax_alone(eqn.op) for eqn in all_equations(op.body)):
+    if knows_jax_alone(op.body):
         return _checkpoint_of_jax(op)
     return linearized(graph_of(op, types), lambda *operands: tuple(evaluate(op.body, operands)))
 
 
-def _knows_jax_alone(op: Op) -> bool:
-    """Whether the op has a derivative of the user's that was not traced, which JAX finds where it differentiates."""
-    return isinstance(op, CustomDerivative) and not op.has_rule and op.source is not None
+def knows_jax_alone(graph: Graph) -> bool:
+    """Whether an op has a derivative of the user's that was not traced, which JAX finds where it differentiates."""
+    ops = [eqn.op for eqn in all_equations(graph)]
+    return any(isinstance(op, CustomDerivative) and not op.has_rule and op.source is not None for op in ops)
 
 
 def _checkpoint_of_jax(op: Checkpoint) -> Callable[..., Sequence[Any]]:
