@@ -14,7 +14,18 @@ import ml_dtypes
 import numpy as np
 
 from rematc.ir.core import Equation, Graph, Op
-from rematc.ir.ops import arithmetic, conversion, dynamic, indexing, logical, rounding, shape, structural, window
+from rematc.ir.ops import (
+    arithmetic,
+    conversion,
+    dynamic,
+    indexing,
+    logical,
+    reduction,
+    rounding,
+    shape,
+    structural,
+    window,
+)
 from rematc.ir.ops.elementwise import Numeric
 from rematc.ir.ops.solving import LinearSolve, LuSolve
 from rematc.ir.ops.special import Digamma, Polygamma
@@ -37,6 +48,7 @@ _EXACT_OPS: frozenset[type[Op]] = frozenset(
         *(arithmetic.Clamp, conversion.BitcastConvert, indexing.Gather, indexing.Scatter, rounding.Floor),
         *(rounding.Ceil, rounding.RoundNearestEven, rounding.RoundNearestAfz, rounding.IsFinite),
         *(window.SelectAndGather, window.ReduceWindowMax, window.ReduceWindowMin),
+        *(indexing.ScatterMinimum, indexing.ScatterMaximum, reduction.ReduceMin, reduction.ReduceMax),
     }
 )
 
