@@ -45,6 +45,14 @@ def _complementary(x: Any) -> Any:
     return lax.erfc(x) if x.dtype.itemsize > 1 else lax.erfc(x.astype(np.float32)).astype(x.dtype)
 
 
+def _sign(x: Any) -> Any:
+    # Of complex numbers its derivative is zero before jax 0.12.
+    if x.dtype.kind != "c":
+        return lax.sign(x)
+    size = jnp.where(x == 0, 1, lax.abs(jnp.where(x == 0, 1, x)))
+    return x / size
+
+
 _PLAIN: dict[type[Op], Function] = {
     arithmetic.Negate: lax.neg,
     arithmetic.Add: lax.add,
@@ -57,7 +65,7 @@ _PLAIN: dict[type[Op], Function] = {
     ),
     arithmetic.Maximum: lax.max,
     arithmetic.Minimum: lax.min,
-    arithmetic.Sign: lax.sign,
+    arithmetic.Sign: _sign,
     arithmetic.Abs: lax.abs,
     arithmetic.Clamp: lambda low, x, high: _clamped(jnp.broadcast_to(low, x.shape), x, jnp.broadcast_to(high, x.shape)),
     dynamic.DynamicUpdateSlice: lambda x, update, *start: lax.dynamic_update_slice(
