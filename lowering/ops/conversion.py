@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rematc.ir.core import Equation
 from rematc.ir.ops import conversion
-from rematc.ir.types import DTYPES
+from rematc.ir.ops.complex_parts import part_dtype
+from rematc.ir.types import DTYPES, DType
+from rematc.ir.values import Value
 from rematc.lowering.ops import elementwise
 from rematc.lowering.ops.values import converted
 from rematc.lowering.writer import Writer, lowers
@@ -17,16 +19,24 @@ def convert(w: Writer, eqn: Equation) -> None:
     """`%r = stablehlo.convert %x : (tensor<4xf32>) -> tensor<4xi32>`.
 
     Integers of fewer than 8 bits become those of 8 by way of 32: XLA computes the former in 8 bits, and takes what
-    overflows the fewer as it is.
+    overflows the fewer as it is. Of complex numbers it is the real part, which XLA dies of finding in known ones.
     """
     (operand,), (result,) = eqn.operands, eqn.results
-    narrow, dtype = operand.type.dtype, result.type.dtype
-    if not (narrow.is_integer and narrow.bits < 8 and dtype.is_integer and dtype.bits == 8):
+    old, new = operand.type.dtype, result.type.dtype
+    if old.is_complex and not new.is_complex:
+        way, x = part_dtype(old), w.fresh()
+        w.line(f"{x} = stablehlo.real {w.name(operand)} : ({w.type(operand.type)}) -> {_in(w, operand, way)}", eqn.loc)
+    elif old.is_integer and old.bits < 8 and new.is_integer and new.bits == 8:
+        way = DTYPES["i32"]
+        x = converted(w, w.name(operand), operand.type, way, eqn.loc)
+    else:
         elementwise.signature(w, eqn)
         return
-    wide = DTYPES["i32"]
-    x = converted(w, w.name(operand), operand.type, wide, eqn.loc)
-    w.bind(result, converted(w, x, operand.type.with_dtype(wide), dtype, eqn.loc))
+    w.bind(result, converted(w, x, operand.type.with_dtype(way), new, eqn.loc))
+
+
+def _in(w: Writer, value: Value, dtype: DType) -> str:
+    return w.type(value.type.with_dtype(dtype))
 
 
 @lowers(conversion.ReducePrecision)

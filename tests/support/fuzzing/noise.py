@@ -93,8 +93,10 @@ def _noisy_results(eqn: Equation, operands: list[Array], random: np.random.Gener
     else:
         # There is a polygamma of whole orders alone.
         exact = 1 if isinstance(eqn.op, Polygamma) else 0
-        disturbed = [*operands[:exact], *[_disturbed(operand, random) for operand in operands[exact:]]]
-        results = tuple([_disturbed(result, random) for result in eqn.op.reference(disturbed)])
+        # By less and less, so that what is equal by its roundings is so in some runs.
+        units = UNITS * 2.0 ** -(seed % 8)
+        disturbed = [*operands[:exact], *[_disturbed(operand, random, units) for operand in operands[exact:]]]
+        results = tuple([_disturbed(result, random, units) for result in eqn.op.reference(disturbed)])
     if _is_open(eqn.op, operands):
         return tuple([_unknown(result, seed) for result in results])
     return results
@@ -124,10 +126,10 @@ def is_inexact(array: Array) -> bool:
     return array.dtype.kind not in "biu" and "int" not in array.dtype.name
 
 
-def _disturbed(array: Array, random: np.random.Generator) -> Array:
+def _disturbed(array: Array, random: np.random.Generator, units: float) -> Array:
     if not is_inexact(array) or not array.size:
         return array
-    level = UNITS * unit(array)
+    level = units * unit(array)
     if array.dtype.kind == "c":
         draws = random.uniform(-level, level, (2, *array.shape))
         sizes = np.abs(array)
