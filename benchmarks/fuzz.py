@@ -6,7 +6,7 @@
 Each program is a graph. It is printed and parsed, goes through every pass and random pipelines, is differentiated once
 and twice under random policies, and is evaluated by the reference interpreter, by XLA and by JAX. A find is made small
 and printed as a test for tests/regressions; exit 1 if there is one. What XLA does wrong by itself (it is right where it
-fuses nothing, or wrong in JAX's words, too) is printed apart.
+fuses and simplifies nothing, or wrong in JAX's words, too) is printed apart.
 
 Functions are Python, written in NumPy's and JAX's words, with loops, branches, checkpoints, solves and rules of the
 user's; the second derivative of each is taken by several of our entries and by JAX.

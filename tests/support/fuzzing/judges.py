@@ -1,7 +1,7 @@
 """XLA and JAX as judges of many programs at once: a compilation each for all of them.
 
 Where XLA computes something else from our text than the reference, it may be XLA that is wrong: if it is right without
-fusing ops, or gives the same numbers for JAX's words. Such a find is kept apart, as no text of ours would change it.
+fusing and simplifying, or gives the same numbers for JAX's words. Such a find is kept apart.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class FaultOfXLAError(Exception):
     """A law that XLA breaks by itself."""
 
 
-#: Each op is a kernel of its own.
-UNFUSED: Options = {"xla_disable_hlo_passes": "fusion"}
+#: Each op is a kernel of its own, and stays as it is.
+UNFUSED: Options = {"xla_disable_hlo_passes": "fusion,algsimp"}
 #: Programs that XLA:CPU fails on in JAX's words as well: a Fourier transform of what a solve wrote in columns.
 _FAULTS_OF_XLA = ("backends/cpu/runtime/fft_thunk.cc",)
 Judge = Callable[[Sequence[Joint], Options], list[list[Array] | None]]
