@@ -301,8 +301,7 @@ def _linearized(
         tangents: those.
         name: of the user's function.
     """
-    # Names of dimensions and rules that JAX alone has are about one element.
-    batch = None if graph.axes or knows_jax_alone(graph) else Batch.of([*operands, *tangents])
+    batch = None if _is_of_elements(graph) else Batch.of([*operands, *tangents])
     if batch is not None:
         incoming = iter(tangents)
         own = [next(incoming) if is_set else None for is_set in wrt]
@@ -322,6 +321,12 @@ def _linearized(
     results = apply_graph(parts.forward, operands)
     count = len(graph.results)
     return results[:count], tangents_of(parts, results[count:], tangents)
+
+
+def _is_of_elements(graph: Graph) -> bool:
+    """Whether a graph has what JAX has to batch: names of dimensions, rules that it alone has, functions of others."""
+    is_opaque = any(cls.is_opaque for cls in graph.op_types)
+    return bool(is_opaque or graph.axes or graph.effect or knows_jax_alone(graph))
 
 
 def _vmapped(graph: Graph, is_batched: Sequence[bool], size: int) -> Vmapped | None:

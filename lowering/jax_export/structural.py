@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -69,8 +70,9 @@ def pure_callback(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     op = eqn.op
     assert isinstance(op, effects.PureCallback)
     shapes = tuple([_struct(type.shape, type.dtype.numpy) for type in op.types])
+    ranks = tuple([type.rank for type in eqn.operand_types])
     results: Sequence[Any] = jax.pure_callback(
-        functools.partial(_results, op), shapes, *operands, vmap_method=op.vmap_method
+        functools.partial(_results_of_batch, op, ranks), shapes, *operands, vmap_method=op.vmap_method
     )
     return results
 
@@ -90,6 +92,14 @@ def io_callback(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 def _on_arrays(function: Callable[..., Any], *arrays: Any) -> Any:
     """Call the function with NumPy's arrays, as it expects."""
     return function(*[np.asarray(array) for array in arrays])
+
+
+def _results_of_batch(op: effects.PureCallback, ranks: Sequence[int], *arrays: Any) -> Any:
+    """What the function gives; for a batch, if JAX calls it with one, whose dimensions are in front."""
+    fronts = [np.shape(array)[: np.ndim(array) - rank] for array, rank in zip(arrays, ranks, strict=True)]
+    batch = np.broadcast_shapes(*fronts)
+    types = tuple([type.with_shape((*batch, *type.shape)) for type in op.types])
+    return _results(replace(op, types=types) if batch else op, *arrays)
 
 
 def _results(op: effects.CallForResults, *arrays: Any) -> Any:

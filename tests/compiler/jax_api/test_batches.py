@@ -170,3 +170,31 @@ def test_derivatives_are_those_of_jax(function: Function, kind: str) -> None:
         for found, expected in zip(of(rematc.jax.checkpoint), of(jax.checkpoint), strict=True):
             assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("method", ["sequential", "expand_dims", "broadcast_all"])
+def test_functions_of_others_are_batched_by_jax(method: str, outside: bool) -> None:
+    """They are called with what JAX calls them with."""
+
+    def called_with(checkpoint: Function) -> tuple[Any, set[tuple[Any, ...]]]:
+        shapes = set[tuple[Any, ...]]()
+
+        def scaled(x: Any, w: Any) -> Any:
+            shapes.add((np.shape(x), np.shape(w)))
+            return np.asarray(x) * np.asarray(w).flat[0]
+
+        def layer(x: Any) -> Any:
+            kind = jax.ShapeDtypeStruct(x.shape, x.dtype)  # type: ignore[no-untyped-call]  # jax
+            return x * jax.pure_callback(scaled, kind, lax.stop_gradient(x), jnp.float32(2), vmap_method=method)
+
+        checkpointed = checkpoint(layer)
+        if outside:
+            found = jax.vmap(jax.grad(lambda x: jnp.sum(checkpointed(x))))(X)
+        else:
+            found = jax.grad(lambda x: jnp.sum(jax.vmap(checkpointed)(x)))(X)
+        return found, shapes
+
+    (found, shapes), (expected, by_jax) = called_with(rematc.jax.checkpoint), called_with(jax.checkpoint)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert shapes == by_jax
