@@ -24,6 +24,7 @@ from rematc.ir.ops import (
     rounding,
     shape,
     structural,
+    transcendental,
     window,
 )
 from rematc.ir.ops.elementwise import Numeric
@@ -99,7 +100,16 @@ def _noisy_results(eqn: Equation, operands: list[Array], random: np.random.Gener
         results = tuple([_disturbed(result, random, units) for result in eqn.op.reference(disturbed)])
     if _is_open(eqn.op, operands):
         return tuple([_unknown(result, seed) for result in results])
+    if type(eqn.op).__module__ == transcendental.__name__:
+        return tuple([_without_overflow(result, seed) for result in results])
     return results
+
+
+def _without_overflow(array: Array, seed: int) -> Array:
+    """Numbers in the complex plane that an implementation may have, or overflows on the way to."""
+    if array.dtype.kind != "c":
+        return array
+    return np.where(np.isfinite(array), array, _unknown(array, seed))
 
 
 def _is_exact(op: Op, operands: Sequence[TensorType], results: Sequence[TensorType]) -> bool:
