@@ -45,6 +45,14 @@ def _complementary(x: Any) -> Any:
     return lax.erfc(x) if x.dtype.itemsize > 1 else lax.erfc(x.astype(np.float32)).astype(x.dtype)
 
 
+def _acosh(x: Any) -> Any:
+    # JAX's derivative is a number where the function is NaN; before 0.12 its sign is wrong for some complex numbers.
+    if x.dtype.kind != "c":
+        return lax.acosh(x * jnp.where(x < 1, jnp.nan, 1) if x.dtype.kind == "f" else x)
+    same = jnp.log(x + jnp.sqrt(x + 1) * jnp.sqrt(x - 1))
+    return same + lax.stop_gradient(lax.acosh(x) - same)
+
+
 def _sign(x: Any) -> Any:
     # Of complex numbers its derivative is zero before jax 0.12.
     if x.dtype.kind != "c":
@@ -78,8 +86,7 @@ _PLAIN: dict[type[Op], Function] = {
     inverse.Sinh: lax.sinh,
     inverse.Cosh: lax.cosh,
     inverse.Asinh: lax.asinh,
-    # JAX's derivative is a number where the function is NaN.
-    inverse.Acosh: lambda x: lax.acosh(x * jnp.where(jnp.real(x) < 1, jnp.nan, 1) if x.dtype.kind == "f" else x),
+    inverse.Acosh: _acosh,
     inverse.Atanh: lax.atanh,
     logical.And: lax.bitwise_and,
     logical.Or: lax.bitwise_or,
