@@ -251,8 +251,7 @@ def has_regions(op: Op) -> bool:
 
 def _is_silent(op: Op) -> bool:
     """Whether ops of its class have no effect and name no batch dimension; most have none, and are not asked."""
-    cls = type(op)
-    return cls.regions is Op.regions and cls.effect is Op.effect and cls.axes is Op.axes
+    return not has_regions(op) and type(op).effect is Op.effect and type(op).axes is Op.axes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

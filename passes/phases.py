@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rematc.ir.core import Equation, Graph, has_regions
+from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.mapped import ManualComputation
@@ -84,7 +84,6 @@ class _Analysis:
         stage: the last stage.
         is_open: whether what recomputes next is of another stage.
         functions: of each function that stays one, the graph that it is written as, and the phases there.
-        plain: what is said of equations without regions, by phase.
     """
 
     count: int = 0
@@ -93,7 +92,6 @@ class _Analysis:
     stage: int = 0
     is_open: bool = True
     functions: dict[Graph, tuple[Graph, _Found]] = field(default_factory=dict)
-    plain: dict[Phase, Phased] = field(default_factory=dict)
 
     def fresh(self, *, is_variable: bool) -> int:
         self.count += 1
@@ -124,13 +122,13 @@ class _Analysis:
                 # What is written once for all that read it is behind a barrier of its own.
                 self.is_open = self.is_open or not set(eqn.operands).issubset(last)
                 of.update(zip(eqn.results, numbers, strict=True))
-                found[eqn] = self._plain(_BACKWARD if is_backward else _FORWARD)
+                found[eqn] = Phased(_BACKWARD if is_backward else _FORWARD, _NOTHING)
                 continue
             results, is_again = self._results(eqn, numbers)
             phase = self._phase(is_backward, is_again and eqn.op.storage is not Storage.ALIAS, around)
             results, inside = self._regions(eqn, numbers, results, phase)
             of.update(zip(eqn.results, results, strict=True))
-            found[eqn] = Phased(phase, inside) if inside else self._plain(phase)
+            found[eqn] = Phased(phase, inside)
             last = eqn.results
         return [of[value] for value in graph.results], found
 
@@ -144,13 +142,6 @@ class _Analysis:
         ordered = sorted(numbers) if eqn.commutes else numbers
         results, is_again = self.interned((eqn.op, *ordered), len(eqn.results), is_variable=is_variable)
         return results, is_again and is_variable
-
-    def _plain(self, phase: Phase) -> Phased:
-        """An equation without regions of this phase; one object for all."""
-        found = self.plain.get(phase)
-        if found is None:
-            found = self.plain[phase] = Phased(phase, _NOTHING)
-        return found
 
     def _phase(self, is_backward: bool, is_again: bool, around: Phase | None) -> Phase:
         if around is not None and around.name == RECOMPUTED:
@@ -169,7 +160,7 @@ class _Analysis:
         self, eqn: Equation, numbers: Sequence[int], results: Sequence[int], phase: Phase
     ) -> tuple[Sequence[int], Phases]:
         """The numbers of the results, and the phases inside."""
-        regions = eqn.op.regions() if has_regions(eqn.op) else ()
+        regions = eqn.op.regions()
         if not regions:
             return results, _NOTHING
         self.is_open = True  # for what is inside, and for what follows

@@ -101,11 +101,11 @@ def _noisy_results(eqn: Equation, operands: list[Array], random: np.random.Gener
     if _is_open(eqn.op, operands):
         return tuple([_unknown(result, seed) for result in results])
     if type(eqn.op).__module__ == transcendental.__name__:
-        return tuple([_without_overflow(result, seed) for result in results])
+        return tuple([_open_where_infinite(result, seed) for result in results])
     return results
 
 
-def _without_overflow(array: Array, seed: int) -> Array:
+def _open_where_infinite(array: Array, seed: int) -> Array:
     """Numbers in the complex plane that an implementation may have, or overflows on the way to."""
     if array.dtype.kind != "c":
         return array
