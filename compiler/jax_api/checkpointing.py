@@ -324,9 +324,8 @@ def _linearized(
 
 
 def _is_of_elements(graph: Graph) -> bool:
-    """Whether a graph has what JAX has to batch: names of dimensions, rules that it alone has, functions of others."""
-    is_opaque = any(cls.is_opaque for cls in graph.op_types)
-    return bool(is_opaque or graph.axes or graph.effect or knows_jax_alone(graph))
+    """Whether a graph has what JAX has to batch: names of dimensions, effects, rules that it alone has."""
+    return bool(graph.axes or graph.effect or knows_jax_alone(graph))
 
 
 def _vmapped(graph: Graph, is_batched: Sequence[bool], size: int) -> Vmapped | None:
