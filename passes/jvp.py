@@ -46,6 +46,20 @@ def jvp(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     return jvp_of_recognized(Recognize().run(inline_for_differentiation(graph)), has_tangent)
 
 
+def jvp_of(graph: Graph, has_tangent: Sequence[bool], of: Sequence[bool]) -> Graph:
+    """The graph of `jvp`, with tangents for the results for which `of` is set, and for no others."""
+    found = jvp(graph, has_tangent)
+    if found.has_tangent == tuple(of):
+        return found.graph
+    b = Builder(graph.name)
+    results = b.inline(found.graph, [b.parameter(param.type, param.name) for param in found.graph.params])
+    count = len(of)
+    tangents = iter(results[count:])
+    own = [next(tangents) if is_set else None for is_set in found.has_tangent]
+    wanted = [(t, y) for t, y, is_set in zip(own, results, of, strict=False) if is_set]
+    return b.build(*results[:count], *[b.zeros(y.type) if t is None else t for t, y in wanted])
+
+
 def jvp_of_recognized(graph: Graph, has_tangent: Sequence[bool]) -> Jvp:
     """`jvp` of a graph that the passes `inline_transparent` and `recognize` have gone over."""
     result = _jvp(graph, has_tangent, {})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -64,12 +66,26 @@ def _jitted(body: Graph) -> Callable[..., Any]:
     return jax.jit(run)
 
 
+#: Whether regions are `jax.checkpoint`, and JAX says what of them is saved.
+_are_of_jax: ContextVar[bool] = ContextVar("regions_are_of_jax", default=False)
+
+
+@contextmanager
+def regions_of_jax() -> Iterator[None]:
+    """While graphs are applied that hold what a policy of `jax.checkpoint` around them knows, and what it does not."""
+    token = _are_of_jax.set(True)
+    try:
+        yield
+    finally:
+        _are_of_jax.reset(token)
+
+
 @exports(Checkpoint)
 def checkpoint(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """A function whose derivative saves what the region's policy lets it; of its backward side, `jax.checkpoint`."""
     op = eqn.op
     assert isinstance(op, Checkpoint)
-    if op.is_differentiated:
+    if op.is_differentiated or _are_of_jax.get():
         return _recomputing(op)(*operands)
     return _checkpointed(op, eqn.operand_types)(*operands)
 
@@ -106,7 +122,7 @@ def _of_jax(op: Checkpoint) -> bool | tuple[bool, ...]:
 
 @functools.lru_cache(maxsize=512)
 def _recomputing(op: Checkpoint) -> Callable[..., Sequence[Any]]:
-    """What computes again from its operands: JAX must save nothing of it, and keep it behind its barrier."""
+    """What computes again from its operands: JAX must save nothing by itself of it, and keep it behind its barrier."""
 
     def run(*operands: Any) -> tuple[Any, ...]:
         return tuple(evaluate(op.body, operands))

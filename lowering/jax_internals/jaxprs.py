@@ -46,6 +46,17 @@ def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:
     return closed(moved), list(jaxpr.consts)
 
 
+def with_policies(jaxpr: Any, policy_for: Callable[[Any], Any]) -> Any:
+    """A closed jaxpr whose checkpoint equations, not those in other equations, have other policies."""
+    eqns = [
+        eqn.replace(params={**eqn.params, "policy": policy_for(eqn.params["policy"])})
+        if "policy" in eqn.params
+        else eqn
+        for eqn in jaxpr.jaxpr.eqns
+    ]
+    return closed(jaxpr.jaxpr.replace(eqns=eqns), jaxpr.consts)
+
+
 def with_plain_integers(eqn: Any) -> Any:
     """An equation whose parameters hold Python's integers where the user's were NumPy's, which stay in shapes."""
     changed = {name: _plain(one) for name, one in eqn.params.items() if _holds_numpy_integers(one)}

@@ -10,13 +10,15 @@ from rematc.compiler.frontends.jax.custom_derivatives import with_jvp
 from rematc.compiler.frontends.jax.fallback import transposable
 from rematc.compiler.frontends.jax.policies import OwnRegion, asked_in, policy_of
 from rematc.compiler.frontends.jax.retracing import trace
-from rematc.compiler.tracing.derivative_order import of_order
+from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.structural import Name
 from rematc.ir.policy import Policy
 from rematc.ir.values import Value
+from rematc.lowering.jax_internals.checkpoint_primitive import expand_region
 from rematc.lowering.jax_internals.jaxprs import closed, expanded
 from rematc.lowering.jax_internals.locations import function_name
+from rematc.passes.jvp import jvp_of
 
 
 @imports("remat2", "remat", "checkpoint", keys=True)
@@ -25,6 +27,33 @@ def checkpoint(block: Block, eqn: Any) -> Sequence[Value]:
     params = eqn.params
     is_differentiated = bool(params["differentiated"])
     return _region(block, eqn, params["jaxpr"], params["policy"], params["prevent_cse"], is_differentiated)
+
+
+@imports("rematc_checkpoint", keys=True)
+def own_checkpoint(block: Block, eqn: Any) -> Sequence[Value]:
+    """A region of `rematc.jax.checkpoint`: the `checkpoint` in it, or the derivatives of that.
+
+    One that is to be cut has the derivative of what it is cut into.
+    """
+    jaxpr, derivatives = eqn.params["jaxpr"], eqn.params["derivatives"]
+    operands = block.operands(eqn)
+    is_cut = any(_is_cut(one.params.get("policy")) for one in jaxpr.jaxpr.eqns)
+    if not derivatives:
+        return with_jvp(block, eqn, jaxpr, 0) if is_cut else block.inline(jaxpr, operands)
+    if is_cut or block.linear_in(operands):
+        parts = trace(lambda *given: expand_region(**eqn.params, operands=given), [x.aval for x in eqn.invars])
+        return block.inline(parts, operands)
+    with of_order(derivative_order() + len(derivatives)):
+        region = block.region(jaxpr, function_name(jaxpr.jaxpr))
+    graph = region.graph
+    for derivative in derivatives:
+        whole = derivative.with_further(0, len(region.captured))
+        graph = jvp_of(graph, whole.wrt, whole.of)
+    return block.b.inline(graph, (*region.captured, *operands))
+
+
+def _is_cut(policy: Any) -> bool:
+    return isinstance(policy, OwnRegion) and policy.is_cut
 
 
 @imports("call_hi_primitive", keys=True)
@@ -59,7 +88,8 @@ def _region(
         region = block.region(jaxpr, function_name(jaxpr.jaxpr), block.linear_in(block.operands(eqn)))
     barriers = _barriers(policy, prevent_cse)
     if isinstance(barriers, tuple):
-        barriers = (*(True,) * len(region.captured), *barriers)
+        # What JAX hoists out of a region that it batches comes first.
+        barriers = (*(True,) * (len(region.captured) + len(eqn.invars) - len(barriers)), *barriers)
     is_own = isinstance(policy, OwnRegion)
     op = Checkpoint(region.graph, asked, barriers, is_differentiated, is_plannable=not is_own)
     return block.b.emit(op, *region.captured, *block.operands(eqn))

@@ -14,7 +14,6 @@ import jax
 
 from rematc.compiler.frontends.jax.activity import is_inexact
 from rematc.compiler.frontends.jax.block import Block, Region, imports
-from rematc.compiler.frontends.jax.policies import OwnRegion
 from rematc.compiler.frontends.jax.retracing import FAILURES, backward_of, jvp_of
 from rematc.compiler.frontends.jax.values import type_of
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
@@ -46,18 +45,9 @@ _NONE = "it gives None for a tangent that is zero, which jax.jvp refuses, too: g
 def custom_jvp_call(block: Block, eqn: Any) -> Sequence[Value]:
     """`custom_jvp` of the function and the rule, or only the function where no derivative goes through it.
 
-    What the function closes over comes last: it has no derivative. A region of `rematc.jax.checkpoint`, the rule of
-    which is for JAX, is the region itself.
+    What the function closes over comes last: it has no derivative.
     """
-    jaxpr, consts = eqn.params["call_jaxpr"], eqn.params["num_consts"]
-    if _is_own_region(jaxpr.jaxpr):
-        return block.inline(jaxpr, block.operands(eqn))
-    return with_jvp(block, eqn, jaxpr, consts)
-
-
-def _is_own_region(jaxpr: Any) -> bool:
-    policies = [eqn.params.get("policy") for eqn in jaxpr.eqns]
-    return len(policies) == 1 and isinstance(policies[0], OwnRegion) and not policies[0].is_cut
+    return with_jvp(block, eqn, eqn.params["call_jaxpr"], eqn.params["num_consts"])
 
 
 def _without_derivatives(block: Block, eqn: Any, jaxpr: Any) -> Sequence[Value]:

@@ -47,6 +47,7 @@ _SAID = {
 #: JAX gets at a value, where rematc has its own way: exact, stable, and with a derivative.
 _OWN_WAY = {
     "approx_top_k": ("recall_target", "reduction_input_size_override"),
+    "rematc_checkpoint": ("region",),
     "custom_jvp_call": ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "symbolic_zeros"),
     "custom_lin": ("out_avals", "symbolic_zeros", "in_zeros", "bwd", "num_res", "name"),
     "custom_vjp_call": ("bwd", "fwd_jaxpr_thunk", "fun_jaxpr", "out_trees", "symbolic_zeros", "num_consts"),

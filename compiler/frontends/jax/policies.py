@@ -48,7 +48,7 @@ CONTAINERS = frozenset(
     {
         *("jit", "pjit", "closed_call", "core_call", "call", "core_closed_call", "scan", "while", "cond", "remat2"),
         *("remat", "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat_opt"),
-        *("custom_lin", "custom_linear_solve"),
+        *("custom_lin", "custom_linear_solve", "rematc_checkpoint"),
     }
 )
 #: Primitives that place values, as placements call them; of others a type says it.

@@ -64,9 +64,40 @@ def grad_of_vmap_of_grad_of_vmap(layer: Function) -> Function:
     return jax.grad(lambda w, x: total(jax.vmap(lambda x: inner(w, x))(jnp.stack([x, x]))))
 
 
+def grad_of_vmap_of_scan(layer: Function) -> Function:
+    def steps(w: Any, x: Any) -> Any:
+        return lax.scan(lambda x, _: (layer(w, x), None), x, None, length=2)[0]
+
+    return jax.grad(lambda w, x: total(jax.vmap(steps)(w, x)))
+
+
+def grad_of_vmap_of_jit(layer: Function) -> Function:
+    return jax.grad(lambda w, x: total(jax.vmap(jax.jit(layer))(w, x)))
+
+
+def grad_of_vmap_of_cond(layer: Function) -> Function:
+    def branch(w: Any, x: Any) -> Any:
+        return lax.cond(w[0, 0, 0] > 0, jax.vmap(layer), lambda w, x: x, w, x)
+
+    return jax.grad(lambda w, x: total(jax.vmap(branch, (None, 0))(w, jnp.stack([x, x]))))
+
+
+def vmap_of_grad_of_scan(layer: Function) -> Function:
+    """What is outside of the derivative reaches into the loop, too."""
+
+    def steps(w: Any, x: Any) -> Any:
+        return lax.scan(lambda x, _: (layer(w, x), None), x, None, length=2)[0]
+
+    return jax.vmap(jax.grad(lambda w, x: total(steps(w, x))))
+
+
 @pytest.mark.parametrize(
     ("derivative", "ranks"),
-    [(grad_of_vmap, {3}), (vmap_of_grad, {2}), (vmap_of_jvp, {2}), (grad_of_vmap_of_vmap, {4})],
+    [
+        *[(grad_of_vmap, {3}), (vmap_of_grad, {2}), (vmap_of_jvp, {2}), (grad_of_vmap_of_vmap, {4})],
+        *[(grad_of_vmap_of_scan, {3}), (grad_of_vmap_of_jit, {3}), (grad_of_vmap_of_cond, {4})],
+        (vmap_of_grad_of_scan, {2}),
+    ],
 )
 def test_policies_are_asked_about_batches_where_they_are_inside_of_the_derivative(
     derivative: Callable[[Function], Function], ranks: set[int]
@@ -76,6 +107,19 @@ def test_policies_are_asked_about_batches_where_they_are_inside_of_the_derivativ
 
 def test_a_batch_that_is_outside_of_one_derivative_and_inside_of_another_is_none_of_the_first() -> None:
     assert asked_about(grad_of_vmap_of_grad_of_vmap) == {3}
+
+
+def test_functions_of_primitives_of_jax_are_asked_about_batches() -> None:
+    ranks = set[int]()
+
+    def policy(primitive: Any, *avals: Any, **params: Any) -> bool:
+        if primitive is lax.dot_general_p:
+            ranks.add(avals[0].ndim)
+        return True
+
+    layer = rematc.jax.checkpoint(lambda w, x: jnp.tanh(jnp.tanh(x @ w) @ w), policy=policy)
+    jax.make_jaxpr(grad_of_vmap_of_scan(layer))(W, X)
+    assert ranks == {3}
 
 
 def test_products_of_two_batches_are_not_saved_as_products_without_batches() -> None:
@@ -134,6 +178,29 @@ def in_a_loop(checkpoint: Function, w: Any, x: Any) -> Any:
     return jax.vmap(lambda w, x: lax.scan(lambda x, _: (layer(w, x), x.sum()), x, None, length=3))(w, x)
 
 
+def in_a_compiled_function(checkpoint: Function, w: Any, x: Any) -> Any:
+    return jax.vmap(jax.jit(checkpoint(lambda w, x: (jnp.tanh(x @ w), x.sum()), policy=NO_BATCH)))(w, x)
+
+
+def with_a_constant_of_the_batch(checkpoint: Function, w: Any, x: Any) -> Any:
+    """Batching makes a constant; of the arguments, one has no barrier."""
+    layer = checkpoint(
+        lambda w, x: jnp.tanh(x[jnp.argmax(x, 0), jnp.arange(4)] @ w), policy=NO_BATCH, prevent_cse=(False, True)
+    )
+    return jax.vmap(layer)(w, x)
+
+
+def of_what_is_not_used(checkpoint: Function, w: Any, x: Any) -> Any:
+    """A result of a loop's steps, and with it an argument of the checkpoint."""
+    layer = checkpoint(lambda w, x, y: (jnp.tanh(x @ w), y * y), policy=NO_BATCH)
+
+    def step(x: Any, y: Any) -> Any:
+        x, _ = layer(w[0], x, y)
+        return x, None
+
+    return jax.vmap(lambda x: lax.scan(step, x, jnp.stack([x, x]))[0])(x)
+
+
 def over_an_axis(checkpoint: Function, w: Any, x: Any) -> Any:
     psum: Function = lax.psum
     return jax.vmap(checkpoint(lambda x: psum(x @ w[0], "i") * x, policy=NO_BATCH), axis_name="i")(x)
@@ -146,7 +213,8 @@ def of_a_solution(checkpoint: Function, w: Any, x: Any) -> Any:
 
 FUNCTIONS = (
     *(of_shared_weights, along_other_axes, of_two_batches, of_a_derivative_of_a_batch, of_indices_and_constants),
-    *(of_keys, of_what_is_captured, in_a_loop, over_an_axis, of_a_solution),
+    *(of_keys, of_what_is_captured, in_a_loop, in_a_compiled_function, with_a_constant_of_the_batch),
+    *(of_what_is_not_used, over_an_axis, of_a_solution),
 )
 
 
@@ -198,3 +266,17 @@ def test_functions_of_others_are_batched_by_jax(method: str, outside: bool) -> N
     (found, shapes), (expected, by_jax) = called_with(rematc.jax.checkpoint), called_with(jax.checkpoint)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert shapes == by_jax
+
+
+@pytest.mark.parametrize("method", ["expand_dims", "broadcast_all"])
+def test_foreign_calls_are_of_the_whole_batch(method: str) -> None:
+    def layer(w: Any, x: Any) -> Any:
+        kind = jax.ShapeDtypeStruct(x.shape, x.dtype)  # type: ignore[no-untyped-call]  # jax
+        return jnp.tanh(x @ w) * jax.ffi.ffi_call("nothing", kind, vmap_method=method)(lax.stop_gradient(x))
+
+    def calls(checkpoint: Function) -> tuple[int, int]:
+        layers = jax.vmap(checkpoint(layer), (None, 0))
+        lowered = jax.jit(jax.grad(lambda w, x: jnp.sum(layers(w, x)))).lower(W[0], X)
+        return lowered.as_text().count("custom_call @nothing"), lowered.as_text().count("stablehlo.while")
+
+    assert calls(rematc.jax.checkpoint) == calls(jax.checkpoint)

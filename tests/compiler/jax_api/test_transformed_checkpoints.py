@@ -1,0 +1,258 @@
+"""Checkpoints under JAX's transformations other than `vmap`: derivatives are JAX's, and so is what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import checkify
+from jax.interpreters import partial_eval as pe
+
+import rematc.jax
+
+RANDOM = np.random.default_rng(0)
+W, X = RANDOM.normal(size=(4, 4, 4)), RANDOM.normal(size=(3, 4))
+DOTS = jax.checkpoint_policies.dots_saveable
+#: Held in what is compiled: an array too large to be written out.
+TABLE = RANDOM.normal(size=(4, 4))
+
+Function = Callable[..., Any]
+
+
+def pushed(f: Function, x: Any) -> Any:
+    return jax.jvp(f, (x,), (x,))[1]
+
+
+# -- derivatives inside of derivatives -----------------------------------------------------------------------------
+
+
+def layers(checkpoint: Function) -> Function:
+    layer = checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w.T))
+
+    def run(w: Any, x: Any) -> Any:
+        for one in w:
+            x = layer(x, one)
+        return x
+
+    return run
+
+
+def scanned(checkpoint: Function) -> Function:
+    layer = checkpoint(lambda x, w: (x + jnp.tanh(jnp.tanh(x @ w) @ w.T), jnp.argmax(x)))
+    return lambda w, x: lax.scan(layer, x, w)[0]
+
+
+def of_rules(checkpoint: Function) -> Function:
+    """With rules of the user's for each derivative."""
+
+    @jax.custom_jvp
+    def own(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @own.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        return own(primals[0]), 2 * jnp.cos(primals[0]) * tangents[0]
+
+    @jax.custom_vjp
+    def other(x: Any) -> Any:
+        return jnp.exp(-x * x)
+
+    other.defvjp(lambda x: (other(x), x), lambda x, ct: (3 * x * ct,))
+    layer = checkpoint(lambda x, w: own(x @ w) + x)
+    return lambda w, x: layer(layer(x, w[0]), w[1])
+
+
+def with_constants(checkpoint: Function) -> Function:
+    layer = checkpoint(lambda x, w: jax.jit(lambda x: jnp.sin(x @ TABLE))(x) @ w)
+    return lambda w, x: layer(layer(x, w[0]), w[1])
+
+
+def of_integers_and_keys(checkpoint: Function) -> Function:
+    layer = checkpoint(lambda x, w, key, i: (jnp.sin(x[i] @ w) * jax.random.uniform(key, (3, 4)), i + 1))
+
+    def run(w: Any, x: Any) -> Any:
+        x, i = layer(x, w[0], jax.random.key(0), jnp.arange(3))
+        return layer(x, w[1], jax.random.key(1), i % 3)[0]
+
+    return run
+
+
+def of_branches(checkpoint: Function) -> Function:
+    layer = checkpoint(lambda x, w: lax.cond(w[0, 0] > 0, lambda x: jnp.sin(x @ w), lambda x: jnp.cos(x) @ w, x))
+    return lambda w, x: layer(layer(x, w[0]), w[1])
+
+
+MODELS = (layers, scanned, of_rules, with_constants, of_integers_and_keys, of_branches)
+
+
+def grad_of_jvp(f: Function, w: Any, x: Any) -> Any:
+    return jax.grad(lambda w: jnp.sum(pushed(lambda x: f(w, x), x) ** 2))(w)
+
+
+def grad_of_jvp_of_jvp(f: Function, w: Any, x: Any) -> Any:
+    return jax.grad(lambda w: jnp.sum(pushed(lambda x: pushed(lambda x: f(w, x), x), x) ** 2))(w)
+
+
+def grad_of_vmap_of_jvp(f: Function, w: Any, x: Any) -> Any:
+    """Of directions, which alone are batched."""
+
+    def along(x: Any, direction: Any) -> Any:
+        return jax.jvp(lambda x: f(w, x), (x,), (direction,))[1]
+
+    return jax.grad(lambda x: jnp.sum(jax.vmap(along, (None, 0))(x, jnp.stack([x, 2 * x])) ** 2))(x)
+
+
+def grad_of_jvp_of_vmap(f: Function, w: Any, x: Any) -> Any:
+    many = lambda w: jnp.sum(pushed(jax.vmap(lambda y: f(w, y)), jnp.stack([x, 2 * x])) ** 2)  # noqa: E731
+    return jax.grad(many)(w)
+
+
+def grad_of_jvp_in_a_checkpoint(f: Function, w: Any, x: Any) -> Any:
+    inner = jax.checkpoint(lambda w, x: pushed(lambda x: f(w, x), x), policy=DOTS)
+    return jax.grad(lambda w: jnp.sum(inner(w, x) ** 2))(w)
+
+
+def grad_of_a_checkpoint_around(f: Function, w: Any, x: Any) -> Any:
+    return jax.grad(lambda w: jnp.sum(jax.checkpoint(f)(w, x) ** 2))(w)
+
+
+def grad_where_something_is_known_around(f: Function, w: Any, x: Any) -> Any:
+    """The outer checkpoint holds one call that nothing is differentiated of."""
+    outer = jax.checkpoint(lambda w, v, x: f(w, x) * f(v, x), policy=DOTS)
+    return jax.grad(lambda w: jnp.sum(outer(w, 2 * w, x)))(w)
+
+
+def grad_of_grad_of_a_jvp(f: Function, w: Any, x: Any) -> Any:
+    inner = jax.grad(lambda x, w: jnp.sum(pushed(lambda x: f(w, x), x) ** 2))
+    return jax.grad(lambda w: jnp.sum(inner(x, w) ** 2))(w)
+
+
+def jvp_of_grad(f: Function, w: Any, x: Any) -> Any:
+    return pushed(jax.grad(lambda w: jnp.sum(f(w, x) ** 2)), w)
+
+
+def jvp_of_compiled_jvp(f: Function, w: Any, x: Any) -> Any:
+    return pushed(jax.jit(lambda w: pushed(lambda x: f(w, x), x)), w)
+
+
+def linearized(f: Function, w: Any, x: Any) -> Any:
+    results, push = jax.linearize(lambda x: pushed(lambda x: f(w, x), x), x)
+    return results, push(2 * x)
+
+
+def pulled_back_in_a_loop(f: Function, w: Any, x: Any) -> Any:
+    def steps(w: Any) -> Any:
+        return lax.scan(lambda x, _: (pushed(lambda x: f(w, x), x), None), x, None, length=2)[0]
+
+    return jax.vjp(steps, w)[1](x)[0]
+
+
+DERIVATIVES = (
+    *(grad_of_jvp, grad_of_jvp_of_jvp, grad_of_vmap_of_jvp, grad_of_jvp_of_vmap, grad_of_jvp_in_a_checkpoint),
+    *(grad_of_a_checkpoint_around, grad_where_something_is_known_around, grad_of_grad_of_a_jvp, jvp_of_grad),
+    *(jvp_of_compiled_jvp, linearized, pulled_back_in_a_loop),
+)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_derivatives_are_those_of_jax(derivative: Function, model: Function) -> None:
+    with jax.enable_x64(True):
+        w, x = jnp.asarray(W), jnp.asarray(X)
+        found = jax.tree.leaves(jax.jit(lambda w, x: derivative(model(rematc.jax.checkpoint), w, x))(w, x))
+        expected = jax.tree.leaves(derivative(model(jax.checkpoint), w, x))
+        for one, other in zip(found, expected, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_they_are_without_jit(model: Function) -> None:
+    with jax.enable_x64(True):
+        w, x = jnp.asarray(W), jnp.asarray(X)
+        found, expected = [grad_of_jvp(model(one), w, x) for one in (rematc.jax.checkpoint, jax.checkpoint)]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("derivative", [grad_of_jvp, grad_of_jvp_of_jvp, grad_of_vmap_of_jvp, pulled_back_in_a_loop])
+@pytest.mark.parametrize("model", [layers, scanned])
+def test_rematc_differentiates_them(derivative: Function, model: Function) -> None:
+    """`rematc.jax.value_and_grad` of what has forward derivatives of checkpoints in it."""
+
+    def loss(w: Any, x: Any, checkpoint: Function) -> Any:
+        return jnp.sum(derivative(model(checkpoint), w, x) ** 2)
+
+    with jax.enable_x64(True):
+        w, x = jnp.asarray(W), jnp.asarray(X)
+        _, found = rematc.jax.value_and_grad(lambda w, x: loss(w, x, rematc.jax.checkpoint))(w, x)
+        expected = jax.grad(lambda w, x: loss(w, x, jax.checkpoint))(w, x)
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("model", [layers, scanned])
+@pytest.mark.parametrize("derivative", [grad_of_jvp, grad_of_vmap_of_jvp, grad_of_jvp_in_a_checkpoint])
+def test_a_forward_derivative_in_a_loss_is_computed_again(derivative: Function, model: Function) -> None:
+    """It takes no more than under `jax.checkpoint`."""
+
+    def temporary(checkpoint: Function) -> int:
+        w, x = jnp.ones((6, 64, 64)), jnp.ones((1024, 64))
+        lowered = jax.jit(lambda w, x: derivative(model(checkpoint), w, x)).lower(w, x)
+        return int(lowered.compile().memory_analysis().temp_size_in_bytes)  # type: ignore[union-attr]  # CPUs have it
+
+    assert temporary(rematc.jax.checkpoint) <= 1.05 * temporary(jax.checkpoint)
+
+
+# -- other transformations -----------------------------------------------------------------------------------------
+
+
+def test_a_linear_region_is_transposed() -> None:
+    layer = rematc.jax.checkpoint(lambda w, x: (x @ w, 2 * x, w))
+    (found,) = jax.linear_transpose(lambda x: layer(W[0], x)[:2], X[0])((X[1], X[2]))
+    np.testing.assert_allclose(found, X[1] @ W[0].T + 2 * X[2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_what_is_checked_inside_of_a_region_is_found(is_wrong: bool) -> None:
+    def layer(x: Any) -> Any:
+        checkify.check(jnp.sum(x) > 0, "not above zero")
+        return jnp.sqrt(x)
+
+    def layer_without_effects(x: Any) -> Any:
+        return jnp.log(x)
+
+    x = jnp.asarray([-1.0 if is_wrong else 1.0])
+    for function, kinds in ((layer, checkify.user_checks), (layer_without_effects, checkify.nan_checks)):
+        checked = checkify.checkify(rematc.jax.checkpoint(function), errors=kinds)
+        error, result = jax.jit(checked)(x)
+        assert bool(error.get()) == is_wrong
+        np.testing.assert_array_equal(result, function(x) if function is layer_without_effects else jnp.sqrt(x))
+
+
+def test_a_checked_region_keeps_its_policy() -> None:
+    """Its derivative holds what it holds without the check."""
+    layer = rematc.jax.checkpoint(lambda x: jnp.sin(jnp.sin(jnp.sin(x))))
+
+    def residuals(of: Function) -> int:
+        _, pull = jax.vjp(of, jnp.ones(7))
+        return sum(leaf.size for leaf in jax.tree.leaves(pull))
+
+    checked = checkify.checkify(layer, errors=checkify.nan_checks)
+    assert residuals(lambda x: checked(x)[1]) == residuals(layer) == 7
+
+
+def test_a_result_that_nobody_needs_takes_its_operands_along() -> None:
+    """Where the function is not differentiated: dead code of loops is found before XLA sees it."""
+    layer = rematc.jax.checkpoint(lambda x, y: (jnp.sin(x), jnp.exp(y)))
+    jaxpr = jax.make_jaxpr(lambda x, y: layer(x, y)[0])(X, X)
+    found, used = pe.dce_jaxpr(jaxpr.jaxpr, [True])
+    assert used == [True, False]
+    (eqn,) = found.eqns
+    assert (len(eqn.invars), len(eqn.outvars)) == (1, 1)
+    np.testing.assert_allclose(jax.core.eval_jaxpr(found, jaxpr.consts, jnp.asarray(X))[0], np.sin(X), rtol=1e-6)
+    none, used = pe.dce_jaxpr(jaxpr.jaxpr, [False])
+    assert (used, none.eqns) == ([False, False], [])
