@@ -14,6 +14,7 @@ from jax.experimental import checkify
 from jax.interpreters import partial_eval as pe
 
 import rematc.jax
+from tests.support.many_devices import said_by
 
 RANDOM = np.random.default_rng(0)
 W, X = RANDOM.normal(size=(4, 4, 4)), RANDOM.normal(size=(3, 4))
@@ -205,6 +206,67 @@ def test_a_forward_derivative_in_a_loss_is_computed_again(derivative: Function, 
         return int(lowered.compile().memory_analysis().temp_size_in_bytes)  # type: ignore[union-attr]  # CPUs have it
 
     assert temporary(rematc.jax.checkpoint) <= 1.05 * temporary(jax.checkpoint)
+
+
+# -- many devices ---------------------------------------------------------------------------------------------------
+
+ON_DEVICES = r"""
+import json
+import jax, jax.numpy as jnp, numpy as np, rematc.jax
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+random = np.random.default_rng(0)
+w = random.normal(0, 0.3, (3, 8, 8)).astype(np.float32)
+x = random.normal(0, 1, (4, 2, 8)).astype(np.float32)
+
+def layers(checkpoint):
+    layer = checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w.T))
+    return lambda w, x: lax.scan(lambda x, w: (layer(x, w), None), x, w)[0]
+
+def pushed(f, x):
+    return jax.jvp(f, (x,), (x,))[1]
+
+def of_batch(checkpoint, name):
+    f = layers(checkpoint)
+    return lambda w, x: jnp.sum(jax.vmap(lambda x: f(w, x), spmd_axis_name=name)(x) ** 2)
+
+def of_pushed_batch(checkpoint, name):
+    f = layers(checkpoint)
+    return lambda w, x: jnp.sum(jax.vmap(lambda x: pushed(lambda x: f(w, x), x), spmd_axis_name=name)(x) ** 2)
+
+def mapped(checkpoint, mesh, checked):
+    f = layers(checkpoint)
+    body = lambda w, x: lax.psum(jnp.sum(f(w, x) ** 2) + jnp.sum(pushed(lambda x: f(w, x), x) ** 2), "d")
+    return jax.shard_map(body, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(), check_vma=checked)
+
+said = {}
+for kind in ("Auto", "Explicit"):
+    mesh = jax.make_mesh((4,), ("d",), axis_types=(getattr(AxisType, kind),))
+    with jax.set_mesh(mesh):
+        args = jax.device_put(w, NamedSharding(mesh, P())), jax.device_put(x, NamedSharding(mesh, P("d")))
+        for name in (None, "d") if kind == "Auto" else (None,):
+            for of in (of_batch, of_pushed_batch):
+                for way in (jax, rematc.jax):
+                    found = jax.jit(jax.grad(of(way.checkpoint, name)))(*args)
+                    said[f"{way.__name__} {kind} {name} {of.__name__}"] = np.asarray(found).tolist()
+mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Auto,))
+for checked in (True, False):
+    for way in (jax, rematc.jax):
+        found = jax.jit(jax.grad(mapped(way.checkpoint, mesh, checked)))(w, x)
+        said[f"{way.__name__} shard_map {checked}"] = np.asarray(found).tolist()
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow
+def test_batches_and_forward_derivatives_on_devices_are_those_of_jax() -> None:
+    """Where batches lie over an axis of the mesh, whatever its type, and inside of `shard_map`."""
+    said = said_by(ON_DEVICES, 4)
+    ways = {name.partition(" ")[2] for name in said}
+    assert len(ways) == 8
+    for way in ways:
+        np.testing.assert_allclose(said[f"rematc.jax {way}"], said[f"jax {way}"], rtol=1e-4, atol=1e-4, err_msg=way)
 
 
 # -- other transformations -----------------------------------------------------------------------------------------
