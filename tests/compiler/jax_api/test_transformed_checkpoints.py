@@ -108,6 +108,13 @@ def grad_of_vmap_of_jvp(f: Function, w: Any, x: Any) -> Any:
     return jax.grad(lambda x: jnp.sum(jax.vmap(along, (None, 0))(x, jnp.stack([x, 2 * x])) ** 2))(x)
 
 
+def grad_of_vmap_of_jvp_of_elements(f: Function, w: Any, x: Any) -> Any:
+    def of_one(x: Any, w: Any) -> Any:
+        return pushed(lambda x: f(w, x), x)
+
+    return jax.grad(lambda w: jnp.sum(jax.vmap(of_one, (0, None))(jnp.stack([x, 2 * x]), w) ** 2))(w)
+
+
 def grad_of_jvp_of_vmap(f: Function, w: Any, x: Any) -> Any:
     many = lambda w: jnp.sum(pushed(jax.vmap(lambda y: f(w, y)), jnp.stack([x, 2 * x])) ** 2)  # noqa: E731
     return jax.grad(many)(w)
@@ -154,8 +161,14 @@ def pulled_back_in_a_loop(f: Function, w: Any, x: Any) -> Any:
 
 
 DERIVATIVES = (
-    *(grad_of_jvp, grad_of_jvp_of_jvp, grad_of_vmap_of_jvp, grad_of_jvp_of_vmap, grad_of_jvp_in_a_checkpoint),
-    *(grad_of_a_checkpoint_around, grad_where_something_is_known_around, grad_of_grad_of_a_jvp, jvp_of_grad),
+    *(grad_of_jvp, grad_of_jvp_of_jvp, grad_of_vmap_of_jvp, grad_of_vmap_of_jvp_of_elements, grad_of_jvp_of_vmap),
+    *(
+        grad_of_jvp_in_a_checkpoint,
+        grad_of_a_checkpoint_around,
+        grad_where_something_is_known_around,
+        grad_of_grad_of_a_jvp,
+        jvp_of_grad,
+    ),
     *(jvp_of_compiled_jvp, linearized, pulled_back_in_a_loop),
 )
 
@@ -206,6 +219,42 @@ def test_a_forward_derivative_in_a_loss_is_computed_again(derivative: Function, 
         return int(lowered.compile().memory_analysis().temp_size_in_bytes)  # type: ignore[union-attr]  # CPUs have it
 
     assert temporary(rematc.jax.checkpoint) <= 1.05 * temporary(jax.checkpoint)
+
+
+@pytest.mark.parametrize("derivative", [grad_of_vmap_of_jvp_of_elements, grad_of_jvp_of_vmap])
+def test_rules_for_batches_bring_arrays_along(derivative: Function) -> None:
+    with jax.enable_x64(True):
+        w, x = jnp.asarray(W), jnp.asarray(X)
+        found = derivative(with_a_rule_for_batches(rematc.jax.checkpoint), w, x)
+        expected = derivative(with_a_rule_for_batches(lambda f: f), w, x)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def with_a_rule_for_batches(checkpoint: Function) -> Function:
+    """Which brings an array along, and without which JAX has no derivative backwards."""
+
+    @jax.custom_batching.custom_vmap
+    def own(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @own.def_vmap
+    def rule(size: int, is_batched: Any, x: Any) -> Any:
+        return jnp.sin(x) + 0 * jnp.asarray(TABLE)[:1], True
+
+    layer = checkpoint(lambda x, w: own(x @ w) + x)
+    return lambda w, x: layer(layer(x, w[0]), w[1])
+
+
+def test_a_policy_around_that_saves_everything_saves_what_is_known() -> None:
+    """Nothing is differentiated of one of two calls: neither is computed again."""
+
+    def sines(checkpoint: Function) -> int:
+        layer = checkpoint(lambda x, w: jnp.sin(x @ w))
+        outer = jax.checkpoint(lambda w, v, x: layer(x, w) * layer(x, v), policy=lambda *_, **__: True)
+        gradient = jax.grad(lambda w, x: jnp.sum(outer(w, 2 * w, x) ** 2))
+        return str(jax.jit(gradient).lower(W[0], X).as_text()).count("stablehlo.sine")
+
+    assert sines(rematc.jax.checkpoint) <= sines(jax.checkpoint)
 
 
 # -- many devices ---------------------------------------------------------------------------------------------------
