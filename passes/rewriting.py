@@ -34,6 +34,10 @@ class Application:
     operands: tuple[Value, ...]
 
 
+#: Ops of which it is known whether their results are one number, repeated.
+_REPEATING = frozenset((BroadcastInDim, Constant))
+
+
 class Scope:
     """The equations written so far, and what is known of their values.
 
@@ -52,9 +56,10 @@ class Scope:
         self.equations.append(eqn)
         for value in eqn.results:
             self._definitions[value] = eqn
-        scalar = self._splat_of(eqn)
-        if scalar is not None:
-            self._splats[eqn.results[0]] = scalar
+        if type(eqn.op) in _REPEATING:
+            scalar = self._splat_of(eqn)
+            if scalar is not None:
+                self._splats[eqn.results[0]] = scalar
 
     def operands_if(self, value: Value, cls: type[Op]) -> tuple[Value, ...] | None:
         """The operands of the equation that defines `value`, if it is of this op."""
@@ -83,6 +88,13 @@ class Scope:
             found = float(scalar)
             return found == number and math.copysign(1, found) == math.copysign(1, number)
         return int(scalar) == number
+
+    def is_known(self, value: Value) -> bool:
+        """Whether the elements of `value` may be known, however many."""
+        if value in self._splats:
+            return True
+        eqn = self._definitions.get(value)
+        return eqn is not None and type(eqn.op) is Constant
 
     def constant(self, value: Value) -> Array | None:
         """The elements of `value` where they are known and few."""

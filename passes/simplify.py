@@ -71,8 +71,14 @@ class _Simplifier:
         scope = Scope(self._max_elements)
         env: dict[Value, Value] = {}
         has_changed = False
+        has_regions = bool(graph.with_regions)
         for eqn in graph.equations:
-            new = self._rewritten(scope, eqn, env)
+            new = eqn
+            if env and not env.keys().isdisjoint(eqn.operands):
+                operands = tuple([env.get(value, value) for value in eqn.operands])
+                new = Equation(eqn.op, operands, eqn.results, eqn.loc)
+            if has_regions:
+                new = self._with_regions(scope, new)
             result = _simplified(scope, new)
             if isinstance(result, Equation):
                 has_changed = has_changed or result is not eqn
@@ -85,10 +91,7 @@ class _Simplifier:
         results = tuple([env.get(value, value) for value in graph.results])
         return Graph(graph.name, graph.params, tuple(scope.equations), results)
 
-    def _rewritten(self, scope: Scope, eqn: Equation, env: dict[Value, Value]) -> Equation:
-        if env and not env.keys().isdisjoint(eqn.operands):
-            operands = tuple([env.get(value, value) for value in eqn.operands])
-            eqn = Equation(eqn.op, operands, eqn.results, eqn.loc)
+    def _with_regions(self, scope: Scope, eqn: Equation) -> Equation:
         eqn = repeated_in_steps(scope, eqn)
         op = self._regions.op(eqn.op)
         return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
@@ -119,10 +122,10 @@ def _first_rewrite(scope: Scope, eqn: Equation) -> Rewritten:
 
 def _folded(scope: Scope, eqn: Equation) -> Value | None:
     """The constant that an op of constants gives."""
-    op, values = eqn.op, (*eqn.operands, *eqn.results)
-    if not eqn.operands or len(eqn.results) != 1 or not _is_folded(op):
+    if not eqn.operands or len(eqn.results) != 1 or not all(map(scope.is_known, eqn.operands)):
         return None
-    if any(value.type.on_host for value in values):
+    op, values = eqn.op, (*eqn.operands, *eqn.results)
+    if not _is_folded(op) or any(value.type.on_host for value in values):
         return None
     type_ = eqn.results[0].type
     if op.is_exact and not any(value.type.dtype.is_complex for value in values):

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax
-
 from rematc.compiler.frontends.jax.activity import is_inexact
 from rematc.compiler.frontends.jax.importing import Imported, graph_of_jaxpr
 from rematc.compiler.frontends.jax.policies import OwnRegion
@@ -182,10 +180,7 @@ class Region:
         def linear(tangents: Sequence[Any]) -> Sequence[Any]:
             outgoing = tangents_of(parts, found[count:], tangents)
             wanted = [t for t, is_set in zip(outgoing, last.of, strict=True) if is_set]
-            return [
-                jax.numpy.zeros(aval.shape, aval.dtype) if t is None else like(t, aval)
-                for t, aval in zip(wanted, avals[count:], strict=True)
-            ]
+            return [like(t, aval) for t, aval in zip(wanted, avals[count:], strict=True)]
 
         return results, linear
 

@@ -312,9 +312,8 @@ def _check(*given: Any, jaxpr: Any, **params: Any) -> tuple[Any, Sequence[Any]]:
     """The rule of `checkify`: errors of the values, beside the region as it is; since jax 0.12 a context is first."""
     at = next(index for index, one in enumerate(given) if isinstance(one, Error))
     context, (error, enabled, *operands) = given[:at], given[at:]
-    values = [jax.lax.stop_gradient(operand) for operand in operands[: len(jaxpr.in_avals)]]
     check: Any = checkify_jaxpr
-    found, _ = check(*context, jaxpr, enabled, error, *values)
+    found, _ = check(*context, jaxpr, enabled, error, *operands[: len(jaxpr.in_avals)])
     return found, _checkpoint_p.bind(*operands, jaxpr=jaxpr, **params)
 
 

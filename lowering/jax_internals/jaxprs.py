@@ -48,12 +48,11 @@ def captured_as_inputs(jaxpr: Any) -> tuple[Any, list[Any]]:
 
 def with_policies(jaxpr: Any, policy_for: Callable[[Any], Any]) -> Any:
     """A closed jaxpr whose checkpoint equations, not those in other equations, have other policies."""
-    eqns = [
-        eqn.replace(params={**eqn.params, "policy": policy_for(eqn.params["policy"])})
-        if "policy" in eqn.params
-        else eqn
-        for eqn in jaxpr.jaxpr.eqns
-    ]
+
+    def changed(eqn: Any) -> Any:
+        return eqn.replace(params={**eqn.params, "policy": policy_for(eqn.params["policy"])})
+
+    eqns = [changed(eqn) if "policy" in eqn.params else eqn for eqn in jaxpr.jaxpr.eqns]
     return closed(jaxpr.jaxpr.replace(eqns=eqns), jaxpr.consts)
 
 

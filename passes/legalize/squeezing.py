@@ -40,7 +40,7 @@ class Squeezing:
 
     def graph(self, graph: Graph) -> Graph:
         """The graph without products in batches of one; the graph itself where there are none."""
-        return self._rewritten(graph) if any(map(_may_begin, all_equations(graph))) else graph
+        return self._rewritten(graph) if _may_begin(graph) else graph
 
     def _rewritten(self, graph: Graph) -> Graph:
         rewriting = _Rewriting(graph, self._regions, self.origins)
@@ -191,9 +191,20 @@ class _Rewriting:
         self._definitions.update(dict.fromkeys(eqn.results, eqn))
 
 
-def _may_begin(eqn: Equation) -> bool:
-    """Whether an equation is such that something is done."""
-    return _has_batch_of_one(eqn) or _is_unsqueezing(eqn)
+def _may_begin(graph: Graph) -> bool:
+    """Whether something may be computed without dimensions of one element: of products, and transposed."""
+    products = set[Value]()
+    for eqn in all_equations(graph):
+        op = eqn.op
+        if isinstance(op, Transpose) and 1 in eqn.results[0].type.shape:
+            return True
+        if op.is_product:
+            if _has_batch_of_one(eqn):
+                return True
+            products.update(eqn.results)
+        elif isinstance(op, Reshape) and eqn.operands[0] in products and _is_unsqueezing(eqn):
+            return True
+    return False
 
 
 def _is_squeezing(eqn: Equation) -> bool:

@@ -88,8 +88,7 @@ def _region(
         region = block.region(jaxpr, function_name(jaxpr.jaxpr), block.linear_in(block.operands(eqn)))
     barriers = _barriers(policy, prevent_cse)
     if isinstance(barriers, tuple):
-        # What JAX hoists out of a region that it batches comes first.
-        barriers = (*(True,) * (len(region.captured) + len(eqn.invars) - len(barriers)), *barriers)
+        barriers = (*(True,) * len(region.captured), *barriers)
     is_own = isinstance(policy, OwnRegion)
     op = Checkpoint(region.graph, asked, barriers, is_differentiated, is_plannable=not is_own)
     return block.b.emit(op, *region.captured, *block.operands(eqn))

@@ -183,10 +183,17 @@ def in_a_compiled_function(checkpoint: Function, w: Any, x: Any) -> Any:
 
 
 def with_a_constant_of_the_batch(checkpoint: Function, w: Any, x: Any) -> Any:
-    """Batching makes a constant; of the arguments, one has no barrier."""
-    layer = checkpoint(
-        lambda w, x: jnp.tanh(x[jnp.argmax(x, 0), jnp.arange(4)] @ w), policy=NO_BATCH, prevent_cse=(False, True)
-    )
+    """Which its rule for batches brings along."""
+
+    @jax.custom_batching.custom_vmap
+    def own(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @own.def_vmap
+    def rule(size: int, is_batched: Any, x: Any) -> Any:
+        return jnp.sin(x) + 0 * jnp.asarray(W)[:1, :1], True
+
+    layer = checkpoint(lambda w, x: own(x @ w), policy=NO_BATCH)
     return jax.vmap(layer)(w, x)
 
 

@@ -245,6 +245,33 @@ def with_a_rule_for_batches(checkpoint: Function) -> Function:
     return lambda w, x: layer(layer(x, w[0]), w[1])
 
 
+def of_symbolic_zeros(checkpoint: Function) -> Function:
+    """A rule without a tangent for one of the results, which has zeros for one where JAX batches it."""
+
+    @jax.custom_jvp
+    def own(x: Any) -> Any:
+        return jnp.sin(x), jnp.cos(x)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x,) = primals
+        none = jax.custom_derivatives.SymbolicZero(jax.typeof(x).to_tangent_aval())
+        return own(x), (tangents[0] * jnp.cos(x), none)
+
+    own.defjvp(rule, symbolic_zeros=True)
+    layer = checkpoint(lambda x, w: own(x @ w))
+    return lambda w, x: layer(*layer(x, w[0])[:1], w[1])
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_results_without_tangents_have_none_in_batches(of: int) -> None:
+    def pushed_many(checkpoint: Function) -> Any:
+        f = of_symbolic_zeros(checkpoint)
+        both = jax.jit(jax.vmap(lambda x: jax.jvp(lambda x: f(W, x), (x,), (x,))))(jnp.stack([X, 2 * X]))
+        return both[1][of]
+
+    np.testing.assert_allclose(pushed_many(rematc.jax.checkpoint), pushed_many(lambda f: f), rtol=1e-5, atol=1e-5)
+
+
 def test_a_policy_around_that_saves_everything_saves_what_is_known() -> None:
     """Nothing is differentiated of one of two calls: neither is computed again."""
 
@@ -289,7 +316,7 @@ def mapped(checkpoint, mesh, checked):
     body = lambda w, x: lax.psum(jnp.sum(f(w, x) ** 2) + jnp.sum(pushed(lambda x: f(w, x), x) ** 2), "d")
     return jax.shard_map(body, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(), check_vma=checked)
 
-said = {}
+said, placed = {}, {}
 for kind in ("Auto", "Explicit"):
     mesh = jax.make_mesh((4,), ("d",), axis_types=(getattr(AxisType, kind),))
     with jax.set_mesh(mesh):
@@ -297,25 +324,30 @@ for kind in ("Auto", "Explicit"):
         for name in (None, "d") if kind == "Auto" else (None,):
             for of in (of_batch, of_pushed_batch):
                 for way in (jax, rematc.jax):
-                    found = jax.jit(jax.grad(of(way.checkpoint, name)))(*args)
-                    said[f"{way.__name__} {kind} {name} {of.__name__}"] = np.asarray(found).tolist()
+                    found = jax.jit(jax.grad(of(way.checkpoint, name), (0, 1)))(*args)
+                    at = f"{way.__name__} {kind} {name} {of.__name__}"
+                    said[at] = [np.asarray(one).tolist() for one in found]
+                    placed[at] = [str(one.sharding.spec) for one in found]
 mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Auto,))
 for checked in (True, False):
     for way in (jax, rematc.jax):
         found = jax.jit(jax.grad(mapped(way.checkpoint, mesh, checked)))(w, x)
-        said[f"{way.__name__} shard_map {checked}"] = np.asarray(found).tolist()
-print(json.dumps(said))
+        said[f"{way.__name__} shard_map {checked}"] = [np.asarray(found).tolist()]
+print(json.dumps({"said": said, "placed": placed}))
 """
 
 
 @pytest.mark.slow
 def test_batches_and_forward_derivatives_on_devices_are_those_of_jax() -> None:
     """Where batches lie over an axis of the mesh, whatever its type, and inside of `shard_map`."""
-    said = said_by(ON_DEVICES, 4)
+    parts = said_by(ON_DEVICES, 4)
+    said, placed = parts["said"], parts["placed"]
     ways = {name.partition(" ")[2] for name in said}
     assert len(ways) == 8
     for way in ways:
-        np.testing.assert_allclose(said[f"rematc.jax {way}"], said[f"jax {way}"], rtol=1e-4, atol=1e-4, err_msg=way)
+        for found, expected in zip(said[f"rematc.jax {way}"], said[f"jax {way}"], strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=way)
+        assert placed.get(f"rematc.jax {way}") == placed.get(f"jax {way}"), way
 
 
 # -- other transformations -----------------------------------------------------------------------------------------
