@@ -193,8 +193,20 @@ def test_they_are_without_jit(model: Function) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+def in_a_rule(checkpoint: Function) -> Function:
+    """The rule of the user's is the derivative of the checkpoint."""
+    inner = checkpoint(lambda x, w: jnp.sin(jnp.sin(x @ w)))
+
+    @jax.custom_jvp
+    def own(x: Any, w: Any) -> Any:
+        return inner(x, w)
+
+    own.defjvp(lambda primals, tangents: jax.jvp(inner, primals, tangents))
+    return lambda w, x: own(own(x, w[0]), w[1])
+
+
 @pytest.mark.parametrize("derivative", [grad_of_jvp, grad_of_jvp_of_jvp, grad_of_vmap_of_jvp, pulled_back_in_a_loop])
-@pytest.mark.parametrize("model", [layers, scanned])
+@pytest.mark.parametrize("model", [layers, scanned, of_rules, in_a_rule])
 def test_rematc_differentiates_them(derivative: Function, model: Function) -> None:
     """`rematc.jax.value_and_grad` of what has forward derivatives of checkpoints in it."""
 
@@ -348,6 +360,15 @@ def test_batches_and_forward_derivatives_on_devices_are_those_of_jax() -> None:
         for found, expected in zip(said[f"rematc.jax {way}"], said[f"jax {way}"], strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=way)
         assert placed.get(f"rematc.jax {way}") == placed.get(f"jax {way}"), way
+
+
+def test_a_forward_derivative_is_computed_again_in_a_loss_of_rematc() -> None:
+    def temporary(checkpoint: Function) -> int:
+        f, w, x = layers(checkpoint), jnp.ones((6, 64, 64)), jnp.ones((1024, 64))
+        loss = rematc.jax.value_and_grad(lambda w, x: jnp.sum(pushed(lambda x: f(w, x), x) ** 2))
+        return int(jax.jit(loss).lower(w, x).compile().memory_analysis().temp_size_in_bytes)  # type: ignore[union-attr]
+
+    assert temporary(rematc.jax.checkpoint) <= 0.6 * temporary(lambda f: f)
 
 
 # -- other transformations -----------------------------------------------------------------------------------------
