@@ -19,8 +19,9 @@ from tests.support.many_devices import said_by
 RANDOM = np.random.default_rng(0)
 W, X = RANDOM.normal(size=(4, 4, 4)), RANDOM.normal(size=(3, 4))
 DOTS = jax.checkpoint_policies.dots_saveable
-#: Held in what is compiled: an array too large to be written out.
 TABLE = RANDOM.normal(size=(4, 4))
+#: Too large to be written out in a program.
+LARGE = RANDOM.normal(size=(4, 4096)) / 64
 
 Function = Callable[..., Any]
 
@@ -69,7 +70,7 @@ def of_rules(checkpoint: Function) -> Function:
 
 
 def with_constants(checkpoint: Function) -> Function:
-    layer = checkpoint(lambda x, w: jax.jit(lambda x: jnp.sin(x @ TABLE))(x) @ w)
+    layer = checkpoint(lambda x, w: jax.jit(lambda x: jnp.sin(x @ LARGE) @ LARGE.T)(x) @ w)
     return lambda w, x: layer(layer(x, w[0]), w[1])
 
 
@@ -206,7 +207,7 @@ def in_a_rule(checkpoint: Function) -> Function:
 
 
 @pytest.mark.parametrize("derivative", [grad_of_jvp, grad_of_jvp_of_jvp, grad_of_vmap_of_jvp, pulled_back_in_a_loop])
-@pytest.mark.parametrize("model", [layers, scanned, of_rules, in_a_rule])
+@pytest.mark.parametrize("model", [layers, scanned, of_rules, with_constants, in_a_rule])
 def test_rematc_differentiates_them(derivative: Function, model: Function) -> None:
     """`rematc.jax.value_and_grad` of what has forward derivatives of checkpoints in it."""
 
@@ -282,6 +283,20 @@ def test_results_without_tangents_have_none_in_batches(of: int) -> None:
         return both[1][of]
 
     np.testing.assert_allclose(pushed_many(rematc.jax.checkpoint), pushed_many(lambda f: f), rtol=1e-5, atol=1e-5)
+
+
+def test_a_function_of_primitives_around_is_asked_about_what_is_inside() -> None:
+    asked = set[str]()
+
+    def policy(primitive: Any, *_: Any, **params: Any) -> bool:
+        asked.add(primitive.name)
+        return False
+
+    inner = rematc.jax.checkpoint(lambda x, w: jnp.sin(x @ w))
+    outer = rematc.jax.checkpoint(lambda w, x: inner(inner(x, w), w), policy=policy)
+    jax.make_jaxpr(jax.grad(lambda w, x: jnp.sum(outer(w, x))))(W[0], X)
+    assert asked >= {"dot_general", "sin"}
+    assert "rematc_checkpoint" not in asked
 
 
 def test_a_policy_around_that_saves_everything_saves_what_is_known() -> None:
