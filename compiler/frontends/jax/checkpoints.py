@@ -40,7 +40,7 @@ def own_checkpoint(block: Block, eqn: Any) -> Sequence[Value]:
     is_cut = any(_is_cut(one.params.get("policy")) for one in jaxpr.jaxpr.eqns)
     if not derivatives:
         return with_jvp(block, eqn, jaxpr, 0) if is_cut else block.inline(jaxpr, operands)
-    if is_cut or block.linear_in(operands):
+    if is_cut:
         parts = trace(lambda *given: expand_region(**eqn.params, operands=given), [x.aval for x in eqn.invars])
         return block.inline(parts, operands)
     with of_order(derivative_order() + len(derivatives)):

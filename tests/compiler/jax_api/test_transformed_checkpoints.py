@@ -324,7 +324,9 @@ w = random.normal(0, 0.3, (3, 8, 8)).astype(np.float32)
 x = random.normal(0, 1, (4, 2, 8)).astype(np.float32)
 
 def layers(checkpoint):
-    layer = checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w.T))
+    # A loop whose first carry lies elsewhere than a batch's.
+    steps = lambda x, w: lax.scan(lambda c, row: (jnp.tanh(c + row @ w), c), jnp.zeros(8), x)[1]
+    layer = checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w.T) + steps(x, w))
     return lambda w, x: lax.scan(lambda x, w: (layer(x, w), None), x, w)[0]
 
 def pushed(f, x):
@@ -338,8 +340,12 @@ def of_pushed_batch(checkpoint, name):
     f = layers(checkpoint)
     return lambda w, x: jnp.sum(jax.vmap(lambda x: pushed(lambda x: f(w, x), x), spmd_axis_name=name)(x) ** 2)
 
+def flat(checkpoint):
+    layer = checkpoint(lambda x, w: x + jnp.tanh(jnp.tanh(x @ w) @ w.T))
+    return lambda w, x: lax.scan(lambda x, w: (layer(x, w), None), x, w)[0]
+
 def mapped(checkpoint, mesh, checked):
-    f = layers(checkpoint)
+    f = flat(checkpoint)
     body = lambda w, x: lax.psum(jnp.sum(f(w, x) ** 2) + jnp.sum(pushed(lambda x: f(w, x), x) ** 2), "d")
     return jax.shard_map(body, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(), check_vma=checked)
 
@@ -377,9 +383,26 @@ def test_batches_and_forward_derivatives_on_devices_are_those_of_jax() -> None:
         assert placed.get(f"rematc.jax {way}") == placed.get(f"jax {way}"), way
 
 
-def test_a_forward_derivative_is_computed_again_in_a_loss_of_rematc() -> None:
+def layers_of_rules(checkpoint: Function) -> Function:
+    @jax.custom_jvp
+    def own(x: Any) -> Any:
+        return jnp.tanh(x)
+
+    own.defjvp(lambda primals, tangents: (own(primals[0]), (1 - own(primals[0]) ** 2) * tangents[0]))
+    layer = checkpoint(lambda x, w: x + own(own(x @ w) @ w.T))
+
+    def run(w: Any, x: Any) -> Any:
+        for one in w:
+            x = layer(x, one)
+        return x
+
+    return run
+
+
+@pytest.mark.parametrize("model", [layers, layers_of_rules])
+def test_a_forward_derivative_is_computed_again_in_a_loss_of_rematc(model: Function) -> None:
     def temporary(checkpoint: Function) -> int:
-        f, w, x = layers(checkpoint), jnp.ones((6, 64, 64)), jnp.ones((1024, 64))
+        f, w, x = model(checkpoint), jnp.ones((6, 64, 64)), jnp.ones((1024, 64))
         loss = rematc.jax.value_and_grad(lambda w, x: jnp.sum(pushed(lambda x: f(w, x), x) ** 2))
         return int(jax.jit(loss).lower(w, x).compile().memory_analysis().temp_size_in_bytes)  # type: ignore[union-attr]
 
