@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+from jax import checkpoint as jax_checkpoint  # by name: users may put ours in its place
+
 from rematc.compiler.frontends.jax.activity import is_inexact
 from rematc.compiler.frontends.jax.importing import Imported, graph_of_jaxpr
 from rematc.compiler.frontends.jax.policies import OwnRegion
@@ -17,6 +20,7 @@ from rematc.compiler.jax_api.traced import like, words
 from rematc.compiler.reports.residuals import log_residuals
 from rematc.compiler.tracing.derivative_order import derivative_order, of_order
 from rematc.ir.core import Graph
+from rematc.ir.ops.custom_derivatives import CustomDerivative
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.policy import Policy
 from rematc.lowering.jax_export.evaluating import differentiable_call, tangents_of
@@ -30,8 +34,9 @@ from rematc.lowering.jax_internals.checkpoint_primitive import (
     avals_of_results,
     by_jax,
 )
-from rematc.lowering.jax_internals.jaxprs import with_policies
+from rematc.lowering.jax_internals.jaxprs import captured_as_inputs, with_policies
 from rematc.lowering.jax_internals.platform import on_platform
+from rematc.lowering.jax_internals.settings import without_remat3
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.passes.fold_transposes import fold_transposes
@@ -58,6 +63,7 @@ class _Graphs:
     count: int
     _derivatives: dict[Derivatives, Graph] = field(default_factory=dict)
     _linearized: dict[tuple[Derivatives, tuple[bool, ...]], Linearized] = field(default_factory=dict)
+    _forward: dict[tuple[Derivatives, tuple[bool, ...]], tuple[Any, Sequence[Any]]] = field(default_factory=dict)
 
     def derivative(self, derivatives: Derivatives) -> Graph:
         """The graph's derivatives, forwards."""
@@ -75,6 +81,29 @@ class _Graphs:
             more = Derivative(wrt, ()).with_further(self.count, len(self.imported.constants))
             self._linearized[key] = linearize(self.derivative(derivatives), more.wrt)
         return self._linearized[key]
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether functions in it have derivatives of the user's."""
+        return any(issubclass(one, CustomDerivative) for one in self.imported.graph.op_types)
+
+    def forward(
+        self, derivatives: Derivatives, wrt: tuple[bool, ...], policy: Policy | None, operands: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        """The forward part of one more derivative as a checkpoint of operands like these: a jaxpr, and more of them."""
+        key = (derivatives, wrt)
+        if key not in self._forward:
+            graph = self.linearized(derivatives, wrt).forward
+
+            def run(*given: Any) -> tuple[Any, ...]:
+                return tuple(apply_graph(graph, given))
+
+            run.__name__ = run.__qualname__ = graph.name
+            # JAX's newer checkpoint is another primitive.
+            with without_remat3():
+                again = jax_checkpoint(run, policy=OwnRegion(policy, None, False))
+                self._forward[key] = captured_as_inputs(jax.make_jaxpr(again)(*operands))
+        return self._forward[key]
 
     def operands(self, operands: Sequence[Any], name: str) -> list[Any]:
         """What to pass for the parameters of any of the graphs of a function called `name`."""
@@ -168,17 +197,33 @@ class Region:
         return [like(value, aval) for value, aval in zip(found, avals_of_results(jaxpr, derivatives), strict=True)]
 
     def _split(self, jaxpr: Any, derivatives: Derivatives, operands: Sequence[Any]) -> tuple[Sequence[Any], Linear]:
-        *before, last = derivatives
+        before, last = derivatives[:-1], derivatives[-1]
         graphs = self._of(jaxpr, len(derivatives))
-        parts = graphs.linearized(tuple(before), last.wrt)
+        parts = graphs.linearized(before, last.wrt)
         log_residuals(self.name, parts.residuals, parts.forward)
-        found = apply_graph(parts.forward, graphs.operands(operands, self.name))
-        avals = avals_of_results(jaxpr, derivatives)
         count = len(last.of)
-        results = [like(value, aval) for value, aval in zip(found[:count], avals[:count], strict=True)]
+        avals = avals_of_results(jaxpr, derivatives)
+        results: Sequence[Any]
+        given = graphs.operands(operands, self.name)
+        places = {param: place for place, param in enumerate(parts.forward.params)}
+        saved = parts.forward.results[count:]
+        residuals: Sequence[Any]
+        if self.segments or jaxpr.effects or not places.keys() >= set(saved):
+            found = apply_graph(parts.forward, given)
+            results, residuals = found[:count], found[count:]
+        else:
+            # Nothing but operands is saved: where this is differentiated again, it is a region again.
+            residuals = [given[places[value]] for value in saved]
+            if graphs.has_rules:
+                # They may give other values than the function that they are of.
+                again, captured = graphs.forward(before, last.wrt, self.policy, given)
+                results = apply_region(again, self, [*given, *captured])[:count]
+            else:
+                results = apply_region(jaxpr, self, operands, before)
+        results = [like(value, aval) for value, aval in zip(results, avals[:count], strict=True)]
 
         def linear(tangents: Sequence[Any]) -> Sequence[Any]:
-            outgoing = tangents_of(parts, found[count:], tangents)
+            outgoing = tangents_of(parts, residuals, tangents)
             wanted = [t for t, is_set in zip(outgoing, last.of, strict=True) if is_set]
             return [like(t, aval) for t, aval in zip(wanted, avals[count:], strict=True)]
 

@@ -86,15 +86,16 @@ class RegionRules(Protocol):
         """The results, by operations of JAX's, the regions of `jax.checkpoint` among them."""
 
 
-def apply_region(jaxpr: Any, region: RegionRules, operands: Sequence[Any]) -> list[Any]:
+def apply_region(jaxpr: Any, region: RegionRules, operands: Sequence[Any], derivatives: Derivatives = ()) -> list[Any]:
     """Apply a region to JAX values, one for each input of its jaxpr: inside a trace one equation.
 
     Args:
         jaxpr: a closed one, without constants and effects.
         region: how it is differentiated.
-        operands: the values.
+        operands: the values, and tangents.
+        derivatives: how it has been.
     """
-    results: list[Any] = _checkpoint_p.bind(*operands, jaxpr=jaxpr, region=region, derivatives=())
+    results: list[Any] = _checkpoint_p.bind(*operands, jaxpr=jaxpr, region=region, derivatives=derivatives)
     return results
 
 
@@ -174,13 +175,14 @@ def _is_present(primal: Any, tangent: Any) -> bool:
 def _split(trace: Any, *tracers: Any, jaxpr: Any, region: RegionRules, derivatives: Derivatives) -> Sequence[Any]:
     """The rule for partial evaluation while JAX traces: of a derivative, all is known but what is linear.
 
-    Elsewhere, as in a loop whose derivative was batched, JAX says what of the region is known.
+    What is no derivative stays whole. Where less is known, JAX says what of the derivative is.
     """
     known = [tracer.pval.get_known() for tracer in tracers]
-    if all(one is not None for one in known):
+    if not derivatives or all(one is not None for one in known):
         params = {"jaxpr": jaxpr, "region": region, "derivatives": derivatives}
-        return list(_checkpoint_p.bind(*known, **params))
-    count = len(derivatives[-1].wrt) if derivatives else len(known)
+        usual: Sequence[Any] = trace.default_process_primitive(_checkpoint_p, tracers, params)
+        return usual
+    count = len(derivatives[-1].wrt)
     found = None
     if all(one is not None for one in known[:count]):
         found = region.split(jaxpr, derivatives, known[:count])
