@@ -94,8 +94,8 @@ def of_primitives(function: PolicyFunction) -> Policy:
 def policy_of_function(function: PolicyFunction) -> Policy:
     """The policy that a function is, by what it can be called with.
 
-    A function of JAX's primitives takes any number of operands and any parameters: `(prim, *_, **params)`. All of JAX's
-    own are of this kind. A function of ops takes three arguments.
+    A function of JAX's primitives takes any number of operands and any parameters: `(prim, *_, **params)`, or
+    `(*_, **_)`. All of JAX's own are of this kind. A function of ops takes three arguments.
 
     Raises CompileError for a function that takes neither, and for one that does not say which it takes.
     """
@@ -109,7 +109,7 @@ def policy_of_function(function: PolicyFunction) -> Policy:
     parameters = list(signature.parameters.values())
     kinds = {one.kind for one in parameters}
     if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds and _takes(signature, 1):
-        if parameters[0].kind is inspect.Parameter.VAR_POSITIONAL or parameters[0].name == "op":
+        if parameters[0].name == "op":
             raise _ambiguous(name, f"takes {signature}")
         return of_primitives(function)
     if not _takes(signature, 3):

@@ -137,6 +137,10 @@ def as_jax_policy(policy: Policy) -> Callable[..., Any]:
 
     if isinstance(policy, AskedPolicy):
         return policy.function
+    if policy.is_everything:
+        # What gives no values, as a print, is no op that ours are asked about.
+        everything: Callable[..., Any] = jax.checkpoint_policies.everything_saveable
+        return everything
     if isinstance(policy, Either):
         return _either(as_jax_policy(policy.first), as_jax_policy(policy.second))
 

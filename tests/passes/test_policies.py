@@ -203,6 +203,7 @@ def test_a_function_is_one_of_ops_or_of_primitives_by_what_it_takes() -> None:
     of_ops = (lambda op, types, name: True, lambda *_: True, lambda op, types, name, **_: True, lambda op, *_: True)
     of_primitives = (
         lambda prim, *_, **__: True,
+        lambda *_, **__: True,
         lambda prim, *avals, limit=3, **params: True,
         functools.partial(lambda limit, prim, *_, **__: True, 3),
         checkpoint_policies.dots_saveable,
@@ -213,11 +214,11 @@ def test_a_function_is_one_of_ops_or_of_primitives_by_what_it_takes() -> None:
 
 
 def test_a_function_that_may_be_either_is_an_error_and_can_be_marked() -> None:
-    for either in (lambda *_, **__: True, lambda op, *_, **__: True):
-        with pytest.raises(CompileError, match=r"mark it: rematc\.policies\.of_ops\(function\) is called with"):
-            as_policy(either)
-        assert as_policy(of_ops(either)).decide(*SINE, ()) == (SAVE,)
-        assert isinstance(as_policy(of_primitives(either)), PrimitivePolicy)
+    either: Any = lambda op, *_, **__: True  # noqa: E731
+    with pytest.raises(CompileError, match=r"mark it: rematc\.policies\.of_ops\(function\) is called with"):
+        as_policy(either)
+    assert as_policy(of_ops(either)).decide(*SINE, ()) == (SAVE,)
+    assert isinstance(as_policy(of_primitives(either)), PrimitivePolicy)
 
 
 def test_one_decision_stands_for_all_results_in_a_combination() -> None:

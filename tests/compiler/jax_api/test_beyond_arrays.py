@@ -144,3 +144,23 @@ def test_types_that_say_how_arrays_lie_over_devices_are_kept() -> None:
 def test_there_are_no_segments_of_it() -> None:
     with pytest.raises(rematc.CompileError, match="into segments: it maps over devices"):
         rjax.checkpoint(over_devices(jnp.sin), segments=True)(X)
+
+
+def test_what_has_no_values_is_saved_with_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    """A print is not made again; where JAX checks its own programs, it would fail over one that is half saved."""
+
+    def layer(x: Any) -> Any:
+        y = jnp.sin(x)
+        jax.debug.print("y is {}", y)
+        return jnp.exp(y)
+
+    def printed(checkpoint: Callable[..., Any], policy: Any) -> tuple[Any, int]:
+        with jax.enable_checks(True):
+            found = jax.grad(checkpoint(layer, policy=policy))(1.0)
+        jax.effects_barrier()  # type: ignore[no-untyped-call]  # jax
+        return found, capfd.readouterr().out.count("y is ")
+
+    found, count = printed(rematc.jax.checkpoint, "everything")
+    expected, by_jax = printed(jax.checkpoint, jax.checkpoint_policies.everything_saveable)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert count == by_jax == 1
