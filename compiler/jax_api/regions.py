@@ -203,10 +203,10 @@ class Region:
         log_residuals(self.name, parts.residuals, parts.forward)
         count = len(last.of)
         avals = avals_of_results(jaxpr, derivatives)
-        results: Sequence[Any]
         given = graphs.operands(operands, self.name)
         places = {param: place for place, param in enumerate(parts.forward.params)}
         saved = parts.forward.results[count:]
+        results: Sequence[Any]
         residuals: Sequence[Any]
         if self.segments or jaxpr.effects or not places.keys() >= set(saved):
             found = apply_graph(parts.forward, given)

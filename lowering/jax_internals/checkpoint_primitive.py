@@ -112,11 +112,19 @@ def expand_region(jaxpr: Any, region: RegionRules, derivatives: Derivatives, ope
 
 def avals_of_results(jaxpr: Any, derivatives: Derivatives) -> list[Any]:
     """JAX's types of a region's results."""
-    avals = list(jaxpr.out_avals)
-    for derivative in derivatives:
-        tangents = [aval.to_tangent_aval() for aval in avals]
-        avals += derivative.results(tangents)[len(avals) :]
-    return avals
+    return _with_tangents(jaxpr.out_avals, [derivative.results for derivative in derivatives])
+
+
+def _avals_of_operands(jaxpr: Any, derivatives: Derivatives) -> list[Any]:
+    return _with_tangents(jaxpr.in_avals, [derivative.operands for derivative in derivatives])
+
+
+def _with_tangents(avals: Sequence[Any], doubled: Sequence[Callable[[Sequence[Any]], list[Any]]]) -> list[Any]:
+    """The types, and those of the tangents of each derivative, which says what has one."""
+    found = list(avals)
+    for one in doubled:
+        found += one([aval.to_tangent_aval() for aval in found])[len(found) :]
+    return found
 
 
 def by_jax(jaxpr: Any, derivatives: Derivatives) -> Callable[..., Sequence[Any]]:
@@ -259,7 +267,9 @@ def _batch(
         owners = derivative.operands(owners)
     batched = {owner for owner, dimension in zip(owners, dimensions, strict=True) if dimension is not None}
     if any(dimensions[owner] is None for owner in batched):
-        joint, constants = captured_as_inputs(jax.make_jaxpr(by_jax(jaxpr, derivatives))(*_avals(jaxpr, derivatives)))
+        joint, constants = captured_as_inputs(
+            jax.make_jaxpr(by_jax(jaxpr, derivatives))(*_avals_of_operands(jaxpr, derivatives))
+        )
         further = (*dimensions, *[None] * len(constants))
         return _batch(axis_data, (*operands, *constants), further, jaxpr=joint, region=region, derivatives=())
     moved, given = list(dimensions[:count]), list(operands)
@@ -277,15 +287,6 @@ def _batch(
     kept = tuple([derivative.with_further(count, len(captured)) for derivative in derivatives])
     results = _checkpoint_p.bind(*bound, jaxpr=whole, region=region, derivatives=kept)
     return results, [0 if flag else None for flag in flags]
-
-
-def _avals(jaxpr: Any, derivatives: Derivatives) -> list[Any]:
-    """JAX's types of a region's operands."""
-    avals = list(jaxpr.in_avals)
-    for derivative in derivatives:
-        tangents = [aval.to_tangent_aval() for aval in avals]
-        avals += derivative.operands(tangents)[len(avals) :]
-    return avals
 
 
 def _in_front(value: Any, dimension: int | None, size: int) -> Any:
