@@ -67,6 +67,10 @@ def test_the_value_is_the_rules_where_a_derivative_is_taken() -> None:
     assert rjax.checkpoint(function)(0.7) == jnp.tan(0.7)
     value, gradient = jax.value_and_grad(rjax.checkpoint(function))(0.7)
     np.testing.assert_allclose([value, gradient], [jnp.sin(0.7), jnp.cos(0.7)], rtol=1e-6)
+    x = jnp.linspace(0.2, 0.9, 3)  # of what is no loss, and is a region again
+    values, pull = jax.vjp(rjax.checkpoint(function), x)
+    np.testing.assert_allclose(values, jnp.sin(x), rtol=1e-6)
+    np.testing.assert_allclose(pull(values)[0], jnp.cos(x) * values, rtol=1e-6)
 
 
 def test_inside_a_scan_and_a_batch() -> None:
