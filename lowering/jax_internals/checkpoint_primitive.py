@@ -183,20 +183,18 @@ def _is_present(primal: Any, tangent: Any) -> bool:
 def _split(trace: Any, *tracers: Any, jaxpr: Any, region: RegionRules, derivatives: Derivatives) -> Sequence[Any]:
     """The rule for partial evaluation while JAX traces: of a derivative, all is known but what is linear.
 
-    What is no derivative stays whole. Where less is known, JAX says what of the derivative is.
+    Anything else stays whole, as where JAX looks for what is the same in all steps of a loop.
     """
+    count = len(derivatives[-1].wrt) if derivatives else len(tracers)
     known = [tracer.pval.get_known() for tracer in tracers]
-    if not derivatives or all(one is not None for one in known):
+    if any(one is None for one in known[:count]) or all(one is not None for one in known):
         params = {"jaxpr": jaxpr, "region": region, "derivatives": derivatives}
         usual: Sequence[Any] = trace.default_process_primitive(_checkpoint_p, tracers, params)
         return usual
-    count = len(derivatives[-1].wrt)
-    found = None
-    if all(one is not None for one in known[:count]):
-        found = region.split(jaxpr, derivatives, known[:count])
+    found = region.split(jaxpr, derivatives, known[:count])
     with _in_trace(trace):
         if found is None:
-            return region.checkpointed(jaxpr, derivatives, tracers)
+            return region.evaluate(jaxpr, derivatives, tracers)
         results, linear = found
         return [*results, *linear(tracers[count:])]
 
