@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from rematc.ir.core import Equation, Graph, has_regions
+from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError, VerifierError
 from rematc.ir.locations import Location
 from rematc.ir.printer import print_excerpt
@@ -113,12 +113,11 @@ class _Verifier:
             raise VerifierError(f"in graph '{graph.name}': {UNIQUE_PARAMS}, but one occurs twice", loc)
         for index, eqn in enumerate(graph.equations):
             is_checked = eqn in self.checked
-            if not _holds(eqn, defined, is_checked=is_checked):
-                for law in CONTEXTUAL_LAWS if is_checked else LAWS:
-                    breach = law.breach(eqn, defined)
-                    if breach:
-                        raise VerifierError(_report(graph, index, law, breach), eqn.loc or loc)
-            if not is_checked and has_regions(eqn.op):
+            for law in CONTEXTUAL_LAWS if is_checked else LAWS:
+                breach = law.breach(eqn, defined)
+                if breach:
+                    raise VerifierError(_report(graph, index, law, breach), eqn.loc or loc)
+            if not is_checked:
                 for region in eqn.op.regions():
                     self.graph(region, eqn.loc or loc)
             defined.update(eqn.results)
@@ -128,20 +127,6 @@ class _Verifier:
                 f"in graph '{graph.name}': {DEFINED_RESULTS}, but result {', '.join(missing)} is not", loc
             )
         self.holding[id(graph)] = graph
-
-
-def _holds(eqn: Equation, defined: set[Value], *, is_checked: bool) -> bool:
-    """Whether an equation obeys all laws, as most do; False says that each has to be asked."""
-    results = eqn.results
-    if len(results) != 1 or results[0] in defined or not defined.issuperset(eqn.operands):
-        return False
-    if is_checked:
-        return True
-    op = eqn.op
-    try:
-        return OPS.get(op.name) is type(op) and op.infer([value.type for value in eqn.operands]) == eqn.result_types
-    except CompileError:
-        return False
 
 
 def _report(graph: Graph, index: int, law: Law, breach: str) -> str:

@@ -34,10 +34,6 @@ class Application:
     operands: tuple[Value, ...]
 
 
-#: Ops of which it is known whether their results are one number, repeated.
-_REPEATING = frozenset((BroadcastInDim, Constant))
-
-
 class Scope:
     """The equations written so far, and what is known of their values.
 
@@ -56,10 +52,9 @@ class Scope:
         self.equations.append(eqn)
         for value in eqn.results:
             self._definitions[value] = eqn
-        if type(eqn.op) in _REPEATING:
-            scalar = self._splat_of(eqn)
-            if scalar is not None:
-                self._splats[eqn.results[0]] = scalar
+        scalar = self._splat_of(eqn)
+        if scalar is not None:
+            self._splats[eqn.results[0]] = scalar
 
     def operands_if(self, value: Value, cls: type[Op]) -> tuple[Value, ...] | None:
         """The operands of the equation that defines `value`, if it is of this op."""
