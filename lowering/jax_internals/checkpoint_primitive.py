@@ -136,15 +136,22 @@ def by_jax(jaxpr: Any, derivatives: Derivatives) -> Callable[..., Sequence[Any]]
     count = len(last.wrt)
 
     def derived(*operands: Any) -> list[Any]:
-        def of_moving(*moving: Any) -> tuple[Any, ...]:
-            rest = iter(moving)
-            return tuple(inner(*[next(rest) if flag else x for x, flag in zip(operands, last.wrt, strict=False)]))
+        primals = operands[:count]
 
-        moving = [x for x, flag in zip(operands, last.wrt, strict=False) if flag]
+        def of_moving(*moving: Any) -> tuple[Any, ...]:
+            return tuple(inner(*_with_moving(primals, last.wrt, moving)))
+
+        moving = [x for x, flag in zip(primals, last.wrt, strict=True) if flag]
         results, tangents = jax.jvp(of_moving, moving, list(operands[count:]))
         return [*results, *[t for t, is_set in zip(tangents, last.of, strict=True) if is_set]]
 
     return derived
+
+
+def _with_moving(operands: Sequence[Any], is_moving: Sequence[bool], moving: Sequence[Any]) -> list[Any]:
+    """The operands, with others in the places of those that move."""
+    rest = iter(moving)
+    return [next(rest) if flag else x for x, flag in zip(operands, is_moving, strict=True)]
 
 
 def _evaluate(*operands: Any, jaxpr: Any, region: RegionRules, derivatives: Derivatives) -> Sequence[Any]:
@@ -164,13 +171,12 @@ def _differentiate(
     """The derivative of a region is a region."""
     wrt = tuple([_is_present(primal, tangent) for primal, tangent in zip(primals, tangents, strict=True)])
     operands = [*primals, *[tangent for tangent, is_set in zip(tangents, wrt, strict=True) if is_set]]
-    of = (
-        region.has_tangent(jaxpr, derivatives, wrt)
-        if any(wrt)
-        else (False,) * len(avals_of_results(jaxpr, derivatives))
-    )
-    more = (*derivatives, Derivative(wrt, of)) if any(wrt) else derivatives
-    found = _checkpoint_p.bind(*operands, jaxpr=jaxpr, region=region, derivatives=more)
+    if any(wrt):
+        of = region.has_tangent(jaxpr, derivatives, wrt)
+        derivatives = (*derivatives, Derivative(wrt, of))
+    else:
+        of = (False,) * len(avals_of_results(jaxpr, derivatives))
+    found = _checkpoint_p.bind(*operands, jaxpr=jaxpr, region=region, derivatives=derivatives)
     results, outgoing = found[: len(of)], iter(found[len(of) :])
     pairs = zip(results, of, strict=True)
     return results, [next(outgoing) if is_set else ad.Zero(jax.typeof(y).to_tangent_aval()) for y, is_set in pairs]
@@ -234,9 +240,7 @@ def _transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> Sequence[An
     is_linear = [_is_undefined(operand) for operand in operands]
 
     def linear(*moving: Any) -> list[Any]:
-        rest = iter(moving)
-        given = [next(rest) if flag else x for x, flag in zip(operands, is_linear, strict=True)]
-        return list(expand_region(**params, operands=given))
+        return list(expand_region(**params, operands=_with_moving(operands, is_linear, moving)))
 
     avals = [operand.aval for operand, flag in zip(operands, is_linear, strict=True) if flag]
     found = iter(jax.linear_transpose(linear, *avals)([_instantiate(ct) for ct in cts]))
