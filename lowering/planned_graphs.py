@@ -88,6 +88,10 @@ class PlannedGraphs:
             self._before_held[plan.does] = self._peak(made.passed.graph) if made.placed is None else made.placed.peak
         return self._before_held[plan.does]
 
+    def is_known(self, plan: Plan) -> bool:
+        """Whether it was asked what is expected of a plan."""
+        return plan.does in self._known or plan.does in self._before_held
+
     def expected_of(self, graph: Graph) -> int:
         """Bytes that XLA is expected to take for a graph that no plan is applied to."""
         passed = run_passes(graph, default_pipeline(self._strategy), target=self._target).graph

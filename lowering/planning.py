@@ -34,6 +34,8 @@ from rematc.passes.planning.summary import backward_begin
 Amount = int | str
 #: How many plans are made by what is expected of them, until one is expected to fit.
 _GUESSES = 4
+#: How many times as many bytes as a plan may take are simulated for it at most: what XLA fuses is not written.
+_MOST = 2
 #: Around how many of the kernels that write most one barrier is tried.
 _LARGEST = 3
 #: A plan that takes so little longer than none is as good as it gets.
@@ -167,7 +169,7 @@ class GraphPlanner:
         self._constraints = constraints
         self._planner = self._planner_of(constraints, seconds)
         self.peak = self._planner.peak
-        self._plans: dict[tuple[Planner, int], Plan] = {}
+        self._plans: dict[tuple[Planner, int, bool], Plan] = {}
         self._graphs = PlannedGraphs(self.applied, target, strategy, self.donated, self._shards)
 
     def _in_order(self, graph: Graph) -> Graph:
@@ -200,20 +202,25 @@ class GraphPlanner:
         """Bytes that XLA is expected to take for the graph without a plan."""
         return self._graphs.expected_of(self.before.graph)
 
+    def measured(self, plan: Plan, measured: int) -> None:
+        """Expect of a plan what XLA takes for it."""
+        self._graphs.measured(plan, measured)
+
     def measured_whole(self, measured: int) -> None:
         """Expect of the program without a plan what XLA takes for it."""
         whole = self.plan(self.peak)
         if not (whole.recomputes or whole.constraints.form):
-            self._graphs.measured(whole, measured)
+            self.measured(whole, measured)
 
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         return self._plan(self._planner, budget)
 
-    def _plan(self, planner: Planner, budget: int) -> Plan:
-        if (planner, budget) not in self._plans:
-            self._plans[planner, budget] = planner.plan(budget)
-        return self._plans[planner, budget]
+    def _plan(self, planner: Planner, budget: int, in_small_steps: bool = False) -> Plan:
+        key = planner, budget, in_small_steps
+        if key not in self._plans:
+            self._plans[key] = planner.plan(budget, in_small_steps=in_small_steps)
+        return self._plans[key]
 
     @functools.cached_property
     def smallest(self) -> Plan:
@@ -263,11 +270,23 @@ class GraphPlanner:
         arranged = self._arranged_within(limit)
         if arranged is not None:
             return replace(arranged, budget=target)
-        found = self._within(self._planner, target, limit)
-        if self._fits(found, limit) or self._other_planner is None:
-            return found
-        other = self._within(self._other_planner, target, limit)
-        return min(found, other, key=self.expected)
+        self._within(self._planner, target, limit)
+        fitting = self._known_within(limit)
+        if not any(plan.time <= self.least_time * (1 + _ALIKE) for plan in fitting):
+            if self._planner.has_small_steps(int(limit)):
+                self._within(self._planner, target, limit, in_small_steps=True)
+            if not self._known_within(limit) and self._other_planner is not None:
+                self._within(self._other_planner, target, limit)
+        fitting = self._known_within(limit)
+        return min(fitting, key=lambda plan: plan.time) if fitting else min(self._looked_at(), key=self.expected)
+
+    def _known_within(self, limit: float) -> list[Plan]:
+        """The plans so far that are expected to take no more."""
+        return [plan for plan in self._looked_at() if self._fits(plan, limit)]
+
+    def _looked_at(self) -> list[Plan]:
+        """The plans so far of which it was asked what they are expected to take."""
+        return [plan for plan in self._plans.values() if self._graphs.is_known(plan)]
 
     def _arranged_within(self, limit: float) -> Plan | None:
         """A plan without recomputation, behind barriers from one place on, that is expected to take no more.
@@ -285,15 +304,16 @@ class GraphPlanner:
         best = min(behind, key=self._graphs.expected_before_held, default=None)
         return best if best is not None and self._fits(best, limit) else None
 
-    def _within(self, planner: Planner, target: int, limit: float) -> Plan:
+    def _within(self, planner: Planner, target: int, limit: float, *, in_small_steps: bool = False) -> None:
+        """Plan for one amount after the other, until a plan is expected to fit and one for little more is not."""
         tried: list[Plan] = []
-        high = planner.peak
+        first = target
 
         def fitting() -> list[Plan]:
             return [plan for plan in tried if self._fits(plan, limit)]
 
         for _ in range(_GUESSES):
-            tried.append(self._plan(planner, target))
+            tried.append(self._plan(planner, target, in_small_steps))
             if self._fits(tried[-1], limit) or not tried[-1].is_feasible:
                 break
             high, expected = min(target, tried[-1].peak), self.expected(tried[-1])
@@ -304,25 +324,40 @@ class GraphPlanner:
             tried.append(self._plan(planner, 0))
         low = min(tried, key=lambda plan: plan.peak).peak
         if not fitting():
-            tried.append(self._plan(planner, low))  # of as many bytes the fastest one has fewer stages for XLA to fill
+            tried.append(
+                self._plan(planner, low, in_small_steps)
+            )  # of as many bytes the fastest one has fewer stages for XLA to fill
+        high = min([plan.peak for plan in tried if plan.peak > low], default=planner.peak)
+        if fitting():
+            # Above what did not fit, too: more simulated bytes may be fewer expected ones.
+            high = min(planner.peak, _MOST * max(low, first))
         for _ in range(_GUESSES):
-            if high <= low or any(self._is_best(plan, limit) for plan in fitting()):
+            if high <= low or self._is_best_of(tried, limit):
                 break
             likely = [scaled(plan.peak, int(limit), self.expected(plan)) for plan in fitting()]
             middle = min((low + high) // 2, max([amount for amount in likely if amount > low], default=high))
-            tried.append(self._plan(planner, middle))
+            tried.append(self._plan(planner, middle, in_small_steps))
             if self._fits(tried[-1], limit):
                 low = middle
             else:
                 high = min(middle, tried[-1].peak)
-        return min(fitting(), key=lambda plan: plan.time, default=min(tried, key=self.expected))
 
-    def _is_best(self, plan: Plan, limit: float) -> bool:
-        """Whether no other plan that fits is much faster: it is as fast as without a plan, or takes all that it may."""
-        if plan.time <= self.least_time * (1 + _ALIKE):
+    def _is_best_of(self, tried: Sequence[Plan], limit: float) -> bool:
+        """Whether a plan fits, and no other one that does is much faster: one for more bytes that does not fit is not,
+        or it is as fast as without a plan, or takes all that it may.
+        """
+        fitting = [plan for plan in tried if self._fits(plan, limit)]
+        best = min(fitting, key=lambda plan: plan.time, default=None)
+        if best is None:
+            return False
+        above = [plan.time for plan in tried if plan.peak > best.peak and plan not in fitting]
+        if best.time <= max([self.least_time, *above]) * (1 + _ALIKE):
             return True
         enough = limit * (_LEFT - 1)
-        return self._graphs.expected_before_held(plan) * _LEFT >= enough and self.expected(plan) * _LEFT >= enough
+        return any(
+            self._graphs.expected_before_held(plan) * _LEFT >= enough and self.expected(plan) * _LEFT >= enough
+            for plan in fitting
+        )
 
     @functools.cached_property
     def least_time(self) -> int:
@@ -341,17 +376,18 @@ class GraphPlanner:
         aim = wanted * 100 // (100 + ROOM)
         plan = self.expected_within(scaled(aim, self.peak, self.whole), aim, 1.0)
         if self.expected(plan) > wanted:
-            raise self.unreachable(wanted, plan, None)
+            raise self.unreachable(wanted, plan, self.expected(plan))
         return plan
 
-    def unreachable(self, budget: int, plan: Plan, measured: int | None) -> UnreachableBudgetError:
+    def unreachable(
+        self, budget: int, plan: Plan, expected: int, measured: int | None = None
+    ) -> UnreachableBudgetError:
         """The error for a budget that no plan meets, of which this one came nearest."""
-        predicted = format_bytes(self.expected(plan))
-        reached = self.expected(plan) if measured is None else measured
+        reached = expected if measured is None else measured
         least, wanted = format_bytes(reached), format_bytes(budget)
         if least == wanted:
             least, wanted = f"{reached} bytes", f"{budget} bytes"
-        smallest = f"predicted {least}" if measured is None else f"{least}, predicted {predicted}"
+        smallest = f"predicted {least}" if measured is None else f"{least}, predicted {format_bytes(expected)}"
         return UnreachableBudgetError(
             f"no plan was found for {wanted} of temporary memory; the smallest that was reached is "
             f"{smallest}. At its peak it holds\n{plan.describe_held()}",

@@ -188,37 +188,48 @@ def first_within(
 
     wanted = budget_bytes(budget.amount, measured_whole, planner.free)
     target = scaled(wanted, planner.peak, actual)
-    attempts: list[tuple[int, Plan]] = []
+    attempts: list[_Attempt] = []
     ratio = 1.0
     for count in range(1, COMPILATIONS + 1):
         aim = wanted if count == 1 else wanted - wanted // _MARGIN
         plan = planner.expected_within(target, aim, ratio)
         if _is_tried(plan, attempts):
-            ratio = _more_than_expected(planner, attempts)
+            ratio = _more_than_expected(attempts)
             plan = planner.expected_within(target, aim, ratio)
         if _is_tried(plan, attempts):
             plan = planner.smallest
             if _is_tried(plan, attempts):
                 break
+        expected = planner.expected(plan)
         made, measured = compiled(plan, wanted)
         if measured <= wanted:
             return made, BudgetReport(plan, wanted, measured, count)
-        attempts.append((measured, plan))
+        attempts.append(_Attempt(plan, expected, measured))
+        planner.measured(plan, measured)
         # Of one plan XLA may take more than its model says, and of the next not.
         if count >= _AS_EXPECTED:
-            ratio = _more_than_expected(planner, attempts)
-        target = scaled(min(target, plan.peak), aim, measured)
-    smallest, plan = min(attempts, key=lambda attempt: attempt[0])
-    raise planner.unreachable(wanted, plan, smallest)
+            ratio = _more_than_expected(attempts)
+        target = scaled(plan.peak, aim, measured)
+    nearest = min(attempts, key=lambda attempt: attempt.measured)
+    raise planner.unreachable(wanted, nearest.plan, nearest.expected, nearest.measured)
 
 
-def _is_tried(plan: Plan, attempts: Sequence[tuple[int, Plan]]) -> bool:
-    return any(plan.does_as(tried) for _, tried in attempts)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A plan that was compiled: the bytes of temporary memory that were expected of it, and those that XLA takes."""
+
+    plan: Plan
+    expected: int
+    measured: int
 
 
-def _more_than_expected(planner: GraphPlanner, attempts: Sequence[tuple[int, Plan]]) -> float:
+def _is_tried(plan: Plan, attempts: Sequence[_Attempt]) -> bool:
+    return any(plan.does_as(attempt.plan) for attempt in attempts)
+
+
+def _more_than_expected(attempts: Sequence[_Attempt]) -> float:
     """How many times what is expected of it XLA took for a plan, at most."""
-    return max(taken / max(1, planner.expected(tried)) for taken, tried in attempts)
+    return max(attempt.measured / max(1, attempt.expected) for attempt in attempts)
 
 
 def with_figures(compiled: Compiled, compilations: int) -> Compiled:

@@ -41,7 +41,7 @@ def loop_levels(graph: Graph, machine: Machine, constraints: Constraints = FREE)
 
 
 def least_step(peak: int) -> int:
-    """Of steps that take less than a level frees at most, stages free nothing that would count."""
+    """Of steps that take less than a level frees at most, of so many bytes, stages free nothing that would count."""
     return peak // LEVELS
 
 

@@ -90,7 +90,7 @@ class Planner:
         self._regions = Regions(machine)
         self._deadline: float | None = None
         self._levels: dict[Form, list[Decisions]] = {}
-        self._staged_levels: dict[tuple[Form, Decisions, int], list[Decisions]] = {}
+        self._staged_levels: dict[tuple[Form, Decisions, int, int], list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         self._smallest: tuple[_Way, Found] | None = None
         self.peak = simulate(self._way((), constraints).translation.problem).peak
@@ -104,10 +104,14 @@ class Planner:
         flops = translation.flops(range(len(translation.problem.cost)))
         return WithoutRecomputation(run.peak, run.time, flops, products_of(translation.graph))
 
-    def plan(self, budget: int) -> Plan:
-        """The fastest plan for so many bytes, or the one with the smallest peak."""
+    def plan(self, budget: int, *, in_small_steps: bool = False) -> Plan:
+        """The fastest plan for so many bytes, or the one with the smallest peak.
+
+        Steps of loops that take little of what the program takes may take much of a budget. They run in stages where
+        nothing fits without, or if they may `in_small_steps`: backends know less of what that takes.
+        """
         self._deadline = None if self._seconds is None else monotonic() + self._seconds
-        best = None if self._is_below_the_smallest(budget) else self._fastest_for(budget)
+        best = None if self._is_below_the_smallest(budget) else self._fastest_for(budget, in_small_steps)
         if best is None:
             way, found = self._smallest or self._found_smallest()
             # Without time for more this one may be larger than that of another try.
@@ -121,7 +125,13 @@ class Planner:
         """Whether no plan is looked for: what takes least is known, of each level, and takes more."""
         return not budget or (self._smallest is not None and budget < self._smallest[1].run.peak)
 
-    def _fastest_for(self, budget: int) -> tuple[_Way, Found] | None:
+    def has_small_steps(self, budget: int) -> bool:
+        """Whether there are steps that take much of a budget, and little of what the program takes."""
+        least, most = least_step(min(self.peak, budget)), least_step(self.peak)
+        graphs = [self._way(self._levels_of(mode)[-1], mode).graph for mode in self._modes]
+        return any(self._bodies.has_levels(graph, least, most) for graph in graphs)
+
+    def _fastest_for(self, budget: int, in_small_steps: bool) -> tuple[_Way, Found] | None:
         """What is fastest within so many bytes; None where nothing is."""
         best: tuple[_Way, Found] | None = None
         for constraints in self._modes:
@@ -129,11 +139,13 @@ class Planner:
                 for chain in chains(alike):
                     best = self._fastest_of_levels(constraints, chain, budget, best)
         is_found = best is not None
+        whole = min(self.peak, budget) if in_small_steps or not is_found else self.peak
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
                 # What fits without stages fits as well where no loop drops anything: stages in steps hardly help there.
                 levels = [level for level in alike if not is_found or drops_in_loops(level)]
-                best = self._fastest_staged(constraints, levels, budget, best) if levels else best
+                if levels:
+                    best = self._fastest_staged(constraints, levels, budget, best, least_step(whole))
         return best
 
     @functools.cached_property
@@ -185,9 +197,14 @@ class Planner:
         return self._fastest_within(constraints, further, budget, best)[0]
 
     def _fastest_staged(
-        self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
+        self,
+        constraints: Constraints,
+        levels: Sequence[Decisions],
+        budget: int,
+        best: tuple[_Way, Found] | None,
+        least: int,
     ) -> tuple[_Way, Found] | None:
-        """As `_fastest_within`, with stages in bodies of loops that drop more and more.
+        """As `_fastest_within`, with stages in bodies, of `least` bytes and more, of loops that drop more and more.
 
         The less they drop, the less is left for a step, and the more runs again in it. Where one of the ends fits, what
         drops least of what is before it is looked for by halving.
@@ -201,7 +218,7 @@ class Planner:
                 way = self._way(levels[place], constraints)
                 is_enough = best is not None and best[1].run.time <= way.time
                 if not is_enough:
-                    staged = self._staged(constraints, levels[place], budget)
+                    staged = self._staged(constraints, levels[place], budget, least)
                     best, failed = self._fastest_within(constraints, staged, budget, best)
                     is_enough = failed < len(staged)
                 if place == begin - 1 and not is_enough:
@@ -242,7 +259,9 @@ class Planner:
         for constraints in self._modes:
             # The last level frees most: where no time is left, it is the only one.
             levels = self._levels_of(constraints)
-            staged = (self._staged(constraints, level, 0) for alike in in_same_chunks(levels) for level in ends(alike))
+            staged = (
+                self._smallest_staged(constraints, level) for one in in_same_chunks(levels) for level in ends(one)
+            )
             for decisions in itertools.chain(reversed(levels), *staged):
                 best = self._smaller(self._way(decisions, constraints), best)
         assert best is not None, "there is a level without recomputation"
@@ -270,13 +289,18 @@ class Planner:
         """Seconds that are left; None where there is no end."""
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
 
-    def _staged(self, constraints: Constraints, level: Decisions, budget: int) -> list[Decisions]:
-        """A level with stages in bodies for a budget: the same for each mode of one form."""
-        key = constraints.form, level, budget
+    def _staged(self, constraints: Constraints, level: Decisions, budget: int, least: int) -> list[Decisions]:
+        """A level with stages in bodies of `least` bytes and more for a budget: the same for each mode of one form."""
+        key = constraints.form, level, budget, least
         if key not in self._staged_levels or self._seconds is not None:
-            graph, least = self._graph_of(constraints), least_step(self.peak)
+            graph = self._graph_of(constraints)
             self._staged_levels[key] = list(self._bodies.levels(graph, level, least, budget))
         return self._staged_levels[key]
+
+    def _smallest_staged(self, constraints: Constraints, level: Decisions) -> list[Decisions]:
+        """A level with stages in bodies that are as small as they can be."""
+        whole = simulate(self._way(level, constraints).translation.problem).peak
+        return self._staged(constraints, level, 0, least_step(whole))
 
     @functools.cached_property
     def _bodies(self) -> BodyPlans:
@@ -285,7 +309,7 @@ class Planner:
     @functools.cached_property
     def _is_flat(self) -> bool:
         """Whether nothing is computed again in loops, and there is one mode."""
-        is_staged = self._bodies.has_levels(self._graphs[Form.NONE], least_step(self.peak))
+        is_staged = self._bodies.has_levels(self._graphs[Form.NONE], least_step(self.plan(0).peak))
         return len(self._levels_of(self._constraints)) == 1 and not is_staged and len(self._modes) == 1
 
     def curve(self, count: int) -> list[Plan]:

@@ -12,6 +12,7 @@ what `rematc.passes.planning.loops` plans is not there.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -145,9 +146,9 @@ class BodyPlans:
         # Where bodies take more, what is around them may be computed again; not where some kernel needs too much.
         yield from [(*first, *decisions) for decisions, problem in found.items() if least_peak(problem) <= budget]
 
-    def has_levels(self, graph: Graph, least: int) -> bool:
-        """Whether a step of some loop, or some branch, takes as much as `least` bytes."""
-        return any(self._body(body).peak >= least for _, body in _bodies(graph))
+    def has_levels(self, graph: Graph, least: int, below: float = math.inf) -> bool:
+        """Whether a step of some loop, or some branch, takes as much as `least` bytes, and fewer than others."""
+        return any(least <= self._body(body).peak < below for _, body in _bodies(graph))
 
     def _within(self, around: _Around, sizes: Mapping[int, int]) -> _Staged | None:
         """Stages for the bodies of loops and for branches, so that each takes so many bytes, and what is in it no more.

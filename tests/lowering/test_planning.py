@@ -17,11 +17,15 @@ class Plans:
     def __init__(self, smallest: int, peak: int, more: int) -> None:
         self.smallest, self.peak, self.more = smallest, peak, more
 
-    def plan(self, budget: int) -> Any:
+    def plan(self, budget: int, *, in_small_steps: bool = False) -> Any:
         """Less time for more memory."""
         peak = min(max(budget, self.smallest), self.peak)
         time = 2 * self.peak - peak
         return SimpleNamespace(peak=peak, time=time, is_feasible=peak <= budget, more=self.more_of(budget))
+
+    def has_small_steps(self, budget: int) -> bool:
+        """No step is planned by itself."""
+        return False
 
     def more_of(self, budget: int) -> int:
         """Always so much more than the model says."""
@@ -33,7 +37,9 @@ class Known(GraphPlanner):
 
     def __init__(self, plans: Any, others: Any = None) -> None:
         self._planner, self._other_planner, self._plans = plans, others, {}
-        self._graphs: Any = SimpleNamespace(expected=_expected, expected_before_held=_expected)
+        self._graphs: Any = SimpleNamespace(
+            expected=_expected, expected_before_held=_expected, is_known=lambda plan: True
+        )
         self.peak = plans.peak
 
     def _arranged_within(self, limit: float) -> None:

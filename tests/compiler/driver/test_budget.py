@@ -107,9 +107,9 @@ def test_what_a_loop_takes_is_named_where_nothing_lives_around_it() -> None:
 def test_a_budget_that_is_hardly_missed_is_said_in_bytes() -> None:
     planner = GraphPlanner(rematc.trace(STEP, *SHAPES), Target.of("cpu"))
     plan = planner.plan(planner.peak)
-    error = planner.unreachable(1_100_000, plan, 1_100_001)
+    error = planner.unreachable(1_100_000, plan, planner.expected(plan), 1_100_001)
     assert "for 1100000 bytes of temporary memory; the smallest that was reached is 1100001 bytes, " in str(error)
-    assert "is 1.0 MiB, " in str(planner.unreachable(900_000, plan, 1_100_001))
+    assert "is 1.0 MiB, " in str(planner.unreachable(900_000, plan, planner.expected(plan), 1_100_001))
 
 
 def test_a_budget_has_passes_of_its_own() -> None:
