@@ -15,7 +15,7 @@ from rematc.cli.options import OF_MODULES, PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
 from rematc.lowering.described import is_described
-from rematc.lowering.slicing import OFF, slices_of
+from rematc.lowering.slicing import NEEDED, is_cut, slices_of
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
 from rematc.passes.policies import parse_policy
@@ -165,7 +165,7 @@ def _check_slices(options: Options) -> None:
         slices = slices_of(options.slices)
     except CompileError as error:
         raise _bad_value("--slices", error.message) from None
-    if slices != OFF and options.emit is not None and options.emit not in PLANNED:
+    if is_cut(slices) and options.emit is not None and options.emit not in PLANNED:
         raise _usage(f"--emit {options.emit} comes before slices; leave out --slices, or --emit stablehlo")
 
 
@@ -184,7 +184,7 @@ def _check_pareto(options: Options) -> None:
         ("--policy", options.policy != "none"),
         ("--budget", options.budget is not None),
         ("--plan", options.plan is not None),
-        ("--slices", options.slices != OFF),
+        ("--slices", options.slices != NEEDED),
         ("--compare", bool(options.compare)),
         ("--emit", options.emit is not None),
         ("--run", options.run),

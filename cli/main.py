@@ -200,9 +200,9 @@ class _Command(click.Command):
 )
 @click.option(
     "--slices",
-    default="off",
+    default="needed",
     metavar="N",
-    help="Run the stage around the largest value, a model's head, in N slices, auto or off; default off.",
+    help="Run the stage around the largest value, a model's head, in N slices, auto, off, or, by default, as needed.",
 )
 @click.option("--compare", multiple=True, metavar="POLICY,...", help="Print one table over these policies instead.")
 @click.option("--pareto", is_flag=True, help="Print memory and time of plans for many budgets, and of policies.")

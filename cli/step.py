@@ -17,6 +17,7 @@ from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
+from rematc.compiler.driver.budget import with_more_slices
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
 from rematc.compiler.driver.wanted import Wanted
@@ -32,7 +33,8 @@ from rematc.ir.printer import print_graph
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_seconds
 from rematc.lowering.described import is_described
-from rematc.lowering.slicing import OFF, Slices, slices_of
+from rematc.lowering.planning import UnreachableBudgetError
+from rematc.lowering.slicing import OFF, Slices, is_cut, slices_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of, targeting
 
@@ -92,10 +94,10 @@ class TrainingStep:
         assert isinstance(record, Differentiation), "value_and_grad notes what it differentiates"
         return record
 
-    def lower(self, policy: str) -> Lowered:
+    def lower(self, policy: str, slices: Slices | None = None) -> Lowered:
         """The step under a policy, with the dumps and timings of its passes that were asked for."""
         dump = self._dump(policy) if self.options.print_between_passes else None
-        lowered = self._lower(policy, dump)
+        lowered = self._lower(policy, dump, slices=slices)
         if self.options.time_passes:
             sys.stderr.write(plain_text([_timings(policy, lowered)]))
         return lowered
@@ -131,7 +133,7 @@ class TrainingStep:
                 barrier=self.options.barrier if barrier is None else barrier,
                 after_each=dump,
                 name=self.options.target,
-                slices=slices_of(self.options.slices) if slices is None else slices,
+                slices=self._slices if slices is None else slices,
                 budget=self._wanted.budget,
             )
 
@@ -158,19 +160,34 @@ class TrainingStep:
     def executable(self) -> Compiled:
         """What XLA makes of the step as the options ask for it."""
         options = self.options
-        lowered = self.lower(options.policy)
         if options.budget is not None:
-            what = f"planning and compiling for {options.budget}"
-        elif options.plan is not None:
-            what = f"compiling with the plan {options.plan.name}"
-        else:
+            return self._within_budget()
+        lowered = self.lower(options.policy)
+        if options.plan is None:
             return self.compile(lowered, f" with policy {options.policy}")
-        with self.progress.phase(what):
-            return interruptible(lambda: self._planned(lowered))
+        with self.progress.phase(f"compiling with the plan {options.plan.name}"):
+            return interruptible(lambda: self._planned(self._wanted, lowered))
 
-    def _planned(self, lowered: Lowered) -> Compiled:
+    def _within_budget(self) -> Compiled:
+        unmet: int | None = None
+
+        def made(slices: Slices) -> Compiled:
+            nonlocal unmet
+            cut = f" in {slices} slices" if is_cut(slices) else ""
+            lowered = self.lower(self.options.policy, slices)
+            wanted = self._wanted if unmet is None else self._wanted.of_bytes(unmet)
+            with self.progress.phase(f"planning and compiling for {self.options.budget}{cut}"):
+                try:
+                    return interruptible(lambda: self._planned(wanted, lowered))
+                except UnreachableBudgetError as error:
+                    unmet = error.budget
+                    raise
+
+        return with_more_slices(self._slices, made)
+
+    def _planned(self, wanted: Wanted, lowered: Lowered) -> Compiled:
         with strict_names():
-            return self._wanted.compile(lowered)
+            return wanted.compile(lowered)
 
     def pareto(self) -> Pareto:
         """Memory and time of the step: by plans for many budgets, and under policies."""
@@ -185,6 +202,10 @@ class TrainingStep:
         lowered = self.lower(self.options.policy)
         with self.progress.phase(f"planning for {POINTS} budgets"):
             return measured(interruptible(lambda: candidates(lowered, {}, seconds=self.options.plan_seconds)), None)
+
+    @property
+    def _slices(self) -> Slices:
+        return self._wanted.slices_for(slices_of(self.options.slices))
 
     @property
     def _wanted(self) -> Wanted:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
+from rematc.ir.locations import Location
 from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.donation import aliased_results, result_bytes
@@ -118,12 +119,15 @@ class UnreachableBudgetError(CompileError):
 
     Attributes:
         budget: bytes.
-        slices: a number of slices with which one is predicted to; None where there is none, or it was not looked for.
+        expected: the bytes that the plan that came nearest was expected to take.
+        reached: those that it takes, by XLA where it was asked.
+        slices: a number of slices with which one is predicted to fit; None where there is none, or nobody looked.
     """
 
-    def __init__(self, message: str, budget: int, slices: int | None = None) -> None:
-        super().__init__(message)
-        self.budget, self.slices = budget, slices
+    def __init__(self, message: str, budget: int, expected: int, reached: int, loc: Location | None = None) -> None:
+        super().__init__(message, loc)
+        self.budget, self.expected, self.reached = budget, expected, reached
+        self.slices: int | None = None
 
 
 class GraphPlanner:
@@ -145,12 +149,14 @@ class GraphPlanner:
         constraints: Constraints = FREE,
         donated: Sequence[int] = (),
         shardings: Sequence[Any] = (),
+        slices: int = 1,
     ) -> None:
         """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`).
 
         After so many `seconds` of planning, in all, no plan is improved any more. `constraints` are those of its plans.
         `donated` are the parameters in whose memory results may lie. `shardings` are JAX's of the first parameters: of
-        what is spread over devices, plans count what one of them holds, and what they send each other.
+        what is spread over devices, plans count what one of them holds, and what they send each other. `slices` are
+        those of the graph's largest stage.
         """
         self._device = device_of(target.platform, target.device_kind)
         self.target, self.donated = target, tuple(donated)
@@ -166,7 +172,7 @@ class GraphPlanner:
         self._forms = {form: self._in_order(one) for form, one in forms.items()}
         self.before = replace(self.before, graph=self._in_order(self.before.graph))
         self._shards = shards_of(self.before.graph, target, shardings)
-        self._constraints = constraints
+        self._constraints, self._slices = constraints, slices
         self._planner = self._planner_of(constraints, seconds)
         self.peak = self._planner.peak
         self._plans: dict[tuple[Planner, int, bool], Plan] = {}
@@ -219,7 +225,8 @@ class GraphPlanner:
     def _plan(self, planner: Planner, budget: int, in_small_steps: bool = False) -> Plan:
         key = planner, budget, in_small_steps
         if key not in self._plans:
-            self._plans[key] = planner.plan(budget, in_small_steps=in_small_steps)
+            plan = planner.plan(budget, in_small_steps=in_small_steps)
+            self._plans[key] = replace(plan, slices=self._slices) if self._slices > 1 else plan
         return self._plans[key]
 
     @functools.cached_property
@@ -392,6 +399,8 @@ class GraphPlanner:
             f"no plan was found for {wanted} of temporary memory; the smallest that was reached is "
             f"{smallest}. At its peak it holds\n{plan.describe_held()}",
             budget,
+            expected,
+            reached,
         )
 
 

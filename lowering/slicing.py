@@ -20,7 +20,9 @@ from rematc.passes.slicing.slicing import Sliced, Slicer
 
 OFF = "off"
 AUTO = "auto"
-#: In how many slices the largest stage runs: a number, `off` for none, `auto` for as few as the memory takes.
+#: None, but where no plan fits a budget without.
+NEEDED = "needed"
+#: In how many slices the largest stage runs: a number, `off` for none, `auto` for as few as the memory takes, `needed`.
 Slices = int | str
 #: Times of plans, or bytes of programs, that are as near are alike: the models know in part what slices cost.
 _ALIKE = 0.01
@@ -43,11 +45,16 @@ def slices_of(slices: object) -> Slices:
     """What users pass, a number or a text. Raises CompileError for what says nothing about slices."""
     if isinstance(slices, str) and slices.isascii() and slices.isdigit():
         slices = int(slices)
-    if slices in (OFF, AUTO) or (isinstance(slices, int) and not isinstance(slices, bool) and slices >= 1):
+    if slices in (OFF, AUTO, NEEDED) or (isinstance(slices, int) and not isinstance(slices, bool) and slices >= 1):
         assert isinstance(slices, int | str)
         return OFF if slices == 1 else slices
-    hint = suggestion(slices, [AUTO, OFF]) if isinstance(slices, str) else ""
-    raise CompileError(f"{slices!r} is no number of slices; pass one of 1 and more, 'auto', or 'off'{hint}")
+    hint = suggestion(slices, [AUTO, NEEDED, OFF]) if isinstance(slices, str) else ""
+    raise CompileError(f"{slices!r} is no number of slices; pass one of 1 and more, 'auto', 'needed', or 'off'{hint}")
+
+
+def is_cut(slices: Slices) -> bool:
+    """Whether a program is to run in slices, be they needed or not."""
+    return slices not in (OFF, NEEDED)
 
 
 #: A differentiated graph, forward and backward in one, with segments chosen for so many slices of its largest value.
@@ -77,7 +84,8 @@ def in_slices(
     """A differentiated graph with the stages around its largest values in slices.
 
     With `auto` and a budget there are as many as the fastest plan has that fits; without one the number
-    that is worth its time, as memory and time are predicted. There are none where that saves nothing.
+    that is worth its time, as memory and time are predicted. There are none where that saves nothing. Whether they
+    are `needed` is seen when the graph is planned: there are none here.
 
     Args:
         derive: gives what is to be lowered.
@@ -90,7 +98,7 @@ def in_slices(
     need no less memory with them, and for arrays that several devices hold.
     """
     graph = derive(1)
-    if slices == OFF:
+    if not is_cut(slices):
         return Choice(graph)
     if has_placements(graph) or target.devices > 1:
         if slices == AUTO:

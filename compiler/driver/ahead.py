@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rematc.compiler.driver.budget import at_users_line, with_more_slices
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
@@ -28,11 +29,12 @@ from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import Policy
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import default_pipeline, make_program, run_passes
-from rematc.lowering.planning import Budget
+from rematc.lowering.planning import Budget, UnreachableBudgetError
 from rematc.lowering.signature import Function, function_name
-from rematc.lowering.slicing import AUTO, OFF, Slices
+from rematc.lowering.slicing import NEEDED, OFF, Slices, is_cut
 from rematc.lowering.targeting import current_target, target_of, targeting
 from rematc.passes.manager import Watch, watching
+from rematc.passes.planning.plan import Plan
 
 
 def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
@@ -45,6 +47,9 @@ def trace(fun: Function | Graph, /, *args: object, **kwargs: object) -> Graph:
     call = CallArguments.of(function, args, kwargs, options_of(function).statics)
     with differentiated(), targeting(current_target(call.arrays)):
         return trace_call(function, call).graph
+
+
+T = TypeVar("T")
 
 
 @collection_paused()
@@ -119,6 +124,8 @@ class HasBudget(Protocol):
 class CanBeSliced(Protocol):
     """What `value_and_grad` and `grad` return."""
 
+    slices: Slices
+
     def in_slices(self, slices: Slices) -> Any:
         """The same in so many slices."""
 
@@ -159,9 +166,36 @@ def lower(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Lowered:
         CompileError: at the user's line, for what cannot be traced, differentiated or lowered, for a budget that no
             plan was found for, and for a plan of another program.
     """
-    lowered, wanted = _lower(fun, args, kwargs)
     with at_users_line():
-        return wanted.lower(lowered)
+        return _planned(fun, args, kwargs, Wanted.lower)
+
+
+def _planned(
+    fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any], make: Callable[[Wanted, Lowered], T]
+) -> T:
+    """What is made of a function that is lowered without a plan, in as many slices as are asked for, or needed."""
+    own = fun.slices if isinstance(fun, CanBeSliced) else NEEDED
+    asked = slices_argument(kwargs.get("slices", NEEDED)) if own == NEEDED else own
+    plan = kwargs.get("plan")
+    first = Wanted.of(None, plan).slices_for(asked) if isinstance(plan, Plan | str | os.PathLike) else asked
+    unmet: int | None = None
+
+    def made(slices: Slices) -> T:
+        function, given = fun, dict(kwargs)
+        if slices != asked and isinstance(fun, CanBeSliced):
+            function = fun.in_slices(slices)
+            given.pop("slices", None)
+        elif slices != asked:
+            given["slices"] = slices
+        lowered, wanted = _lower(function, args, given)
+        nonlocal unmet
+        try:
+            return make(wanted if unmet is None else wanted.of_bytes(unmet), lowered)
+        except UnreachableBudgetError as error:
+            unmet = error.budget
+            raise
+
+    return with_more_slices(first, made)
 
 
 def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[Lowered, Wanted]:
@@ -172,14 +206,14 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
     rest = {name: given.pop(name) for name in ("passes", "after_each") if name in given}
     policy, name = whole_policy(given.pop("policy", None)), given.pop("target", None)
     budget, plan = given.pop("budget", None), given.pop("plan", None)
-    slices = slices_argument(given.pop("slices", OFF))
+    slices = slices_argument(given.pop("slices", NEEDED))
     if isinstance(function, HasBudget) and function.budget is not None:
         if budget is not None:
             name = function_name(function.without_budget)
             raise CompileError(f"'{name}' has a budget of its own; leave out one of them", user_location())
         # A plan that was made for the budget stands in its place.
         function, budget = function.without_budget, function.budget if plan is None else None
-    if slices != OFF and getattr(function, "slices", OFF) != OFF:
+    if is_cut(slices) and is_cut(getattr(function, "slices", OFF)):
         raise CompileError(f"'{function_name(function)}' has slices of its own; leave out one of them", user_location())
     with at_users_line():
         wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
@@ -188,7 +222,7 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
             "a budget, and a plan, have passes of their own; leave out passes, or write 'plan{budget=BYTES}' or "
             "'plan{file=NAME}' among them"
         )
-    if slices == OFF and not (given or rest or policy or name) and isinstance(function, LowersItself):
+    if not is_cut(slices) and not (given or rest or policy or name) and isinstance(function, LowersItself):
         with planning_for(wanted.budget):
             return function.lower(*args, **kwargs), wanted
     options = options_of(function).merged(Options.of(function, **given)) if given else options_of(function)
@@ -231,23 +265,8 @@ def compile(fun: Function | Graph, /, *args: object, **kwargs: Any) -> Compiled:
     `rematc.jit(fun, ...).lower(*args, **kwargs).compile(target)` is the same without a plan, where every keyword of
     `lower` is an argument of `fun`.
     """
-    own = getattr(fun, "slices", OFF)
-
-    def compiled(slices: Slices) -> Compiled:
-        """As it was asked for, or in so many slices instead of `auto`."""
-        function, given = fun, dict(kwargs)
-        if slices != AUTO and own == AUTO and isinstance(fun, CanBeSliced):
-            function = fun.in_slices(slices)
-        elif slices != AUTO:
-            given["slices"] = slices
-        lowered, wanted = _lower(function, args, given)
-        return wanted.compile(lowered)
-
     with at_users_line():
-        if AUTO in (own, kwargs.get("slices")):
-            return with_more_slices(AUTO, compiled)
-        lowered, wanted = _lower(fun, args, dict(kwargs))
-        return wanted.compile(lowered)
+        return _planned(fun, args, kwargs, Wanted.compile)
 
 
 def pareto(

@@ -14,7 +14,7 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.planning import Amount, Budget, GraphPlanner, UnreachableBudgetError, budget_bytes, scaled
-from rematc.lowering.slicing import AUTO, Slices, fitting_slices
+from rematc.lowering.slicing import AUTO, NEEDED, Slices, fitting_slices
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
 
@@ -25,7 +25,7 @@ COMPILATIONS = 5
 _AS_EXPECTED = 2
 #: What part of the budget stays free where the first plan did not fit.
 _MARGIN = 50
-#: How often `auto` is given up for a number of slices, and how many times as many there are each time.
+#: How often numbers of slices are tried where none, or `auto`, did not fit, and how many times as many there are each.
 _MORE, _STEP = 2, 4
 
 
@@ -41,6 +41,7 @@ class Planner(GraphPlanner):
             constraints=constraints,
             donated=donated,
             shardings=lowered.shardings,
+            slices=1 if lowered.slices is None else lowered.slices.largest.count,
         )
         check_kept_names(constraints.keep, self.before.graph, lowered.program.name)
         self._lowered = lowered
@@ -77,7 +78,7 @@ def plan_part(planner: GraphPlanner, budget: Budget, function: str) -> BudgetRep
 
     It is logged to `rematc.plans` at level INFO. Raises CompileError, at the user's line, where none fits.
     """
-    with at_users_line(), suggesting_slices(planner):
+    with at_users_line(), looking_for_slices(planner):
         check_kept_names(budget.keep, planner.before.graph, function)
         wanted = planner.wanted(budget)
         report = BudgetReport(planner.predicted_within(wanted), wanted, function=function)
@@ -96,38 +97,44 @@ def at_users_line() -> Iterator[None]:
 
 
 @contextmanager
-def suggesting_slices(planner: GraphPlanner) -> Iterator[None]:
-    """The error of a budget that no plan meets says with how many slices one is predicted to."""
+def looking_for_slices(planner: GraphPlanner) -> Iterator[None]:
+    """The error of a budget that no plan meets knows with how many slices one is predicted to."""
     try:
         yield
     except UnreachableBudgetError as error:
-        count = fitting_slices(planner, error.budget)
-        if count is None:
-            raise
-        message = f"{error.message}\nWith slices={count} a plan is predicted to fit: add that, or slices='auto'"
-        raise UnreachableBudgetError(message, error.budget, count) from None
+        error.slices = fitting_slices(planner, error.budget)
+        raise
 
 
 def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
-    """What `make` gives for these slices, or for more of them where it is `auto` and no plan fits what XLA takes.
+    """What `make` gives for these slices, or for more of them where it is said that they are chosen, and none fits.
 
-    `auto` is chosen by what is predicted. Where that was too little, there are as many slices as the error names, and
-    then four times as many, `_MORE` times in all. Raises the first error where none of that helps.
+    `needed` is none at first, and then `auto` where no plan was expected to fit. `auto` is chosen by what is predicted.
+    Where no plan fits so, there are as many slices as the error names, and then four times as many, `_MORE` times in
+    all. Raises the error with fewest bytes where none of that helps, and for a number of slices, or none, one that says
+    how many would.
     """
     try:
         return make(slices)
     except UnreachableBudgetError as error:
-        if slices != AUTO or error.slices is None:
+        if error.slices is None:
             raise
-        first, count = error, error.slices
-    for _ in range(_MORE):
+        if slices not in (AUTO, NEEDED):
+            way_out = f"With slices={error.slices} a plan is predicted to fit: add that, or slices='auto'"
+            message = f"{error.message}\n{way_out}"
+            raise UnreachableBudgetError(message, error.budget, error.expected, error.reached, error.loc) from None
+        best, count = error, error.slices
+    counts: list[Slices] = [count * _STEP**power for power in range(_MORE)]
+    if slices == NEEDED and best.expected > best.budget:
+        counts.insert(0, AUTO)
+    for further in counts:
         try:
-            return make(count)
-        except UnreachableBudgetError:
-            count *= _STEP
+            return make(further)
+        except UnreachableBudgetError as error:
+            best = min(best, error, key=lambda one: one.reached)
         except CompileError:  # so many slices are none, or save nothing
             break
-    raise first
+    raise best
 
 
 def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:
@@ -139,7 +146,7 @@ def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None)
     """
     planner = Planner(lowered, seconds, budget.constraints)
     wanted = planner.wanted(budget)
-    with suggesting_slices(planner):
+    with looking_for_slices(planner):
         return planner.lower(planner.predicted_within(wanted), wanted)
 
 
@@ -154,7 +161,7 @@ def compile_within(lowered: Lowered, budget: Budget, seconds: float | None = Non
         made = planner.lower(plan, wanted).compile()
         return made, made.memory().temp_bytes
 
-    with suggesting_slices(planner):
+    with looking_for_slices(planner):
         made, report = first_within(planner, budget, lambda: lowered.compile().memory().temp_bytes, compiled)
     return with_figures(made, report.compilations)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rematc.compiler.driver.budget import Planner, compile_within, lower_within, with_figures
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.ir.errors import CompileError
 from rematc.lowering.planning import Amount, Budget
+from rematc.lowering.slicing import NEEDED, Slices
 from rematc.passes.planning.plan import Plan
 
 
@@ -54,6 +55,15 @@ class Wanted:
         if plan is not None and not isinstance(plan, Plan):
             raise CompileError(f"{plan!r} is no plan; pass a rematc.Plan, or the name of a file that holds its JSON")
         return cls(None if budget is None else Budget.of(budget), plan, seconds)
+
+    def slices_for(self, slices: Slices) -> Slices:
+        """In how many slices the program is to run: where nobody says, a plan that was made before does."""
+        return self.plan.slices if slices == NEEDED and self.plan is not None and self.plan.slices > 1 else slices
+
+    def of_bytes(self, amount: int) -> Wanted:
+        """The same with a budget of so many bytes."""
+        assert self.budget is not None, "a plan is as it is"
+        return replace(self, budget=replace(self.budget, amount=amount))
 
     def lower(self, lowered: Lowered) -> Lowered:
         """A function that was lowered without a plan with the one that is wanted, by the prediction alone.

@@ -17,7 +17,7 @@ import jax.tree_util
 from jax.sharding import NamedSharding
 
 from rematc.compiler.api.transforms.gradients import check_not_static, check_scalar_result, require_inexact
-from rematc.compiler.driver.budget import budget_argument
+from rematc.compiler.driver.budget import budget_argument, with_more_slices
 from rematc.compiler.driver.slices import slice_graph, slices_argument
 from rematc.compiler.frontends.jax.policies import asking
 from rematc.compiler.functions.policies import check_whole_names, default_policy, whole_policy
@@ -42,7 +42,7 @@ from rematc.lowering.planning import Budget
 from rematc.lowering.program import PlatformChoice
 from rematc.lowering.remembering import Remembered
 from rematc.lowering.signature import function_name
-from rematc.lowering.slicing import OFF, Slices
+from rematc.lowering.slicing import NEEDED, Slices
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.passes.linearize import vjp as vjp_of_graph
@@ -57,7 +57,7 @@ def value_and_grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
-    slices: Slices = OFF,
+    slices: Slices = NEEDED,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -84,7 +84,7 @@ def value_and_grad(
             `rematc.value_and_grad`: planned by the prediction, with room for its error. JAX's derivatives of the
             gradient are not planned. `rematc.plans` logs what is predicted.
         slices: in how many slices the stage around the largest value runs, as in `rematc.value_and_grad`: a number,
-            "auto", or "off". JAX's derivatives of the gradient run in none. `rematc.plans` logs what is cut.
+            "auto", "off", or "needed". JAX's derivatives of the gradient run in none. `rematc.plans` logs what is cut.
         static_argnums: positions of arguments that are Python values, which `fun` may branch on.
         static_argnames: the same by name. Flags, strings and other leaves that are no arrays are static anyway.
         donate_argnums: positions of arguments whose memory the results may take over, as in `jax.jit`; where the call
@@ -147,7 +147,7 @@ def grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
-    slices: Slices = OFF,
+    slices: Slices = NEEDED,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -236,11 +236,17 @@ class _Gradient:
         made = _Graphs(traced, differentiated, wanted, target, lying)
         leaves = arguments.among(wanted.options.donated)
         derive = functools.partial(made.value_and_gradients, 0)
-        choice, sliced = slice_graph(derive, wanted.slices, target, leaves, wanted.budget)
-        budget = wanted.budget if wanted.budget is None or sliced is None else wanted.budget.of_whole(sliced.whole)
-        passed = functools.partial(passed_graph, choice.graph, budget, lying)
+
+        def planned(slices: Slices, target: Target) -> Graph:
+            choice, sliced = slice_graph(derive, slices, target, leaves, wanted.budget)
+            budget = wanted.budget if wanted.budget is None or sliced is None else wanted.budget.of_whole(sliced.whole)
+            return passed_graph(choice.graph, budget, lying, target)
+
+        def passed(target: Target) -> Graph:
+            return with_more_slices(wanted.slices, lambda slices: planned(slices, target))
+
         options = dict(wanted.options.compiler_options)
-        run = lasting_call(made.value_and_gradients, passed, choice.graph.name, target, leaves, options, lying)
+        run = lasting_call(made.value_and_gradients, passed, derive(1).name, target, leaves, options, lying)
         return _Gradient(traced, wanted, differentiated, zero, run, made.constants, made.choice)
 
     def _called(self, arrays: Sequence[Any]) -> Sequence[Any]:

@@ -20,7 +20,7 @@ from rematc.ir.errors import CompileError
 from rematc.lowering.jax_compiling import compiled, is_outermost
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import function_name
-from rematc.lowering.slicing import OFF, Slices, slices_of
+from rematc.lowering.slicing import NEEDED, Slices, is_cut, slices_of
 from rematc.lowering.targeting import current_target, target_of
 from rematc.passes.planning.plan import Plan
 
@@ -38,7 +38,7 @@ def jit(
     budget: Budget | int | str | None = None,
     plan: Plan | str | os.PathLike[str] | None = None,
     plan_seconds: float | None = None,
-    slices: Slices = OFF,
+    slices: Slices = NEEDED,
     **options: Any,
 ) -> Callable[..., Any]:
     """`jax.jit`, with what makes recomputation hold where XLA would undo it; with a budget, of all that `fun` does.
@@ -81,8 +81,9 @@ def jit(
     decided = whole_policy(policy)
     with at_users_line():
         slices = slices_of(slices)
-        no_more = "100%" if slices != OFF and plan is None else None
+        no_more = "100%" if is_cut(slices) and plan is None else None
         wanted = Wanted.of(no_more if budget is None else budget, plan, plan_seconds)
+        slices = wanted.slices_for(slices)
 
     @functools.wraps(fun, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.driver.budget import at_users_line, plan_part
+from rematc.compiler.driver.budget import at_users_line, plan_part, with_more_slices
 from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.jax_api.arguments import JaxArguments
@@ -197,15 +197,16 @@ class _Part:
 def _passed(graph: Graph, wanted: Wanted, slices: Slices, name: str, target: Target) -> Graph:
     """A graph after the passes, in slices and with a plan. Raises CompileError where none is predicted to fit."""
     strategy = target.barrier_strategy
-    with at_users_line():
+
+    def planned(slices: Slices) -> Graph:
         choice, sliced = slice_graph(lambda _: graph, slices, target, budget=wanted.budget)
-        graph = choice.graph
         if wanted.budget is not None:
             budget = wanted.budget if sliced is None else wanted.budget.of_whole(sliced.whole)
-            planner = GraphPlanner(graph, target, strategy, wanted.seconds, budget.constraints)
-            plan = plan_part(planner, budget, name).plan
-        else:
-            assert wanted.plan is not None, "there is one or the other"
-            planner = GraphPlanner(graph, target, strategy)
-            plan = planner.own(wanted.plan)
-        return passed_for_jax(planner.applied(plan), target)
+            planner = GraphPlanner(choice.graph, target, strategy, wanted.seconds, budget.constraints)
+            return planner.applied(plan_part(planner, budget, name).plan)
+        assert wanted.plan is not None, "there is one or the other"
+        planner = GraphPlanner(choice.graph, target, strategy)
+        return planner.applied(planner.own(wanted.plan))
+
+    with at_users_line():
+        return passed_for_jax(with_more_slices(slices, planned), target)

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from rematc.compiler.driver.budget import at_users_line, first_within, suggesting_slices, with_more_slices
+from rematc.compiler.driver.budget import at_users_line, first_within, looking_for_slices, with_more_slices
 from rematc.compiler.driver.slices import slice_graph
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.frontends.jax.importing import Imported
@@ -37,7 +37,7 @@ from rematc.lowering.program import Program
 from rematc.lowering.propagation import shards_of
 from rematc.lowering.runtime import Executable, log_compiled
 from rematc.lowering.signature import Function, Owners, function_name
-from rematc.lowering.slicing import OFF, Slices
+from rematc.lowering.slicing import Slices, is_cut
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
 from rematc.lowering.xla_errors import explain_xla
@@ -139,10 +139,9 @@ def planned_program(
     with targeting(own):
         imported = traced.imported(0)
     made = _Compiler(function, traced, key, places, imported, own, chosen.statics, options, args, kwargs)
-    with at_users_line():
-        given = made.in_bytes(wanted) if slices != OFF else wanted
 
     def planned_in(slices: Slices) -> tuple[_Made, BudgetReport, SlicesReport | None]:
+        given = made.in_bytes(wanted) if is_cut(slices) else wanted
         choice, sliced = slice_graph(lambda _: imported.graph, slices, own, donated, given.budget)
         constraints = FREE if given.budget is None else given.budget.constraints
         planner = _Planner(
@@ -152,6 +151,7 @@ def planned_program(
             constraints=constraints,
             donated=donated,
             shardings=made.shardings,
+            slices=1 if sliced is None else sliced.largest.count,
         )
         planner.leaves = jax.tree_util.tree_leaves((args, kwargs))
         return *_planned(planner, given, made, traced.name), sliced
@@ -177,7 +177,7 @@ def _planned(planner: GraphPlanner, wanted: Wanted, made: _Compiler, name: str) 
     def planned(plan: Plan, _: int) -> tuple[_Made, int]:
         return made.compiled(planner.passed(plan).graph)
 
-    with suggesting_slices(planner):
+    with looking_for_slices(planner):
         return first_within(planner, wanted.budget, made.whole, planned)
 
 
@@ -211,9 +211,13 @@ class _Compiler:
     args: Any
     kwargs: Any
 
+    @functools.cached_property
+    def _whole(self) -> int:
+        return self.compiled(run_passes(self.imported.graph).graph)[1]
+
     def whole(self) -> int:
         """The bytes that XLA takes for the function as it stands."""
-        return self.compiled(run_passes(self.imported.graph).graph)[1]
+        return self._whole
 
     def in_bytes(self, wanted: Wanted) -> Wanted:
         """A budget that is a percentage as bytes: of the function as it stands, not in slices."""

@@ -85,6 +85,7 @@ class Plan:
         without_recomputation: what the program takes then, even that of its own checkpoints if plans may take these
             apart; None where that is the plan's program without stages.
         constraints: what it must not do.
+        slices: in how many slices the largest stage of its program runs; 1 where nothing does.
     """
 
     budget: int
@@ -95,6 +96,7 @@ class Plan:
     loops: tuple[PlannedLoop, ...] = ()
     without_recomputation: WithoutRecomputation | None = None
     constraints: Constraints = FREE
+    slices: int = 1
 
     def __repr__(self) -> str:
         return f"Plan(budget={self.budget}, peak={self.peak}, stages={len(self.stages.begins)}, {self.program.digest})"
@@ -230,6 +232,7 @@ class Plan:
             "device": self.device,
             "bound_ns": self.bound,
             **({"constraints": asdict(self.constraints)} if self.constraints else {}),
+            **({"slices": self.slices} if self.slices > 1 else {}),
             "program": self.program.digest,
             "predicted": {
                 "peak": self.peak,
@@ -257,7 +260,8 @@ class Plan:
         products = predicted.get("products_without", int, program.products - sum(loop.products for loop in loops))
         whole = WithoutRecomputation(peak, time, flops, products)
         budget, bound = fields.get("budget", int), fields.get("bound_ns", int)
-        plan = cls(budget, device, Bound.known(bound), stages, program, loops, None, constraints)
+        slices = fields.get("slices", int, 1)
+        plan = cls(budget, device, Bound.known(bound), stages, program, loops, None, constraints, slices)
         return plan if plan._without == whole else replace(plan, without_recomputation=whole)
 
     @classmethod

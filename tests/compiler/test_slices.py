@@ -18,6 +18,7 @@ import rematc.jax
 from rematc.ir.errors import CompileError
 from rematc.lowering import slicing
 from rematc.lowering.planning import UnreachableBudgetError
+from rematc.passes.planning.plan import Plan
 
 BATCH, TOKENS, WIDTH, VOCABULARY = 2, 64, 32, 1024
 LOGITS = BATCH * TOKENS * VOCABULARY * 4
@@ -381,7 +382,7 @@ def test_a_budget_is_met_by_slices_of_attention() -> None:
     given = attention_arguments(256)
     budget = 384 * 2**10  # three quarters of one array of scores
     with pytest.raises(CompileError, match="no plan"):
-        rematc.jax.value_and_grad(attention, budget=budget)(*given)
+        rematc.jax.value_and_grad(attention, budget=budget, slices="off")(*given)
     step = jax.jit(rematc.jax.value_and_grad(attention, budget=budget, slices=16)).lower(*given).compile()
     assert taken(step) <= budget
     assert_near(step(*given), jax.jit(jax.value_and_grad(attention))(*given))
@@ -467,15 +468,52 @@ def test_a_step_in_slices_as_a_part_of_another_program() -> None:
         rematc.jax.jit(adam_step, slices=0)
 
 
+Run = Callable[..., Any]
+#: Attention within a budget, by each way to ask for one, with slices as they are said.
+WITHIN: list[Run] = [
+    lambda given, **asked: rematc.jax.value_and_grad(attention, **asked)(*given),
+    lambda given, **asked: jax.jit(rematc.jax.value_and_grad(attention, **asked))(*given),
+    lambda given, **asked: rematc.compile(rematc.value_and_grad(rematc.from_jax(attention)), *given, **asked)(*given),
+    lambda given, **asked: rematc.compile(rematc.value_and_grad(rematc.from_jax(attention), **asked), *given)(*given),
+    lambda given, **asked: rematc.lower(rematc.value_and_grad(rematc.from_jax(attention)), *given, **asked).compile()(
+        *given
+    ),
+    lambda given, **asked: rematc.jit(rematc.value_and_grad(rematc.from_jax(attention), **asked))(*given),
+    lambda given, **asked: rematc.jax.jit(jax.value_and_grad(attention), **asked)(*given),
+    lambda given, **asked: jax.jit(rematc.jax.jit(jax.value_and_grad(attention), **asked))(*given),
+]
+
+
+@pytest.mark.parametrize("run", WITHIN)
+def test_slices_are_taken_where_no_plan_fits_without(run: Run) -> None:
+    given = attention_arguments(512)
+    assert_near(run(given, budget="1MiB"), jax.value_and_grad(attention)(*given))
+
+
+@pytest.mark.parametrize("amount", [2**20, "20%"])
+def test_slices_that_are_needed_fit_and_a_plan_remembers_them(amount: int | str) -> None:
+    given = attention_arguments(512)
+    step: Any = rematc.jax.jit(jax.value_and_grad(attention), budget=amount)
+    budget = step.report(*given).budget
+    assert budget.measured <= budget.budget
+    assert budget.plan.slices == step.report(*given).slices.largest.count > 1
+    plan = Plan.from_json(budget.plan.to_json())
+    again: Any = rematc.jax.jit(jax.value_and_grad(attention), plan=plan)
+    assert again.report(*given).budget.measured == budget.measured
+    gradient = rematc.value_and_grad(rematc.from_jax(attention))
+    made = rematc.compile(gradient, *given, budget=amount)
+    assert made.report().slices is not None
+    assert rematc.compile(gradient, *given, plan=made.plan).memory() == made.memory()
+    whole: Any = rematc.jax.jit(jax.value_and_grad(attention), budget=8 * budget.budget)
+    assert whole.report(*given).slices is None
+    assert whole.report(*given).budget.plan.slices == 1
+
+
 def test_a_budget_that_no_plan_meets_is_refused_with_the_slices_that_meet_it() -> None:
     given = attention_arguments(512)
-    for run in (
-        lambda: rematc.jax.value_and_grad(attention, budget="1MiB")(*given),
-        lambda: rematc.compile(rematc.value_and_grad(rematc.from_jax(attention)), *given, budget="1MiB"),
-        lambda: rematc.jax.jit(jax.value_and_grad(attention), budget="1MiB")(*given),
-    ):
+    for run in WITHIN:
         with pytest.raises(CompileError, match=r"With slices=\d+ a plan is predicted to fit") as caught:
-            run()
+            run(given, budget="1MiB", slices="off")
     found = re.search(r"slices=(\d+)", caught.value.message)
     assert found is not None
     step: Any = rematc.jax.jit(jax.value_and_grad(attention), budget="1MiB", slices=int(found[1]))

@@ -36,7 +36,7 @@ class Known(GraphPlanner):
     """Such plans, and others, where there are any; no program stands behind them that could be arranged otherwise."""
 
     def __init__(self, plans: Any, others: Any = None) -> None:
-        self._planner, self._other_planner, self._plans = plans, others, {}
+        self._planner, self._other_planner, self._plans, self._slices = plans, others, {}, 1
         self._graphs: Any = SimpleNamespace(
             expected=_expected, expected_before_held=_expected, is_known=lambda plan: True
         )

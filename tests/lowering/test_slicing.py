@@ -9,7 +9,7 @@ import pytest
 from rematc.compiler.api.text import parse
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.lowering.slicing import AUTO, OFF, in_slices, slices_of
+from rematc.lowering.slicing import AUTO, NEEDED, OFF, in_slices, slices_of
 from rematc.lowering.target import Target
 
 HEAD = """
@@ -27,7 +27,9 @@ def derive(_: int) -> Graph:
     return parse(HEAD)
 
 
-@pytest.mark.parametrize(("given", "found"), [("16", 16), (1, OFF), ("1", OFF), ("off", OFF), ("auto", AUTO), (8, 8)])
+@pytest.mark.parametrize(
+    ("given", "found"), [("16", 16), (1, OFF), ("1", OFF), ("off", OFF), ("auto", AUTO), ("needed", NEEDED), (8, 8)]
+)
 def test_slices_are_a_number_or_a_word(given: int | str, found: int | str) -> None:
     assert slices_of(given) == found
 

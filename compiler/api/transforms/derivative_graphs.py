@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jax.sharding import NamedSharding
 
 from rematc.compiler.api.jit import run_graph
-from rematc.compiler.driver.budget import plan_part
+from rematc.compiler.driver.budget import plan_part, with_more_slices
 from rematc.compiler.driver.slices import slice_graph, slices_of_program
 from rematc.compiler.functions.calls import TracedFunction, apply_graph
 from rematc.compiler.functions.policies import check_whole_names
@@ -24,7 +24,7 @@ from rematc.ir.types import TensorType
 from rematc.lowering.choosing import primal_for
 from rematc.lowering.planning import Budget, GraphPlanner
 from rematc.lowering.signature import Function, function_name
-from rematc.lowering.slicing import Slices
+from rematc.lowering.slicing import Choice, Slices
 from rematc.lowering.targeting import current_target
 from rematc.passes import linearize as linearization
 
@@ -129,15 +129,19 @@ def planned_vjp(
     def derive(slices: int) -> Graph:
         return linearization.value_and_cotangents(staged(slices).pulled)
 
-    choice, sliced = slice_graph(derive, slices, target, budget=budget)
+    def planned(slices: Slices) -> tuple[Choice, Graph, list[object]]:
+        choice, sliced = slice_graph(derive, slices, target, budget=budget)
+        notes: list[object] = [] if sliced is None else [sliced]
+        if budget is None:
+            return choice, choice.graph, notes
+        in_bytes = budget if sliced is None else budget.of_whole(sliced.whole)
+        count = 1 if sliced is None else sliced.largest.count
+        constraints = in_bytes.constraints
+        planner = GraphPlanner(choice.graph, target, constraints=constraints, shardings=lying, slices=count)
+        report = plan_part(planner, in_bytes, function_name(function))
+        return choice, planner.applied(report.plan), [report, *notes]
+
+    choice, graph, notes = with_more_slices(slices, planned)
     note(function, staged(choice.slices))
-    graph = choice.graph
-    if budget is not None:
-        budget = budget if sliced is None else budget.of_whole(sliced.whole)
-        planner = GraphPlanner(graph, target, constraints=budget.constraints, shardings=lying)
-        report = plan_part(planner, budget, function_name(function))
-        records.append(report)
-        graph = planner.applied(report.plan)
-    if sliced is not None:
-        records.append(sliced)
+    records.extend(notes)
     return graph

@@ -40,7 +40,7 @@ from rematc.ir.errors import CompileError
 from rematc.ir.types import TensorType
 from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
-from rematc.lowering.slicing import OFF, Slices
+from rematc.lowering.slicing import NEEDED, Slices, is_cut
 
 
 class ValueAndGrad:
@@ -65,7 +65,7 @@ class ValueAndGrad:
         policy: object,
         budget: object,
         options: Options,
-        slices: object = OFF,
+        slices: object = NEEDED,
     ) -> None:
         self.function = function
         self.budget = budget_argument(budget, policy)
@@ -146,7 +146,7 @@ class ValueAndGrad:
         results, vjp = traced.graph.results, staged(slices_of_program()).pulled
         cts = [np.ones((), results[0].type.dtype.numpy)] if any(vjp.has_tangent) else []
         # A derivative of what is planned would be planned by nobody, and not have the user's rules.
-        if (self.budget is not None or self.slices != OFF) and order.derivative_order() == 0:
+        if (self.budget is not None or is_cut(self.slices)) and order.derivative_order() == 0:
             planned = planned_vjp(self.function, staged, self.budget, self.slices, lying)
             operands = (*arrays, *traced.captures, *traced.constants, *cts)
             return apply_graph(planned, operands, (False,) * len(planned.results))
@@ -234,7 +234,7 @@ def value_and_grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
-    slices: Slices = OFF,
+    slices: Slices = NEEDED,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -258,8 +258,8 @@ def value_and_grad(
             never computed again. See `docs/planning.md`.
         slices: in how many slices the stage around the largest value runs, forward and backward in one loop: a number,
             "auto" for as few as it takes that a slice is no more than all else that is in memory at the peak, with a
-            budget for as many as the fastest plan has, or "off".
-            Of a language model that is the head. Sums are associated differently, and nothing else. See
+            budget for as many as the fastest plan has; "off"; or, by default, "needed", with a budget where no plan
+            fits without. Of a language model that is the head. Sums are associated differently, and nothing else. See
             `docs/slices.md`.
         static_argnums: positions of arguments whose value `fun` may branch on, as in `jit`.
         static_argnames: the same by name.
@@ -284,7 +284,7 @@ def grad(
     *,
     policy: object = None,
     budget: Budget | int | str | None = None,
-    slices: Slices = OFF,
+    slices: Slices = NEEDED,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
