@@ -271,6 +271,39 @@ def test_what_loops_drop_and_the_stages_of_their_steps_are_chosen_together(perce
     verify(Planner(graph, ON_CPU).applied(again))
 
 
+def recurrence(w: Any, x: Any) -> Any:
+    """Many steps of several layers: a step is little of what the loop stacks."""
+
+    def step(carry: Any, _: Any) -> Any:
+        for index in range(DEPTH):
+            carry = np.tanh(np.tanh(carry @ w[index]) * carry)
+        return carry, None
+
+    last: Any = rematc.scan(step, x, None, 32)[0]
+    return np.sum(last)
+
+
+def test_small_steps_run_in_stages_where_nothing_fits_without_or_they_may() -> None:
+    w, x = np.zeros((DEPTH, 8, 8), np.float32), np.zeros((256, 8), np.float32)
+    gradient = rematc.lower(rematc.value_and_grad(recurrence), w, x).traced.graph
+    planner = Planner(run_passes(gradient, BEFORE_PLAN).graph, ON_CPU)
+
+    def has_stages(plan: Plan) -> bool:
+        return any(isinstance(decision, StagedBody) for decision in plan.decisions)
+
+    without = less = planner.plan(planner.peak // 5)
+    while not has_stages(less):
+        without, less = less, planner.plan(less.peak - 1)
+    assert not planner.has_small_steps(planner.peak)
+    assert planner.has_small_steps(without.peak)
+    assert less.is_feasible
+    assert less.time == planner.plan(without.peak - 1, in_small_steps=True).time < planner.plan(0).time
+    assert planner.plan(0).peak < less.peak
+    budgets = range(without.peak, 2 * without.peak, without.peak // 8)
+    times = [(planner.plan(budget).time, planner.plan(budget, in_small_steps=True).time) for budget in budgets]
+    assert all(beside <= time for time, beside in times) and any(beside < time for time, beside in times)
+
+
 @pytest.mark.parametrize(
     "constraints", [FREE, Constraints(never_repeat=("dot_general",)), Constraints(keep=("layer",))]
 )
