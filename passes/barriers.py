@@ -39,7 +39,8 @@ from rematc.ir.ops.conversion import BitcastConvert
 from rematc.ir.ops.logical import Or
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
-from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.ops.structural import Name, OptimizationBarrier
+from rematc.ir.policy import is_private
 from rematc.ir.spelling import suggestion
 from rematc.ir.splicing import splice
 from rematc.ir.traversal import all_equations
@@ -98,6 +99,10 @@ class Barriers(Pass):
                     self._keep(op, Equation(op, operands, eqn.results, eqn.loc), pins, place)
                 case Checkpoint() as op:
                     self._inline(op, operands, eqn, place)
+                case Name(label) if is_private(label):
+                    # It says what segments may read, of which there are none any more. XLA merges equal equations of a
+                    # value and of its names; what is not merged here is predicted, and planned, as two.
+                    place.env[eqn.results[0]] = operands[0]
                 case Call() as op:
                     body = self._dissolved(op.body, place.is_in_loop)
                     place.append(Equation(replace(op, body=body), operands, eqn.results, eqn.loc))

@@ -12,7 +12,7 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Call, Checkpoint
-from rematc.ir.ops.structural import OptimizationBarrier
+from rematc.ir.ops.structural import Name, OptimizationBarrier
 from rematc.ir.policy import Policy
 from rematc.ir.types import F64, TensorType
 from rematc.ir.values import Value
@@ -241,6 +241,22 @@ def test_nested_regions_have_a_barrier_each() -> None:
 
 def test_everything_saveable_leaves_no_barrier() -> None:
     assert not barriers(_flat_step("everything"))
+
+
+def test_notes_of_the_compiler_go_with_the_regions_and_names_stay() -> None:
+    text = """
+    graph @f(%x: f64[3]) -> (f64[3]) {
+      %0: f64[3] = sine %x
+      %1: f64[3] = name %0 {label="@crossing"}
+      %2: f64[3] = name %1 {label="mine"}
+      %3: f64[3] = checkpoint %2 {body=graph @g(%a: f64[3]) -> (f64[3]) { %0: f64[3] = cosine %a return %0 }}
+      return %3
+    }
+    """
+    graph = Barriers().run(parse(text))
+    verify(graph)
+    assert [eqn.op for eqn in graph.equations if isinstance(eqn.op, Name)] == [Name("mine")]
+    assert graph.equations[1].operands == graph.equations[0].results
 
 
 def test_the_strategy_none_leaves_no_barrier() -> None:

@@ -232,3 +232,20 @@ def test_what_xla_expands_shares_no_number_with_a_reduction(function: str, is_gi
     unit = 4 * 128 * 128
     assert taken(own) < unit / 2
     assert (taken(graph) >= unit) is is_given
+
+
+def test_what_a_segment_reads_is_repeated_as_what_it_is() -> None:
+    """The largest logit of each row has a second name in the segments of a policy; XLA writes one array for both."""
+
+    def loss(weights: Any, x: Any, labels: Any) -> Any:
+        logits = x @ weights
+        most = logits.max(-1, keepdims=True)
+        logs = np.log(np.exp(logits - most).sum(-1, keepdims=True)) + most
+        return -np.mean(np.where(np.arange(2048) == labels[:, None], logits - logs, 0.0))
+
+    given = Shape((32, 2048), np.float32), Shape((512, 32), np.float32), Shape((512,), np.int32)
+    whole = rematc.compile(rematc.value_and_grad(loss), *given).memory().temp_bytes
+    lowered = rematc.lower(rematc.value_and_grad(loss, policy="auto"), *given)
+    found = lowered.compile().memory().temp_bytes
+    assert found == pytest.approx(lowered.predicted_peak(), rel=0.01)
+    assert found <= whole
