@@ -3,6 +3,7 @@
     python benchmarks/slices.py [--slices N] [--target cpu|h100|v5e|...] [--policies nothing,dots] [--auto]
     python benchmarks/slices.py --batch 1 --tokens 8192 --vocabulary 32768 --policies nothing
     python benchmarks/slices.py --step 40%,20%,10%
+    python benchmarks/slices.py --curve
 
 A GPT-2 of 4 layers: width 768, 12 heads, sequence 1024, batch 8, vocabulary 50,304, tied, bfloat16 compute, float32
 parameters. By hand each layer is in `jax.checkpoint`, then the head in `jax.checkpoint` of a scan over slices of the
@@ -163,6 +164,19 @@ def steps(model: Model, budgets: str, target: str) -> None:
     print(f"| {' | '.join(figures(function, shapes, target) for function in ways.values())} |")
 
 
+def curve(model: Model, target: str, points: int = 5) -> None:
+    """Print memory against time of plans without slices and with them: those that no other one is better than."""
+    step = rematc.value_and_grad(rematc.from_jax(model.loss))
+    given: dict[str, Any] = {"points": points, "policies": ("nothing", "dots"), "target": target}
+    for slices in ("off", "auto"):
+        found = rematc.pareto(step, *model.shapes(), **given, slices=slices)
+        print(f"\n| slices={slices} | MiB | extra time | extra TFLOP |\n|---|--:|--:|--:|")
+        for point in found.points:
+            if not point.is_dominated:
+                figures = f"{100 * point.extra_seconds / found.seconds:.1f} % | {point.extra_flops / 1e12:.2f}"
+                print(f"| {point.name} | {point.memory / MEBIBYTE:,.0f} | {figures} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Temporary memory of heads and attention in slices.")
     parser.add_argument("--slices", type=int, default=16)
@@ -172,11 +186,15 @@ def main() -> None:
     for name, default in (("batch", 8), ("tokens", 1024), ("width", 768), ("heads", 12), ("layers", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--step", metavar="BUDGETS", help="a training step within these")
+    parser.add_argument("--curve", action="store_true", help="memory against time, with slices and without")
     parser.add_argument("--vocabulary", type=int, default=50304)
     options = parser.parse_args()
     count: int = options.slices
     sizes = (options.batch, options.tokens, options.width, options.heads, options.layers, options.vocabulary)
     model = Model(*sizes)
+    if options.curve:
+        curve(model, options.target)
+        return
     if options.step:
         steps(model, options.step, options.target)
         return

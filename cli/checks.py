@@ -15,7 +15,7 @@ from rematc.cli.options import OF_MODULES, PLANNED, Options
 from rematc.cli.output import is_standard_output
 from rematc.ir.errors import CompileError
 from rematc.lowering.described import is_described
-from rematc.lowering.slicing import NEEDED, is_cut, slices_of
+from rematc.lowering.slicing import is_cut, slices_of
 from rematc.passes.manager import parse_pipeline
 from rematc.passes.planning.plan import Plan
 from rematc.passes.policies import parse_policy
@@ -184,7 +184,6 @@ def _check_pareto(options: Options) -> None:
         ("--policy", options.policy != "none"),
         ("--budget", options.budget is not None),
         ("--plan", options.plan is not None),
-        ("--slices", options.slices != NEEDED),
         ("--compare", bool(options.compare)),
         ("--emit", options.emit is not None),
         ("--run", options.run),

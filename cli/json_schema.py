@@ -195,6 +195,7 @@ POINT = _object(
         "extra_flops": WHOLE,
         "is_dominated": FLAG,
         "plan": _or_null(COUNT),
+        "slices": COUNT,
     }
 )
 STAGES = _list(_object({"begin": COUNT, "again": COUNTS}))

@@ -19,7 +19,7 @@ from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
 from rematc.compiler.driver.budget import with_more_slices
 from rematc.compiler.driver.lowered import Compiled, Lowered
-from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
+from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured, sliced_for
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
@@ -192,9 +192,10 @@ class TrainingStep:
     def pareto(self) -> Pareto:
         """Memory and time of the step: by plans for many budgets, and under policies."""
         lowered = self.lower_baseline()
-        under = {policy: self.lower(policy) for policy in POLICIES}
+        under = {policy: self.lower(policy, slices=OFF) for policy in POLICIES}
+        sliced = sliced_for(slices_of(self.options.slices), lambda count: self._lower("none", slices=count))
         with self.progress.phase(f"planning for {POINTS} budgets"):
-            found = interruptible(lambda: candidates(lowered, under, seconds=self.options.plan_seconds))
+            found = interruptible(lambda: candidates(lowered, under, POINTS, self.options.plan_seconds, sliced))
         return measured(found, lambda one, name: self.compile(one, f" {name}"))
 
     def predicted_curve(self) -> Pareto:

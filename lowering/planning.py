@@ -225,9 +225,11 @@ class GraphPlanner:
     def _plan(self, planner: Planner, budget: int, in_small_steps: bool = False) -> Plan:
         key = planner, budget, in_small_steps
         if key not in self._plans:
-            plan = planner.plan(budget, in_small_steps=in_small_steps)
-            self._plans[key] = replace(plan, slices=self._slices) if self._slices > 1 else plan
+            self._plans[key] = self._of_slices(planner.plan(budget, in_small_steps=in_small_steps))
         return self._plans[key]
+
+    def _of_slices(self, plan: Plan) -> Plan:
+        return replace(plan, slices=self._slices) if self._slices > 1 else plan
 
     @functools.cached_property
     def smallest(self) -> Plan:
@@ -237,7 +239,7 @@ class GraphPlanner:
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
-        return self._planner.curve(count)
+        return [self._of_slices(plan) for plan in self._planner.curve(count)]
 
     def free(self) -> int:
         """Bytes that are free for temporary memory on the device, once the results have theirs.

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rematc.compiler.driver.budget import at_users_line, with_more_slices
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
-from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured
+from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured, sliced_for
 from rematc.compiler.driver.slices import planning_for, slice_graph, slices_argument
 from rematc.compiler.driver.wanted import Wanted
 from rematc.compiler.functions.calls import trace_call
@@ -181,12 +181,7 @@ def _planned(
     unmet: int | None = None
 
     def made(slices: Slices) -> T:
-        function, given = fun, dict(kwargs)
-        if slices != asked and isinstance(fun, CanBeSliced):
-            function = fun.in_slices(slices)
-            given.pop("slices", None)
-        elif slices != asked:
-            given["slices"] = slices
+        function, given = (fun, dict(kwargs)) if slices == asked else _cut(fun, kwargs, slices)
         lowered, wanted = _lower(function, args, given)
         nonlocal unmet
         try:
@@ -213,8 +208,7 @@ def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, An
             raise CompileError(f"'{name}' has a budget of its own; leave out one of them", user_location())
         # A plan that was made for the budget stands in its place.
         function, budget = function.without_budget, function.budget if plan is None else None
-    if is_cut(slices) and is_cut(getattr(function, "slices", OFF)):
-        raise CompileError(f"'{function_name(function)}' has slices of its own; leave out one of them", user_location())
+    _refuse_second(slices, function)
     with at_users_line():
         wanted = Wanted.of(budget, plan, given.pop("plan_seconds", None))
     if wanted.is_planned and "passes" in rest:
@@ -289,7 +283,8 @@ def pareto(
             is left out.
         measure: whether each point is compiled, for the memory that XLA takes; else it is predicted. Time is predicted.
         plan_seconds: after how many no plan is improved any more.
-        kwargs: as in `lower`, without `budget`, `plan`, `passes` and `policy`.
+        kwargs: as in `lower`, without `budget`, `plan`, `passes` and `policy`. With `slices` there are the same in so
+            many slices beside, with "auto" in 4, 16 and 64, as far as that saves something.
 
     Raises CompileError as `lower` does, and for less than two points.
     """
@@ -297,11 +292,30 @@ def pareto(
         if name in kwargs:
             raise CompileError(f"a curve is of plans and policies of its own; leave out {name}")
 
+    slices = slices_argument(kwargs.pop("slices", NEEDED))
+    _refuse_second(slices, fun)
+
     def lower_under(**policy: str) -> Lowered:
         return _lower(fun, args, {**kwargs, **policy})[0]
+
+    def cut_in(count: Slices) -> Lowered:
+        function, given = _cut(fun, kwargs, count)
+        return _lower(function, args, given)[0]
 
     lowered = lower_under()
     under = {policy: lower_under(policy=policy) for policy in policies} if lowered.records else {}
     with at_users_line():
-        found = candidates(lowered, under, points, plan_seconds)
+        found = candidates(lowered, under, points, plan_seconds, sliced_for(slices, cut_in))
         return measured(found, (lambda one, _: one.compile()) if measure else None)
+
+
+def _refuse_second(slices: Slices, fun: Function | Graph) -> None:
+    if is_cut(slices) and isinstance(fun, CanBeSliced) and is_cut(fun.slices):
+        raise CompileError(f"'{function_name(fun)}' has slices of its own; leave out one of them", user_location())
+
+
+def _cut(fun: Function | Graph, kwargs: dict[str, Any], slices: Slices) -> tuple[Function | Graph, dict[str, Any]]:
+    """A function and its keywords, in so many slices."""
+    if isinstance(fun, CanBeSliced):
+        return fun.in_slices(slices), {name: value for name, value in kwargs.items() if name != "slices"}
+    return fun, {**kwargs, "slices": slices}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rematc.compiler.driver.budget import Planner
@@ -12,6 +13,7 @@ from rematc.compiler.reports.pareto import Pareto, ParetoPoint, marked
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
+from rematc.lowering.slicing import AUTO, Slices, is_cut
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.planning.device import Device, device_of
 from rematc.passes.planning.problem import simulate
@@ -19,10 +21,30 @@ from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
 
 POINTS = 9
+#: Into how many slices `auto` cuts: four times as many each time.
+SLICES = (4, 16, 64)
 #: The policies that stand beside plans; `everything` is the program without recomputation.
 POLICIES = ("nothing", "dots", "dots-no-batch", "auto")
 #: A graph whose recomputation is equations like others, as the model prices them: without barriers nothing is merged.
 _FLAT = f"{BEFORE_PLAN},barriers{{strategy=none}},dce"
+
+
+def sliced_for(slices: Slices, cut_in: Callable[[int], Lowered]) -> list[Lowered]:
+    """A function in the numbers of slices that are asked for, by what lowers it in a number.
+
+    Of `auto`, those that save something; none where none are asked for. Raises CompileError for a number that does not.
+    """
+    if not is_cut(slices):
+        return []
+    if slices != AUTO:
+        return [cut_in(int(slices))]
+    found: dict[int, Lowered] = {}
+    for count in SLICES:
+        with suppress(CompileError):
+            lowered = cut_in(count)
+            if lowered.slices is not None:
+                found.setdefault(lowered.slices.largest.count, lowered)
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +70,20 @@ class Amounts:
 
 
 def candidates(
-    lowered: Lowered, policies: Mapping[str, Lowered], points: int = POINTS, seconds: float | None = None
+    lowered: Lowered,
+    policies: Mapping[str, Lowered],
+    points: int = POINTS,
+    seconds: float | None = None,
+    sliced: Sequence[Lowered] = (),
 ) -> list[Candidate]:
-    """Plans of a function from the smallest peak to that without recomputation, and it under policies.
+    """Plans of a function from the smallest peak to that without recomputation, and it under policies, and in slices.
 
     Args:
         lowered: the function without a policy.
         policies: the function under each policy; one that changes nothing is no point.
-        points: how many budgets are planned for.
+        points: how many budgets are planned for; of each that is `sliced`, half as many.
         seconds: after how many no plan is improved any more.
+        sliced: the function in slices, without a policy.
 
     Raises CompileError for less than two points.
     """
@@ -64,25 +91,39 @@ def candidates(
         raise CompileError(f"a curve has 2 points or more, got {points}")
     device = device_of(lowered.target.platform, lowered.target.device_kind)
     base = _amounts(lowered, device)
-    planner = Planner(lowered, seconds)
-    kept = "no plan" if has_recomputation(lowered.graph) else "everything"
-    found = []
-    for plan in planner.curve(points):
-        is_kept = not plan.recomputes
-        made = lowered if is_kept else planner.lower(plan, plan.budget)
-        extra_time, extra_flops = plan.time - plan.time_without, plan.extra_flops
-        amounts = Amounts(plan.peak, base.time + extra_time, base.flops + extra_flops)
-        found.append(_candidate(kept if is_kept else f"plan {format_bytes(plan.budget)}", made, amounts, base))
+    found = _planned(lowered, base, base, points, seconds)
+    for cut in sliced:
+        found += _planned(cut, _amounts(cut, device), base, (points + 1) // 2, seconds)
     for policy, made in policies.items():
         if made.stablehlo() != lowered.stablehlo():
             found.append(_candidate(policy, made, _amounts(made, device), base))
     return found
 
 
-def _candidate(name: str, lowered: Lowered, amounts: Amounts, base: Amounts) -> Candidate:
+def _planned(lowered: Lowered, own: Amounts, base: Amounts, points: int, seconds: float | None) -> list[Candidate]:
+    """Plans of a program that takes its `own` amounts without one; `base` is the program without slices."""
+    planner = Planner(lowered, seconds)
+    kept = "no plan" if has_recomputation(lowered.graph) else "everything"
+    count = 1 if lowered.slices is None else lowered.slices.largest.count
+    # The fastest plan for one budget may be that for a larger one, too.
+    plans = {plan.does: plan for plan in reversed(planner.curve(points))}
+    found = []
+    for plan in reversed(plans.values()):
+        is_kept = not plan.recomputes
+        made = lowered if is_kept else planner.lower(plan, plan.budget)
+        extra_time, extra_flops = plan.time - plan.time_without, plan.extra_flops
+        amounts = Amounts(plan.peak, own.time + extra_time, own.flops + extra_flops)
+        names = [f"{count} slices"] if count > 1 else []
+        if not is_kept:
+            names.append(f"plan {format_bytes(plan.budget)}")
+        found.append(_candidate(", ".join(names) or kept, made, amounts, base, count))
+    return found
+
+
+def _candidate(name: str, lowered: Lowered, amounts: Amounts, base: Amounts, slices: int = 1) -> Candidate:
     predicted = lowered.predicted_peak()
     seconds, flops = (amounts.time - base.time) / 1e9, amounts.flops - base.flops
-    return Candidate(ParetoPoint(name, predicted, seconds, flops, plan=lowered.plan), lowered)
+    return Candidate(ParetoPoint(name, predicted, seconds, flops, plan=lowered.plan, slices=slices), lowered)
 
 
 def _amounts(lowered: Lowered, device: Device) -> Amounts:

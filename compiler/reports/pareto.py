@@ -24,6 +24,7 @@ class ParetoPoint:
         measured: bytes that XLA says it takes; None where it was not compiled.
         is_dominated: whether another point takes no more memory and no more time, and less of one of them.
         plan: of a point that is a plan.
+        slices: in how many slices its largest stage runs; 1 where nothing does.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ParetoPoint:
     measured: int | None = None
     is_dominated: bool = False
     plan: Plan | None = field(default=None, repr=False)
+    slices: int = 1
 
     @property
     def memory(self) -> int:

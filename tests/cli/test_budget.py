@@ -203,6 +203,7 @@ def test_the_curve_is_printed_and_drawn(command: Command, write_model: WriteMode
     assert "wrote the picture" in result.stderr
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
     document = json.loads(command(model, "--pareto", "-q", "--json").stdout)
+    assert {point["slices"] for point in document["points"]} == {1}
     everything = next(point for point in document["points"] if point["name"] == "everything")
     assert everything["measured"] == json.loads(command(model, "-q", "--json").stdout)["xla"]["temp_bytes"]
 

@@ -45,6 +45,26 @@ def test_the_report_says_what_runs_in_slices(command: Command, write_model: Writ
     assert document["xla"]["temp_bytes"] < whole["xla"]["temp_bytes"]
 
 
+def test_the_curve_has_slices_beside_plans(command: Command, write_model: WriteModel) -> None:
+    document = json.loads(command(write_model(HEAD), "--pareto", "--slices", "4", "-q", "--json").stdout)
+    assert {point["slices"] for point in document["points"]} == {1, 4}
+    assert "4 slices" in {point["name"] for point in document["points"]}
+
+
+def test_a_budget_takes_slices_where_it_needs_them(command: Command, write_model: WriteModel) -> None:
+    model = write_model(HEAD)
+    document = json.loads(command(model, "--budget", "50%", "-q", "--json").stdout)
+    assert document["xla"]["temp_bytes"] <= document["budget"]["budget"]
+    assert document["slices"][0]["count"] > 1
+    refused = command(model, "--budget", "50%", "--slices", "off", "-q")
+    assert refused.exit_code == 1
+    assert "no plan was found" in refused.stderr and "a plan is predicted to fit" in refused.stderr
+    plan = model.parent / "plan.json"
+    command(model, "--budget", "50%", "-q", "--save-plan", plan)
+    again = json.loads(command(model, "--plan", plan, "-q", "--json").stdout)
+    assert again["xla"]["temp_bytes"] == document["xla"]["temp_bytes"]
+
+
 def test_what_cannot_be_cut_is_an_error_of_the_model(command: Command, write_model: WriteModel) -> None:
     result = command(write_model(WHOLE), "--slices", "4", "-q")
     assert result.exit_code == 1
@@ -58,7 +78,6 @@ def test_what_cannot_be_cut_is_an_error_of_the_model(command: Command, write_mod
         (("--slices", "some"), "'some' is no number of slices"),
         (("--slices", "0"), "is no number of slices"),
         (("--slices", "4", "--emit", "backward"), "leave out --slices"),
-        (("--slices", "4", "--pareto"), "leave out --pareto or --slices"),
     ],
 )
 def test_what_excludes_slices(

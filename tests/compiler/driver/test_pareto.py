@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
+import jax
+import numpy as np
 import pytest
 
 import rematc
@@ -60,6 +63,41 @@ def test_a_function_without_derivatives_has_plans_alone() -> None:
     assert [point.name for point in curve.points] == ["everything"]
 
 
+def head(w: Any, x: Any) -> Any:
+    logits = np.tanh(x @ w[:, :64]) @ w[:, 64:].T @ w
+    most = np.max(logits, -1, keepdims=True)
+    return np.sum(np.log(np.sum(np.exp(logits - most), -1, keepdims=True)) + most)
+
+
+_struct: Any = jax.ShapeDtypeStruct  # whose constructor JAX leaves untyped
+HEAD = _struct((64, 128), np.float32), _struct((4096, 64), np.float32)
+
+
+def test_slices_stand_beside_plans_and_policies() -> None:
+    step = rematc.value_and_grad(head)
+    whole, curve = (rematc.pareto(step, *HEAD, points=3, slices=slices) for slices in ("off", "auto"))
+    assert {point.slices for point in whole.points} == {1}
+    assert {point.slices for point in curve.points} == {1, 4, 16, 64}
+    beside = [point for point in curve.points if point.slices == 1]
+    assert {replace(point, is_dominated=False) for point in beside} == {
+        replace(point, is_dominated=False) for point in whole.points
+    }
+    cut = next(point for point in curve.points if point.name == "16 slices")
+    assert cut.plan is None and cut.measured == rematc.compile(step, *HEAD, slices=16).memory().temp_bytes
+    assert curve.points[0].slices > 1 and curve.points[0].memory < whole.points[0].memory
+    planned = next(point for point in curve.points if point.slices > 1 and point.plan is not None)
+    assert rematc.compile(step, *HEAD, plan=planned.plan).memory().temp_bytes == planned.measured
+    assert planned.name.startswith(f"{planned.slices} slices, plan ")
+    only = rematc.pareto(step, *HEAD, points=2, slices=4, measure=False)
+    assert {point.slices for point in only.points} == {1, 4}
+    with pytest.raises(CompileError, match="has slices of its own"):
+        rematc.pareto(rematc.value_and_grad(head, slices=4), *HEAD, slices="auto")
+    total = rematc.value_and_grad(np.sum)
+    with pytest.raises(CompileError, match="4 slices"):
+        rematc.pareto(total, HEAD[0], slices=4)
+    assert {point.slices for point in rematc.pareto(total, HEAD[0], slices="auto").points} == {1}
+
+
 def test_what_is_no_curve() -> None:
     with pytest.raises(CompileError, match="2 points or more, got 1"):
         rematc.pareto(STEP, *SHAPES, points=1)
@@ -80,7 +118,7 @@ def test_the_curve_is_data_a_table_and_a_picture(curve: Pareto) -> None:
     document: dict[str, Any] = curve.as_dict()
     assert [point["measured"] for point in document["points"]] == [point.measured for point in curve.points]
     assert document["points"][0].keys() == {
-        *("name", "predicted", "extra_seconds", "extra_flops", "measured", "is_dominated", "plan")
+        *("name", "predicted", "extra_seconds", "extra_flops", "measured", "is_dominated", "plan", "slices")
     }
     assert "everything" in str(curve)
     picture = ElementTree.fromstring(curve.svg("a <b> & c"))
