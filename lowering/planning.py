@@ -333,9 +333,8 @@ class GraphPlanner:
             tried.append(self._plan(planner, 0))
         low = min(tried, key=lambda plan: plan.peak).peak
         if not fitting():
-            tried.append(
-                self._plan(planner, low, in_small_steps)
-            )  # of as many bytes the fastest one has fewer stages for XLA to fill
+            # Of as many bytes the fastest one has fewer stages for XLA to fill.
+            tried.append(self._plan(planner, low, in_small_steps))
         high = min([plan.peak for plan in tried if plan.peak > low], default=planner.peak)
         if fitting():
             # Above what did not fit, too: more simulated bytes may be fewer expected ones.
