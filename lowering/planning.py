@@ -235,7 +235,10 @@ class GraphPlanner:
     def smallest(self) -> Plan:
         """The plan that is expected to take least."""
         planners = [self._planner, *([self._other_planner] if self._other_planner else [])]
-        return min([self._plan(planner, 0) for planner in planners], key=self.expected)
+        plans = [self._plan(planner, 0) for planner in planners]
+        if self._planner.has_small_steps(plans[0].peak):
+            plans.append(self._plan(self._planner, 0, in_small_steps=True))
+        return min(plans, key=self.expected)
 
     def curve(self, count: int) -> list[Plan]:
         """Plans from the smallest peak to that without recomputation, so many or fewer."""
@@ -290,7 +293,7 @@ class GraphPlanner:
         return min(fitting, key=lambda plan: plan.time) if fitting else min(self._looked_at(), key=self.expected)
 
     def _known_within(self, limit: float) -> list[Plan]:
-        """The plans so far that are expected to take no more."""
+        """The plans that were looked at so far and are expected to take no more."""
         return [plan for plan in self._looked_at() if self._fits(plan, limit)]
 
     def _looked_at(self) -> list[Plan]:
@@ -330,7 +333,7 @@ class GraphPlanner:
             aim = int(limit) - int(limit) // (2 * _LEFT)
             target = max(0, min(scaled(high, aim, expected), high - (expected - aim)))
         if not fitting():
-            tried.append(self._plan(planner, 0))
+            tried.append(self._plan(planner, 0, in_small_steps))
         low = min(tried, key=lambda plan: plan.peak).peak
         if not fitting():
             # Of as many bytes the fastest one has fewer stages for XLA to fill.

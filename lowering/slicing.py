@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from rematc.ir.core import Graph
@@ -35,6 +37,8 @@ _LITTLE = 64
 _VAIN = 2
 #: Numbers of slices that are tried for an error's way out.
 _HINTED = (4, 16, 64)
+#: Whether it is known that no plan fits without slices.
+_IS_TOO_LARGE: ContextVar[bool] = ContextVar("whole_is_too_large", default=False)
 #: How to cut a graph in about so many slices.
 Way = Callable[[Slicer, int], Sliced]
 #: With nothing computed again first.
@@ -182,7 +186,8 @@ def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budge
 
     whole = planner_of(graph)
     wanted = whole.wanted(budget)
-    best, least = None, _guess(whole, wanted)
+    is_too_large = _IS_TOO_LARGE.get()
+    best, least = None, (1, whole.peak) if is_too_large else _guess(whole, wanted)
     if not _is_less((0, whole.least_time), least):
         return Choice(graph)
     slicer = Slicer(graph)
@@ -194,9 +199,19 @@ def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budge
                 best, least = (found, planner), merit
             more = _in(way, slicer, 2 * found.largest.count)
             found = more if more is not None and more.largest.count > found.largest.count else None
-    if best is None or not _is_less(_merit(best[1], wanted), _merit(whole, wanted)):
+    if best is None or not (is_too_large or _is_less(_merit(best[1], wanted), _merit(whole, wanted))):
         return Choice(graph)
     return Choice(best[0].graph, best[0], whole=whole.whole)
+
+
+@contextmanager
+def too_large_whole() -> Iterator[None]:
+    """While slices are chosen for a program that was planned without, and fits no budget then."""
+    token = _IS_TOO_LARGE.set(True)
+    try:
+        yield
+    finally:
+        _IS_TOO_LARGE.reset(token)
 
 
 def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:

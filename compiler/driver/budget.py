@@ -14,7 +14,7 @@ from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
 from rematc.lowering.planning import Amount, Budget, GraphPlanner, UnreachableBudgetError, budget_bytes, scaled
-from rematc.lowering.slicing import AUTO, NEEDED, Slices, fitting_slices
+from rematc.lowering.slicing import AUTO, NEEDED, Slices, fitting_slices, too_large_whole
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
 
@@ -129,7 +129,8 @@ def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
         counts.insert(0, AUTO)
     for further in counts:
         try:
-            return make(further)
+            with too_large_whole():
+                return make(further)
         except UnreachableBudgetError as error:
             best = min(best, error, key=lambda one: one.reached)
         except CompileError:  # so many slices are none, or save nothing

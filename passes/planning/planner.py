@@ -92,7 +92,7 @@ class Planner:
         self._levels: dict[Form, list[Decisions]] = {}
         self._staged_levels: dict[tuple[Form, Decisions, int, int], list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
-        self._smallest: tuple[_Way, Found] | None = None
+        self._smallest: dict[bool, tuple[_Way, Found]] = {}
         self.peak = simulate(self._way((), constraints).translation.problem).peak
 
     @functools.cached_property
@@ -107,23 +107,25 @@ class Planner:
     def plan(self, budget: int, *, in_small_steps: bool = False) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak.
 
-        Steps of loops that take little of what the program takes may take much of a budget. They run in stages where
-        nothing fits without, or if they may `in_small_steps`: backends know less of what that takes.
+        Steps of loops that take little of what the program takes may take much of a budget. They run in stages only if
+        they may `in_small_steps`: backends know less of what that takes.
         """
         self._deadline = None if self._seconds is None else monotonic() + self._seconds
-        best = None if self._is_below_the_smallest(budget) else self._fastest_for(budget, in_small_steps)
+        is_below = self._is_below_the_smallest(budget, in_small_steps)
+        best = None if is_below else self._fastest_for(budget, in_small_steps)
         if best is None:
-            way, found = self._smallest or self._found_smallest()
-            # Without time for more this one may be larger than that of another try.
-            self._smallest = (way, found) if self._seconds is None else None
+            way, found = self._smallest.get(in_small_steps) or self._found_smallest(in_small_steps)
+            if self._seconds is None:  # without time for more this one may be larger than that of another try
+                self._smallest[in_small_steps] = way, found
             best = way, replace(found, budget=budget, known=None)
         if self._deadline is not None:
             self._seconds = max(0.0, self._deadline - monotonic())
         return self._as_plan(*best)
 
-    def _is_below_the_smallest(self, budget: int) -> bool:
+    def _is_below_the_smallest(self, budget: int, in_small_steps: bool) -> bool:
         """Whether no plan is looked for: what takes least is known, of each level, and takes more."""
-        return not budget or (self._smallest is not None and budget < self._smallest[1].run.peak)
+        known = self._smallest.get(in_small_steps)
+        return not budget or (known is not None and budget < known[1].run.peak)
 
     def has_small_steps(self, budget: int) -> bool:
         """Whether there are steps that take much of a budget, and little of what the program takes."""
@@ -139,7 +141,7 @@ class Planner:
                 for chain in chains(alike):
                     best = self._fastest_of_levels(constraints, chain, budget, best)
         is_found = best is not None
-        whole = min(self.peak, budget) if in_small_steps or not is_found else self.peak
+        whole = min(self.peak, budget) if in_small_steps else self.peak
         for constraints in self._modes:
             for alike in in_same_chunks(self._levels_of(constraints)):
                 # What fits without stages fits as well where no loop drops anything: stages in steps hardly help there.
@@ -250,7 +252,7 @@ class Planner:
                 best = way, found
         return best, failed
 
-    def _found_smallest(self) -> tuple[_Way, Found]:
+    def _found_smallest(self, in_small_steps: bool) -> tuple[_Way, Found]:
         """What takes least memory of all levels.
 
         Of each further one, first a plan is looked for that takes less than the best so far.
@@ -260,7 +262,9 @@ class Planner:
             # The last level frees most: where no time is left, it is the only one.
             levels = self._levels_of(constraints)
             staged = (
-                self._smallest_staged(constraints, level) for one in in_same_chunks(levels) for level in ends(one)
+                self._smallest_staged(constraints, level, in_small_steps)
+                for one in in_same_chunks(levels)
+                for level in ends(one)
             )
             for decisions in itertools.chain(reversed(levels), *staged):
                 best = self._smaller(self._way(decisions, constraints), best)
@@ -297,9 +301,10 @@ class Planner:
             self._staged_levels[key] = list(self._bodies.levels(graph, level, least, budget))
         return self._staged_levels[key]
 
-    def _smallest_staged(self, constraints: Constraints, level: Decisions) -> list[Decisions]:
+    def _smallest_staged(self, constraints: Constraints, level: Decisions, in_small_steps: bool) -> list[Decisions]:
         """A level with stages in bodies that are as small as they can be."""
-        whole = simulate(self._way(level, constraints).translation.problem).peak
+        way = self._way(level, constraints)
+        whole = simulate(way.translation.problem).peak if in_small_steps else self.peak
         return self._staged(constraints, level, 0, least_step(whole))
 
     @functools.cached_property
