@@ -122,12 +122,14 @@ class UnreachableBudgetError(CompileError):
         expected: the bytes that the plan that came nearest was expected to take.
         reached: those that it takes, by XLA where it was asked.
         slices: a number of slices with which one is predicted to fit; None where there is none, or nobody looked.
+        is_constrained: whether there are ops or values that the plan must not compute again.
     """
 
     def __init__(self, message: str, budget: int, expected: int, reached: int, loc: Location | None = None) -> None:
         super().__init__(message, loc)
         self.budget, self.expected, self.reached = budget, expected, reached
         self.slices: int | None = None
+        self.is_constrained = False
 
 
 class GraphPlanner:
@@ -177,6 +179,11 @@ class GraphPlanner:
         self.peak = self._planner.peak
         self._plans: dict[tuple[Planner, int, bool], Plan] = {}
         self._graphs = PlannedGraphs(self.applied, target, strategy, self.donated, self._shards)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether there are ops or values that its plans must not compute again."""
+        return bool(self._constraints)
 
     def _in_order(self, graph: Graph) -> Graph:
         """The graph with each update of a donated parameter where it stands best."""
@@ -290,7 +297,9 @@ class GraphPlanner:
             if not self._known_within(limit) and self._other_planner is not None:
                 self._within(self._other_planner, target, limit)
         fitting = self._known_within(limit)
-        return min(fitting, key=lambda plan: plan.time) if fitting else min(self._looked_at(), key=self.expected)
+        # Of those that are as fast the last one, which was made for what is wanted.
+        last = reversed(fitting or self._looked_at())
+        return min(last, key=(lambda plan: plan.time) if fitting else self.expected)
 
     def _known_within(self, limit: float) -> list[Plan]:
         """The plans that were looked at so far and are expected to take no more."""

@@ -103,6 +103,7 @@ def looking_for_slices(planner: GraphPlanner) -> Iterator[None]:
         yield
     except UnreachableBudgetError as error:
         error.slices = fitting_slices(planner, error.budget)
+        error.is_constrained = planner.is_constrained
         raise
 
 
@@ -111,15 +112,16 @@ def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
 
     `needed` is none at first, and then `auto` where no plan was expected to fit. `auto` is chosen by what is predicted.
     Where no plan fits so, there are as many slices as the error names, and then four times as many, `_MORE` times in
-    all. Raises the error with fewest bytes where none of that helps, and for a number of slices, or none, one that says
-    how many would.
+    all. Raises the error with fewest bytes where none of that helps, and for a number of slices, or none, and where the
+    plan must not repeat something, one that says how many would.
     """
     try:
         return make(slices)
     except UnreachableBudgetError as error:
         if error.slices is None:
             raise
-        if slices not in (AUTO, NEEDED):
+        # What runs in slices may run again, whatever the plan of it may not repeat.
+        if slices not in (AUTO, NEEDED) or (slices == NEEDED and error.is_constrained):
             way_out = f"With slices={error.slices} a plan is predicted to fit: add that, or slices='auto'"
             message = f"{error.message}\n{way_out}"
             raise UnreachableBudgetError(message, error.budget, error.expected, error.reached, error.loc) from None

@@ -210,3 +210,13 @@ def test_slices_are_tried_in_this_order(asked: Slices, expected: int, tried: lis
     assert calls == tried
     assert caught.value.reached == 300 - 10 * len(calls)
     assert ("With slices=8 a plan is predicted to fit" in caught.value.message) == (asked in (OFF, 4))
+
+
+def test_no_slices_are_taken_where_something_must_not_run_again() -> None:
+    def make(slices: Slices) -> None:
+        error = UnreachableBudgetError("no plan was found", 100, 200, 200)
+        error.slices, error.is_constrained = 8, True
+        raise error
+
+    with pytest.raises(UnreachableBudgetError, match="With slices=8 a plan is predicted to fit"):
+        with_more_slices(NEEDED, make)

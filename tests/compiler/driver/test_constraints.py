@@ -60,7 +60,7 @@ def test_named_values_are_not_computed_again(loss: Any, weights: Any, name: str,
     assert f"named '{name}'" not in again(kept)
     assert any(f"named '{name}'" in str(one) for one in plan.kept)
     with pytest.raises(CompileError, match="no plan was found"):
-        rematc.lower(step, weights, X, budget=rematc.Budget("12%", keep=[name]), slices="off")
+        rematc.lower(step, weights, X, budget=rematc.Budget("12%", keep=[name]))
 
 
 @pytest.mark.parametrize(("loss", "weights", "op"), [(chain, WEIGHTS, "dot_general"), (loop, STACKED, "tanh")])
