@@ -297,9 +297,10 @@ class GraphPlanner:
             if not self._known_within(limit) and self._other_planner is not None:
                 self._within(self._other_planner, target, limit)
         fitting = self._known_within(limit)
-        # Of those that are as fast the last one, which was made for what is wanted.
-        last = reversed(fitting or self._looked_at())
-        return min(last, key=(lambda plan: plan.time) if fitting else self.expected)
+        if not fitting:
+            return min(self._looked_at(), key=self.expected)
+        # One plan may have been made for several amounts, and says for which.
+        return min(fitting, key=lambda plan: (plan.time, abs(plan.budget - target)))
 
     def _known_within(self, limit: float) -> list[Plan]:
         """The plans that were looked at so far and are expected to take no more."""

@@ -34,7 +34,7 @@ class Plans:
         """Less time for more memory."""
         peak = min(max(budget, self.smallest), self.peak)
         time = 2 * self.peak - peak
-        return Made(peak=peak, time=time, is_feasible=peak <= budget, more=self.more_of(budget))
+        return Made(budget=budget, peak=peak, time=time, is_feasible=peak <= budget, more=self.more_of(budget))
 
     def has_small_steps(self, budget: int) -> bool:
         """No step is planned by itself."""
