@@ -313,6 +313,7 @@ SCHEMAS: Mapping[str, Schema] = {
         {
             "loops": _list(LOOP),
             "constraints": CONSTRAINTS,
+            "slices": COUNT,
         },
     ),
 }

@@ -17,14 +17,14 @@ from rematc.cli.options import Options
 from rematc.cli.progress import Progress, interruptible
 from rematc.compiler.api.transforms.gradients import value_and_grad
 from rematc.compiler.driver import ahead
-from rematc.compiler.driver.budget import with_more_slices
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured, sliced_for
-from rematc.compiler.driver.wanted import Wanted
+from rematc.compiler.driver.wanted import Wanted, made_in_slices
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.policies import strict_names
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.pareto import Pareto
+from rematc.compiler.reports.slices import count_of
 from rematc.compiler.tracing.arguments import CallArguments
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
@@ -33,8 +33,7 @@ from rematc.ir.printer import print_graph
 from rematc.ir.tables import Table, plain_text
 from rematc.ir.units import format_seconds
 from rematc.lowering.described import is_described
-from rematc.lowering.planning import UnreachableBudgetError
-from rematc.lowering.slicing import OFF, Slices, is_cut, slices_of
+from rematc.lowering.slicing import OFF, Slices, slices_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import target_of, targeting
 
@@ -169,21 +168,14 @@ class TrainingStep:
             return interruptible(lambda: self._planned(self._wanted, lowered))
 
     def _within_budget(self) -> Compiled:
-        unmet: int | None = None
-
-        def made(slices: Slices) -> Compiled:
-            nonlocal unmet
-            cut = f" in {slices} slices" if is_cut(slices) else ""
-            lowered = self.lower(self.options.policy, slices)
-            wanted = self._wanted if unmet is None else self._wanted.of_bytes(unmet)
+        def made(wanted: Wanted, lowered: Lowered) -> Compiled:
+            cut = "" if lowered.slices is None else f" in {count_of(lowered.slices)} slices"
             with self.progress.phase(f"planning and compiling for {self.options.budget}{cut}"):
-                try:
-                    return interruptible(lambda: self._planned(wanted, lowered))
-                except UnreachableBudgetError as error:
-                    unmet = error.budget
-                    raise
+                return interruptible(lambda: self._planned(wanted, lowered))
 
-        return with_more_slices(self._slices, made)
+        return made_in_slices(
+            self._slices, lambda slices: (self.lower(self.options.policy, slices), self._wanted), made
+        )
 
     def _planned(self, wanted: Wanted, lowered: Lowered) -> Compiled:
         with strict_names():

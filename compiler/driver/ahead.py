@@ -9,11 +9,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rematc.compiler.driver.budget import at_users_line, with_more_slices
+from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.driver.lowered import Compiled, ExampleCall, Lowered
 from rematc.compiler.driver.pareto import POINTS, POLICIES, candidates, measured, sliced_for
 from rematc.compiler.driver.slices import planning_for, slice_graph, slices_argument
-from rematc.compiler.driver.wanted import Wanted
+from rematc.compiler.driver.wanted import Wanted, made_in_slices
 from rematc.compiler.functions.calls import trace_call
 from rematc.compiler.functions.graphs import as_function
 from rematc.compiler.functions.policies import by_default, whole_policy
@@ -29,7 +29,7 @@ from rematc.ir.errors import CompileError, InternalError
 from rematc.ir.policy import Policy
 from rematc.lowering.dispatch import Dispatcher, LoweredFunction
 from rematc.lowering.pipeline import default_pipeline, make_program, run_passes
-from rematc.lowering.planning import Budget, UnreachableBudgetError
+from rematc.lowering.planning import Budget
 from rematc.lowering.signature import Function, function_name
 from rematc.lowering.slicing import NEEDED, OFF, Slices, is_cut
 from rematc.lowering.targeting import current_target, target_of, targeting
@@ -178,19 +178,12 @@ def _planned(
     asked = slices_argument(kwargs.get("slices", NEEDED)) if own == NEEDED else own
     plan = kwargs.get("plan")
     first = Wanted.of(None, plan).slices_for(asked) if isinstance(plan, Plan | str | os.PathLike) else asked
-    unmet: int | None = None
 
-    def made(slices: Slices) -> T:
+    def lower_in(slices: Slices) -> tuple[Lowered, Wanted]:
         function, given = (fun, dict(kwargs)) if slices == asked else _cut(fun, kwargs, slices)
-        lowered, wanted = _lower(function, args, given)
-        nonlocal unmet
-        try:
-            return make(wanted if unmet is None else wanted.of_bytes(unmet), lowered)
-        except UnreachableBudgetError as error:
-            unmet = error.budget
-            raise
+        return _lower(function, args, given)
 
-    return with_more_slices(first, made)
+    return made_in_slices(first, lower_in, make)
 
 
 def _lower(fun: Function | Graph, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[Lowered, Wanted]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rematc.compiler.driver.budget import Planner
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.reports.pareto import Pareto, ParetoPoint, marked
+from rematc.compiler.reports.slices import count_of
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
@@ -104,7 +105,7 @@ def _planned(lowered: Lowered, own: Amounts, base: Amounts, points: int, seconds
     """Plans of a program that takes its `own` amounts without one; `base` is the program without slices."""
     planner = Planner(lowered, seconds)
     kept = "no plan" if has_recomputation(lowered.graph) else "everything"
-    count = 1 if lowered.slices is None else lowered.slices.largest.count
+    count = count_of(lowered.slices)
     # The fastest plan for one budget may be that for a larger one, too.
     plans = {plan.does: plan for plan in reversed(planner.curve(points))}
     found = []

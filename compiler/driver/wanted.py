@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from rematc.compiler.driver.budget import Planner, compile_within, lower_within, with_figures
+from rematc.compiler.driver.budget import Planner, compile_within, lower_within, with_figures, with_more_slices
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.ir.errors import CompileError
-from rematc.lowering.planning import Amount, Budget
+from rematc.lowering.planning import Amount, Budget, UnreachableBudgetError
 from rematc.lowering.slicing import NEEDED, Slices
 from rematc.passes.planning.plan import Plan
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,27 @@ class Wanted:
             return compile_within(lowered, _of(self.budget, lowered), self.seconds)
         compiled = self.lower(lowered).compile()
         return compiled if self.plan is None else with_figures(compiled, 1)
+
+
+def made_in_slices(
+    slices: Slices, lower: Callable[[Slices], tuple[Lowered, Wanted]], make: Callable[[Wanted, Lowered], T]
+) -> T:
+    """What is made of a function that is lowered without a plan, in as many slices as are asked for, or needed.
+
+    What a budget was in bytes where none fitted, it is in each further try.
+    """
+    unmet: int | None = None
+
+    def made(slices: Slices) -> T:
+        nonlocal unmet
+        lowered, wanted = lower(slices)
+        try:
+            return make(wanted if unmet is None else wanted.of_bytes(unmet), lowered)
+        except UnreachableBudgetError as error:
+            unmet = error.budget
+            raise
+
+    return with_more_slices(slices, made)
 
 
 def _of(budget: Budget, lowered: Lowered) -> Budget:

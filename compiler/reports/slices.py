@@ -114,6 +114,11 @@ def _alike(stages: Iterable[StageReport]) -> Iterable[StageReport]:
     return [replace(stage, stages=count) for stage, count in counts.items()]
 
 
+def count_of(sliced: SlicesReport | None) -> int:
+    """In how many slices the largest stage runs; 1 where nothing does."""
+    return 1 if sliced is None else sliced.largest.count
+
+
 def log_slices(report: SlicesReport, function: str) -> None:
     """Log what runs in slices, if somebody listens to `rematc.plans` at level INFO."""
     logger = logging.getLogger("rematc.plans")

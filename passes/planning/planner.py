@@ -314,7 +314,7 @@ class Planner:
     @functools.cached_property
     def _is_flat(self) -> bool:
         """Whether nothing is computed again in loops, and there is one mode."""
-        is_staged = self._bodies.has_levels(self._graphs[Form.NONE], least_step(self.plan(0).peak))
+        is_staged = self._bodies.has_levels(self._graphs[Form.NONE], least_step(self.peak))
         return len(self._levels_of(self._constraints)) == 1 and not is_staged and len(self._modes) == 1
 
     def curve(self, count: int) -> list[Plan]:
