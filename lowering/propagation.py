@@ -5,7 +5,7 @@ Source: the Shardy documentation, "Propagation". The pass pipeline is the one th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +48,7 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
     """
     if not shardings:
         return WHOLE  # such a graph may go back to JAX with what StableHLO has no text for
-    spread = [one for one in shardings if one is not None and _devices(one) > 1]
+    spread = [one for one in shardings if one is not None and devices_of(one) > 1]
     if not (spread or has_placements(graph)) or not all(isinstance(one, jax.sharding.NamedSharding) for one in spread):
         return WHOLE
     given = [_spelled(value, one) for value, one in zip(graph.params, shardings, strict=False)]
@@ -61,7 +61,7 @@ def shards_of(graph: Graph, target: Target, shardings: Sequence[Any]) -> Shards:
     return Shards(propagation.sizes, propagation.axes)
 
 
-def _devices(sharding: Any) -> int:
+def devices_of(sharding: Any) -> int:
     """How many devices there are in a sharding, which may be that of a type of JAX's: they are not known then."""
     is_named = isinstance(sharding, jax.sharding.NamedSharding)
     return sharding.mesh.size if is_named else len(sharding.device_set)
@@ -82,9 +82,9 @@ def _spelled_dimension(names: Any) -> str:
     return braced(row)
 
 
-def _spreadable(graph: Graph) -> list[Value]:
-    """The values that depend on a parameter. Others are made on each device as the one that reads them has them."""
-    found = dict.fromkeys(graph.params)
+def _spreadable(graph: Graph, made: Set[Value]) -> list[Value]:
+    """The values that depend on a parameter but these. Others are made on each device as what reads them has them."""
+    found = dict.fromkeys([param for param in graph.params if param not in made])
     for eqn in graph.equations:
         if eqn.op.effect or not found.keys().isdisjoint(eqn.operands):
             found.update(dict.fromkeys(eqn.results))
@@ -115,13 +115,15 @@ class _Propagation:
         self._meshes: dict[str, str] = {}  # by the axes' names
         self._done: dict[int, Graph] = {}
 
-    def run(self, graph: Graph, given: Sequence[str]) -> None:
-        """`given` are shardings of the parameters, as Shardy spells them."""
+    def run(self, graph: Graph, given: Sequence[str], made: Set[Value] = frozenset()) -> None:
+        """`given` are shardings of the parameters, as Shardy spells them. `made` are those that depend on none of the
+        program's: they are made on each device as what reads them has them.
+        """
         self._done[id(graph)] = graph
         place = place_of_shards(graph)
         # What one device computes by itself is spread no further, as far as anybody knows.
         own = set[Value]() if place is None else shard_values(graph, place)
-        values = [value for value in _spreadable(graph) if value not in own]
+        values = [value for value in _spreadable(graph, made) if value not in own]
         probe = EquationRewriter(lambda _: _once).graph(Graph(graph.name, graph.params, graph.equations, tuple(values)))
         module = parse(stablehlo_module(probe, self._target).text)
         _set_shardings(module, given)
@@ -130,11 +132,45 @@ class _Propagation:
         first = len(found) - len(values)  # what a program with ordered effects gives first is a token
         for value, sharding in zip(values, found[first:], strict=True):
             self.axes[value] = self._named(value, sharding, module)
+        known = own.union(values)
         for eqn in graph.equations:
             if own.isdisjoint((*eqn.operands, *eqn.results)):
-                self._run_inside(eqn)
+                self._run_inside(eqn, known)
+        self._made_as_read(graph, known)
 
-    def _run_inside(self, eqn: Equation) -> None:
+    def _made_as_read(self, graph: Graph, known: Set[Value]) -> None:
+        """Spread what depends on no parameter, such as masks, as far as all that reads it is spread."""
+        found: dict[Value, Axes] = {}
+        for eqn in reversed(graph.equations):
+            made = [(place, value) for place, value in enumerate(eqn.operands) if value not in known]
+            slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if made and not eqn.op.effect else ()
+            for place, value in made:
+                if isinstance(eqn.op, Scan):
+                    axes = self._as_in_steps(eqn.op, place)
+                else:
+                    result = self._axes(eqn.results[0]) if eqn.results else ()
+                    pairs = {slicing.operands[place]: slicing.results[0] for slicing in slicings}
+                    to = [pairs.get(d) for d in range(value.type.rank)]
+                    axes = tuple([() if d is None else result[d] for d in to])
+                before = found.get(value, axes)
+                found[value] = tuple([one if one == other else () for one, other in zip(before, axes, strict=True)])
+            # Of what is read later all readers have been seen.
+            for value in eqn.results:
+                if value in found:
+                    self.axes.setdefault(value, found[value])
+        for param in graph.params:
+            if param in found:
+                self.axes.setdefault(param, found[param])
+
+    def _as_in_steps(self, op: Scan, place: int) -> Axes:
+        """How an operand of a loop is spread, as its steps read it."""
+        axes = self._axes(op.body.params[place])
+        return axes if place < op.consts + op.carry else ((), *axes)
+
+    def _axes(self, value: Value) -> Axes:
+        return self.axes.get(value) or _whole(value)
+
+    def _run_inside(self, eqn: Equation, known: Set[Value]) -> None:
         if isinstance(eqn.op, DeviceMap):
             return
         carries = None
@@ -146,7 +182,16 @@ class _Propagation:
         own = [self.axes.get(value, _whole(value)) for value in eqn.operands]
         for region, given in of_params(eqn, own, carries):
             if id(region) not in self._done:
-                self.run(region, [self._spelled(each) for each in given])
+                self.run(region, [self._spelled(each) for each in given], self._made_in_steps(eqn, known))
+
+    def _made_in_steps(self, eqn: Equation, known: Set[Value]) -> Set[Value]:
+        """The parameters of a loop's steps, but for carries, that depend on none of the program's."""
+        if not isinstance(eqn.op, Scan):
+            return frozenset()
+        consts, _, xs = eqn.op.parts(eqn.operands)
+        params = eqn.op.parts(eqn.op.body.params)
+        pairs = zip((*consts, *xs), (*params.consts, *params.xs), strict=True)
+        return {param for value, param in pairs if value not in known}
 
     def _named(self, value: Value, found: Any, module: ir.Module) -> Axes:
         if found is None:

@@ -48,6 +48,14 @@ def counted(x):
         return state + row[:, None] * jnp.ones(32), None
     return jax.lax.scan(step, jnp.zeros((64, 32)), x.T)[0]
 
+def masked(x):
+    above = jnp.arange(64)[:, None] > jnp.arange(32)  # as the rows of x, where the loop reads it
+    both = jnp.arange(32)[:, None] > jnp.arange(32)
+    def step(x, _):
+        scores = jnp.where(both, x[:, :, None] * x[:, None], 0)
+        return jnp.where(above, scores.sum(1), x), None
+    return jax.lax.scan(step, x, None, 3)[0] + above.sum()
+
 def constrained(x, up, down):
     x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
     return block(x, up, down)
@@ -70,6 +78,7 @@ print(json.dumps({
     "layers": shapes_of(layers, struct(64, 32, at=P("data")), struct(3, 32, 128, at=P(None, None, "model")),
                         struct(3, 128, 32, at=P(None, "model"))),
     "counted": shapes_of(counted, struct(64, 8, at=P("data"))),
+    "masked": shapes_of(masked, struct(64, 32, at=P("data"))),
     "constrained": shapes_of(constrained, struct(64, 32), struct(32, 128), struct(128, 32)),
     "complex": shapes_of(lambda x, y: jnp.sin(x) * y, jax.ShapeDtypeStruct(
         (64, 32), "complex64", sharding=NamedSharding(mesh, P("data"))), struct(64, 32, at=P(None, "model"))),
@@ -97,6 +106,14 @@ def test_in_loops_and_branches(said: dict[str, Any]) -> None:
 def test_what_a_loop_begins_with_is_spread_as_what_it_ends_with(said: dict[str, Any]) -> None:
     assert ["f32[64,32]", "f32[16,32]"] in said["counted"]["scan"]
     assert ["f32[64,32]", "f32[16,32]"] in said["counted"]["broadcast_in_dim"]
+
+
+def test_masks_are_spread_as_what_reads_them(said: dict[str, Any]) -> None:
+    """They depend on no argument, so that no partitioner says it: it makes them where they are read."""
+    made = said["masked"]
+    assert [local for type, local in made["broadcast_in_dim"] if type == "bool[64,32,32]"] == ["bool[16,32,32]"]
+    whole = {local for type, local in made["compare"] if type == "bool[64,32]"}
+    assert whole == {"bool[64,32]"}, "a sum of all of it reads it, too"
 
 
 def test_a_constraint_spreads_what_arguments_do_not(said: dict[str, Any]) -> None:
