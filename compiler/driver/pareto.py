@@ -14,6 +14,7 @@ from rematc.compiler.reports.slices import count_of
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
 from rematc.lowering.pipeline import BEFORE_PLAN, run_passes
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.slicing import AUTO, Slices, is_cut
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.planning.device import Device, device_of
@@ -128,7 +129,8 @@ def _candidate(name: str, lowered: Lowered, amounts: Amounts, base: Amounts, sli
 
 
 def _amounts(lowered: Lowered, device: Device) -> Amounts:
-    translation = translate(run_passes(lowered.traced.graph, _FLAT).graph, Machine(device))
+    graph = run_passes(lowered.traced.graph, _FLAT).graph
+    translation = translate(graph, Machine(device, shards_of(graph, lowered.target, lowered.shardings)))
     problem = translation.problem
     run = simulate(problem)
     return Amounts(run.peak, run.time, translation.flops(range(len(problem.cost))))

@@ -74,6 +74,8 @@ class Shards:
         """Floating-point operations of an equation on one device."""
         if self.is_whole:
             return eqn.flops
+        if isinstance(eqn.op, Scan):
+            return eqn.op.length * sum(map(self.flops, eqn.op.body.equations))
         return eqn.op.flops(tuple(map(self.type, eqn.operands)), tuple(map(self.type, eqn.results)))
 
     def sent(self, eqn: Equation) -> Sent:

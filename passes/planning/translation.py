@@ -40,7 +40,7 @@ from rematc.passes.planning.lanes import padding
 from rematc.passes.planning.partial_sums import partial_sums
 from rematc.passes.planning.problem import Problem, Run, problem_of, simulate
 from rematc.passes.planning.rounded_factors import rounded_factors
-from rematc.passes.planning.shards import Machine
+from rematc.passes.planning.shards import WHOLE, Machine, Shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Translation:
         values: for each of the problem's values the graph's.
         tail: the fused equations that give results from what is in memory.
         pinned: values that are in memory because a barrier stands behind them.
+        shards: what one device holds of each value.
     """
 
     graph: Graph
@@ -62,14 +63,15 @@ class Translation:
     values: Sequence[Value]
     tail: tuple[Equation, ...]
     pinned: frozenset[Value]
+    shards: Shards = WHOLE
 
     def own(self, node: int) -> Equation:
         """The equation that writes what the node writes."""
         return self.clusters[node][-1]
 
     def flops(self, nodes: Iterable[int]) -> int:
-        """Floating-point operations of running these nodes, as often as they are named."""
-        return sum(eqn.flops for node in nodes for eqn in self.clusters[node])
+        """Floating-point operations of running these nodes on one device, as often as they are named."""
+        return sum(self.shards.flops(eqn) for node in nodes for eqn in self.clusters[node])
 
 
 def translate(graph: Graph, regions: Machine | Regions, constraints: Constraints = FREE) -> Translation:
@@ -137,7 +139,7 @@ def _translate(
         is_repeatable=[all(_is_bounded(eqn.op) and may_repeat(eqn) for eqn in each) for each in clusters],
         replaces=in_place,
     )
-    return Translation(graph, problem, clusters, tuple(place), tail, sums)
+    return Translation(graph, problem, clusters, tuple(place), tail, sums, shards)
 
 
 def _is_bounded(op: Op) -> bool:
