@@ -3,7 +3,8 @@
     python benchmarks/slices.py [--slices N] [--target cpu|h100|v5e|...] [--policies nothing,dots] [--auto]
     python benchmarks/slices.py --batch 1 --tokens 8192 --vocabulary 32768 --policies nothing
     python benchmarks/slices.py --step 40%,20%,10%
-    python benchmarks/slices.py --curve
+    python benchmarks/slices.py --step 40%,20%,10% --target h100:8 --batch 64 [--weights sharded]
+    python benchmarks/slices.py --curve [--models all]
 
 A GPT-2 of 4 layers: width 768, 12 heads, sequence 1024, batch 8, vocabulary 50,304, tied, bfloat16 compute, float32
 parameters. By hand each layer is in `jax.checkpoint`, then the head in `jax.checkpoint` of a scan over slices of the
@@ -11,7 +12,9 @@ tokens, then attention in `jax.checkpoint` of a map over blocks of queries, too.
 the compiled programs, for the targets of rematc.targets ahead of time. `--auto` has a column more, of as many slices as
 rematc finds best. After each figure stand the TFLOP of its products, as often as they run. `--step` takes a whole
 training step instead, with Adam's moments and donated buffers, under `rematc.jax.jit` with these budgets and
-slices="auto".
+slices="auto"; where the target is several devices, the batch is spread over them, and with `--weights sharded` so are
+parameters and moments, along their longest dimension. Memory is that of one device then, and beside the TFLOP stand the
+MiB that collectives give.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,15 +31,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import rematc
 import rematc.jax
+from benchmarks.architectures import MODELS, ON_REQUEST, REMATC, unwrapped
 from benchmarks.language import executed_work
+from benchmarks.meshes import collectives
 
 MEBIBYTE = 2**20
 Wrap = Callable[[Any], Any]
 _struct: Any = jax.ShapeDtypeStruct  # whose constructor JAX leaves untyped
+_spec: Any = jax.sharding.PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +143,57 @@ def cross_entropy(embedding: Any, x: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(logits, -1), labels[..., None], -1)
 
 
-def figures(function: Any, shapes: Any, target: str) -> str:
+def placed(shapes: Any, target: str) -> Any:
+    """Arrays on the first device of a target."""
+    on: Any = jax.sharding.SingleDeviceSharding(rematc.targets.devices(target)[0])
+    return jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), shapes)
+
+
+def spread(state: Any, tokens: Any, target: str, weights: str) -> Any:
+    """Rows of tokens over all devices of a target, and `sharded` weights along their longest dimension."""
+    mesh = Mesh(np.array(rematc.targets.devices(target)), ("x",))
+
+    def at(one: Any, d: int | None) -> Any:
+        spec = _spec(*[None if place != d else "x" for place in range(len(one.shape))])
+        return _struct(one.shape, one.dtype, sharding=NamedSharding(mesh, spec))
+
+    def weight(one: Any) -> Any:
+        longest = int(np.argmax(one.shape))
+        is_cut = weights == "sharded" and one.shape[longest] % mesh.size == 0
+        return at(one, longest if is_cut else None)
+
+    return jax.tree.map(weight, state), at(tokens, 0)
+
+
+def figures(function: Any, given: Any, target: str) -> str:
     """XLA's temporary memory in MiB, and the TFLOP of products where its module can be read.
+
+    Of a budget that no plan meets, the least memory that one takes.
 
     Args:
         function: `jax.jit`'s or `rematc.jax.jit`'s.
-        shapes: of its arguments.
+        given: its arguments' shapes, and where they lie.
         target: what to compile for.
     """
-    on: Any = jax.sharding.SingleDeviceSharding(rematc.targets.devices(target)[0])
-    given = jax.tree.map(lambda one: _struct(one.shape, one.dtype, sharding=on), shapes)
-    compiled = function.lower(*given).compile()
+    try:
+        compiled = function.lower(*given).compile()
+    except rematc.CompileError as error:
+        smallest = re.search(r"reached is ([\d.]+ \w+)", error.message)
+        return f"refused: {smallest[1] if smallest else error.message}"
     memory: Any = compiled.memory_analysis()
     taken = f"{float(memory.temp_size_in_bytes) / MEBIBYTE:,.0f}"
-    if target.startswith("v"):
-        return taken  # products of TPUs are convolutions
-    return f"{taken} ({executed_work(compiled.as_text() or '')[1] / 1e12:.2f})"
+    text = compiled.as_text() or ""
+    others = [] if target.startswith("v") else [f"{executed_work(text)[1] / 1e12:.2f}"]  # those of TPUs: convolutions
+    if ":" in target:
+        others.append(f"{collectives(text)[1] / MEBIBYTE:,.0f}")
+    return f"{taken} ({', '.join(others)})" if others else taken
 
 
-def steps(model: Model, budgets: str, target: str) -> None:
+def steps(model: Model, budgets: str, target: str, weights: str) -> None:
     """Print what a training step takes under budgets, beside JAX without and with checkpoints around layers."""
     params, tokens = model.shapes()
-    shapes = (params,) * 3, tokens
+    is_pod = ":" in target
+    shapes = spread((params,) * 3, tokens, target, weights) if is_pod else placed(((params,) * 3, tokens), target)
     by_hand = functools.partial(model.step, wrap=jax.checkpoint)
     ways = {"JAX": jax.jit(model.step, donate_argnums=0), "layers by hand": jax.jit(by_hand, donate_argnums=0)}
     for budget in budgets.split(","):
@@ -177,6 +215,35 @@ def curve(model: Model, target: str, points: int = 5) -> None:
                 print(f"| {point.name} | {point.memory / MEBIBYTE:,.0f} | {figures} |", flush=True)
 
 
+#: At most how much more time, in percent of the program without recomputation, the columns of `curves` have.
+TIMES = (5, 20, 50)
+
+
+def curves(names: str, target: str) -> None:
+    """Print for models of benchmarks/memory.py the least memory at so much more time, without slices and with them."""
+    head = [f"{time} %: off | auto" for time in TIMES] + ["least: off | auto"]
+    print(f"| | none | {' | '.join(head)} |\n|---|{'--:|' * (3 + 2 * len(TIMES))}", flush=True)
+    for name in MODELS if names == "all" else names.split(","):
+        if name in ON_REQUEST and names == "all":
+            continue
+        model = MODELS[name]
+        step = rematc.value_and_grad(model.build(REMATC, unwrapped, unwrapped))
+        found = [
+            rematc.pareto(step, *model.arguments(), points=5, target=target, slices=slices)
+            for slices in ("off", "auto")
+        ]
+        cells = [f"{max(point.memory for point in found[0].points if not point.extra_seconds) / MEBIBYTE:.0f}"]
+        for time in (*TIMES, math.inf):
+            for one in found:
+                most = one.seconds * time / 100
+                least = min(
+                    (point for point in one.points if point.extra_seconds <= most), key=lambda point: point.memory
+                )
+                cell = f"{least.memory / MEBIBYTE:.0f}"
+                cells.append(cell if time in TIMES else f"{cell} ({100 * least.extra_seconds / one.seconds:.0f} %)")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Temporary memory of heads and attention in slices.")
     parser.add_argument("--slices", type=int, default=16)
@@ -186,17 +253,22 @@ def main() -> None:
     for name, default in (("batch", 8), ("tokens", 1024), ("width", 768), ("heads", 12), ("layers", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--step", metavar="BUDGETS", help="a training step within these")
+    parser.add_argument("--weights", choices=("whole", "sharded"), default="whole", help="of a step, over the devices")
     parser.add_argument("--curve", action="store_true", help="memory against time, with slices and without")
+    parser.add_argument("--models", help="of benchmarks/memory.py, for --curve: names, or all")
     parser.add_argument("--vocabulary", type=int, default=50304)
     options = parser.parse_args()
     count: int = options.slices
     sizes = (options.batch, options.tokens, options.width, options.heads, options.layers, options.vocabulary)
     model = Model(*sizes)
+    if options.curve and options.models:
+        curves(options.models, options.target)
+        return
     if options.curve:
         curve(model, options.target)
         return
     if options.step:
-        steps(model, options.step, options.target)
+        steps(model, options.step, options.target, options.weights)
         return
     dots = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.checkpoint_dots)
     ways: list[Any] = ["off", count, *(["auto"] if options.auto else [])]
@@ -213,7 +285,8 @@ def main() -> None:
             jax.value_and_grad(functools.partial(model.loss_by_hand, wrap=wrap, count=count, blocks=count)),
             *[rematc.jax.value_and_grad(model.loss, policy=policy, slices=slices) for slices in ways],
         ]
-        taken = [figures(jax.jit(function), model.shapes(), options.target) for function in functions]
+        shapes = placed(model.shapes(), options.target)
+        taken = [figures(jax.jit(function), shapes, options.target) for function in functions]
         print(f"| {policy} | {' | '.join(taken)} |", flush=True)
 
 
