@@ -140,6 +140,7 @@ class GraphPlanner:
         peak: bytes that it takes without a plan, simulated.
         target: for what.
         donated: the parameters in whose memory results may lie.
+        shardings: JAX's, of the first parameters; none where nobody knows them.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class GraphPlanner:
         those of the graph's largest stage.
         """
         self._device = device_of(target.platform, target.device_kind)
-        self.target, self.donated = target, tuple(donated)
+        self.target, self.donated, self.shardings = target, tuple(donated), tuple(shardings)
         in_steps = run_passes(graph, BEFORE_PLAN)
         held = held_in_steps(in_steps.graph) if target.moves_invariants else in_steps.graph
         self.before = in_steps

@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rematc.ir.core import Graph
 from rematc.ir.errors import CompileError
-from rematc.ir.ops.placement import has_placements
 from rematc.ir.spelling import suggestion
 from rematc.ir.units import format_bytes
 from rematc.lowering.expectation import expected_peak, machine_of
-from rematc.lowering.pipeline import default_pipeline, run_passes
+from rematc.lowering.parts_of_devices import place_of_parts
+from rematc.lowering.pipeline import BEFORE_PLAN, default_pipeline, run_passes
 from rematc.lowering.planning import Budget, GraphPlanner, scaled
+from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.passes.manager import unwatched
+from rematc.passes.planning.one_device import on_one_device
 from rematc.passes.planning.simulated_timeline import simulated
+from rematc.passes.slicing.local_parts import LocalParts
 from rematc.passes.slicing.slicing import Sliced, Slicer
 
 OFF = "off"
@@ -83,7 +87,12 @@ class Choice:
 
 
 def in_slices(
-    derive: Derive, slices: Slices, target: Target, donated: Sequence[int] = (), budget: Budget | None = None
+    derive: Derive,
+    slices: Slices,
+    target: Target,
+    donated: Sequence[int] = (),
+    budget: Budget | None = None,
+    shardings: Sequence[Any] = (),
 ) -> Choice:
     """A differentiated graph with the stages around its largest values in slices.
 
@@ -97,27 +106,22 @@ def in_slices(
         target: for what.
         donated: the parameters in whose memory results may lie.
         budget: for what the graph is going to be planned.
+        shardings: JAX's, of the first parameters: slices are of what each device has. None where nobody knows.
 
     Raises CompileError, with the reasons, where nothing can run in so many slices, where the program is predicted to
-    need no less memory with them, and for arrays that several devices hold.
+    need no less memory with them, and for arrays that several devices hold of which nobody knows how.
     """
-    graph = derive(1)
     if not is_cut(slices):
-        return Choice(graph)
-    if has_placements(graph) or target.devices > 1:
-        if slices == AUTO:
-            return Choice(graph)
-        raise CompileError(
-            "a program whose arrays are spread over several devices runs in no slices yet; leave out slices"
-        )
+        return Choice(derive(1))
+    search = _Search(target, tuple(donated), tuple(shardings))
     with unwatched():
         if slices == AUTO:
-            if budget is not None:
-                return _of_fastest_plan(graph, target, donated, budget)
-            return _as_few_as_it_takes(derive, target, donated)
+            return (
+                search.of_fastest_plan(derive(1), budget) if budget is not None else search.as_few_as_it_takes(derive)
+            )
         assert isinstance(slices, int), "it is neither of the texts"
-        before = _expected(graph, target, donated)
-        choice, after = _least(derive, slices, target, donated)
+        before = search.expected(derive(1))
+        choice, after = search.least(derive, slices)
     if after * (1 + _ALIKE) >= before:
         assert choice.sliced is not None, "there is an error where nothing can be cut"
         largest = choice.sliced.largest
@@ -130,78 +134,123 @@ def in_slices(
     return replace(choice, whole=before)
 
 
-def _least(derive: Derive, count: int, target: Target, donated: Sequence[int]) -> tuple[Choice, int]:
-    """The way to run in so many slices that is predicted to take least memory, and what it takes.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search for slices.
 
-    Nothing is computed again but what the policy says, or all that is larger than a slice is cut, with what it takes.
-    Of ways that are alike the first is taken. Raises CompileError, with the reasons, where there is none.
+    Attributes:
+        target: for what.
+        donated: the parameters in whose memory results may lie.
+        shardings: JAX's, of the first parameters.
     """
-    slicer = Slicer(derive(count))
-    everywhere = slicer.everywhere(count)
-    apart = _in(Slicer.apart, slicer, count) if everywhere.at_once else None
-    ways = [Choice(found.graph, found, count) for found in (everywhere, apart) if found is not None]
-    once = _in(Slicer.once, Slicer(derive(1)), count)
-    if once is not None:
-        ways.insert(0, Choice(once.graph, once))
-    expected = [_expected(way.graph, target, donated) for way in ways]
-    return next(pair for pair in zip(ways, expected, strict=True) if pair[1] <= min(expected) * (1 + _ALIKE))
 
+    target: Target
+    donated: tuple[int, ...]
+    shardings: tuple[Any, ...]
 
-def _as_few_as_it_takes(derive: Derive, target: Target, donated: Sequence[int]) -> Choice:
-    """The number of slices that is worth its time: with `_WORTH`, of what saves as much the fewest.
+    def slicer(self, graph: Graph) -> Slicer:
+        """Cuts a graph: of one that is spread over devices what each computes of its parts.
 
-    There are twice as many each time, which cuts more, until a slice is little of what the program takes, or until
-    `_VAIN` numbers in a row are worth less than one before.
-    """
-    best = Choice(derive(1))
-    memory, time = _expected(best.graph, target, donated), _time(best.graph, target)
-    least, count, vain = 1.0, 2, 0
-    while vain < _VAIN:
+        Raises CompileError where nobody knows what that is.
+        """
+        where = place_of_parts(graph, self.target, self.shardings)
+        if where is None:
+            return Slicer(graph)
+        flat = run_passes(graph, BEFORE_PLAN).graph
+        return Slicer(flat, LocalParts(flat, shards_of(flat, self.target, self.shardings), where))
+
+    def planner(self, graph: Graph, budget: Budget) -> GraphPlanner:
+        """Plans a graph for a budget."""
+        return GraphPlanner(
+            graph, self.target, constraints=budget.constraints, donated=self.donated, shardings=self.shardings
+        )
+
+    def expected(self, graph: Graph) -> int:
+        """Bytes of temporary memory that a graph is predicted to take."""
+        passed = self._passed(graph)
+        return expected_peak(passed, self.target, self.donated, shards_of(passed, self.target, self.shardings))
+
+    def time(self, graph: Graph) -> int:
+        """Nanoseconds that a graph takes by the model of its device."""
+        passed = self._passed(graph)
+        local, _ = on_one_device(passed, shards_of(passed, self.target, self.shardings))
+        return simulated(local, machine_of(self.target)).time
+
+    def _passed(self, graph: Graph) -> Graph:
+        return run_passes(graph, default_pipeline(self.target.barrier_strategy), target=self.target).graph
+
+    def least(self, derive: Derive, count: int) -> tuple[Choice, int]:
+        """The way to run in so many slices that is predicted to take least memory, and what it takes.
+
+        Nothing is computed again but what the policy says, or all that is larger than a slice is cut, with what it
+        takes. Of ways that are alike the first is taken. Raises CompileError, with the reasons, where there is none.
+        """
+        slicer = self.slicer(derive(count))
+        everywhere = slicer.everywhere(count)
+        apart = _in(Slicer.apart, slicer, count) if everywhere.at_once else None
+        ways = [Choice(found.graph, found, count) for found in (everywhere, apart) if found is not None]
+        once = _in(Slicer.once, self.slicer(derive(1)), count)
+        if once is not None:
+            ways.insert(0, Choice(once.graph, once))
+        expected = [self.expected(way.graph) for way in ways]
+        return next(pair for pair in zip(ways, expected, strict=True) if pair[1] <= min(expected) * (1 + _ALIKE))
+
+    def as_few_as_it_takes(self, derive: Derive) -> Choice:
+        """The number of slices that is worth its time: with `_WORTH`, of what saves as much the fewest.
+
+        There are twice as many each time, which cuts more, until a slice is little of what the program takes, or until
+        `_VAIN` numbers in a row are worth less than one before.
+        """
+        best = Choice(derive(1))
+        memory, time = self.expected(best.graph), self.time(best.graph)
+        least, count, vain = 1.0, 2, 0
+        while vain < _VAIN:
+            try:
+                choice, expected = self.least(derive, count)
+            except CompileError:
+                break
+            assert choice.sliced is not None, "there is an error where nothing can be cut"
+            largest = choice.sliced.largest
+            merit = expected / memory * (self.time(choice.graph) / time) ** _WORTH
+            vain += 1
+            if merit * (1 + _ALIKE) < least:
+                best, least, vain = choice, merit, 0
+            if largest.count < count or largest.largest // largest.count * _LITTLE <= expected:
+                break
+            count = 2 * largest.count
+        return replace(best, whole=memory)
+
+    def of_fastest_plan(self, graph: Graph, budget: Budget) -> Choice:
+        """As many slices as give the fastest plan for a budget; of plans alike in time the fewest.
+
+        There are twice as many each time, until with so many it is slower where all is kept: each adds its terms to
+        sums. They are compared by the first guess at a plan; with the search for one that is expected to fit, only the
+        best of them and none at all.
+        """
         try:
-            choice, expected = _least(derive, count, target, donated)
+            slicer = self.slicer(graph)
         except CompileError:
-            break
-        assert choice.sliced is not None, "there is an error where nothing can be cut"
-        largest = choice.sliced.largest
-        merit = expected / memory * (_time(choice.graph, target) / time) ** _WORTH
-        vain += 1
-        if merit * (1 + _ALIKE) < least:
-            best, least, vain = choice, merit, 0
-        if largest.count < count or largest.largest // largest.count * _LITTLE <= expected:
-            break
-        count = 2 * largest.count
-    return replace(best, whole=memory)
-
-
-def _of_fastest_plan(graph: Graph, target: Target, donated: Sequence[int], budget: Budget) -> Choice:
-    """As many slices as give the fastest plan for a budget; of plans alike in time the fewest.
-
-    There are twice as many each time, until with so many it is slower where all is kept: each adds its terms to sums.
-    They are compared by the first guess at a plan; with the search for one that is expected to fit, only the best of
-    them and none at all.
-    """
-
-    def planner_of(graph: Graph) -> GraphPlanner:
-        return GraphPlanner(graph, target, constraints=budget.constraints, donated=donated)
-
-    whole = planner_of(graph)
-    wanted = whole.wanted(budget)
-    is_too_large = _IS_TOO_LARGE.get()
-    best, least = None, (1, whole.peak) if is_too_large else _guess(whole, wanted)
-    if not _is_less((0, whole.least_time), least):
-        return Choice(graph)
-    slicer = Slicer(graph)
-    for way in _WAYS:
-        found = _in(way, slicer, 2)
-        while found is not None and _is_less((0, (planner := planner_of(found.graph)).least_time), least):
-            merit = _guess(planner, wanted)
-            if _is_less(merit, least):
-                best, least = (found, planner), merit
-            more = _in(way, slicer, 2 * found.largest.count)
-            found = more if more is not None and more.largest.count > found.largest.count else None
-    if best is None or not (is_too_large or _is_less(_merit(best[1], wanted), _merit(whole, wanted))):
-        return Choice(graph)
-    return Choice(best[0].graph, best[0], whole=whole.whole)
+            return Choice(graph)
+        whole = self.planner(graph, budget)
+        wanted = whole.wanted(budget)
+        is_too_large = _IS_TOO_LARGE.get()
+        best, least = None, (1, whole.peak) if is_too_large else _guess(whole, wanted)
+        if not _is_less((0, whole.least_time), least):
+            return Choice(graph)
+        for way in _WAYS:
+            found = _in(way, slicer, 2)
+            while found is not None:
+                planner = self.planner(found.graph, budget)
+                if not _is_less((0, planner.least_time), least):
+                    break
+                merit = _guess(planner, wanted)
+                if _is_less(merit, least):
+                    best, least = (found, planner), merit
+                more = _in(way, slicer, 2 * found.largest.count)
+                found = more if more is not None and more.largest.count > found.largest.count else None
+        if best is None or not (is_too_large or _is_less(_merit(best[1], wanted), _merit(whole, wanted))):
+            return Choice(graph)
+        return Choice(best[0].graph, best[0], whole=whole.whole)
 
 
 @contextmanager
@@ -216,15 +265,16 @@ def too_large_whole() -> Iterator[None]:
 
 def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:
     """A number of slices with which a plan of a graph is predicted to take so many bytes at most; None for none."""
-    graph, target = planner.before.graph, planner.target
-    if has_placements(graph) or target.devices > 1:
-        return None
-    slicer = Slicer(graph)
+    search = _Search(planner.target, planner.donated, planner.shardings)
     with unwatched():
+        try:
+            slicer = search.slicer(planner.before.graph)
+        except CompileError:
+            return None
         for count in _HINTED:
             found = _in(Slicer.everywhere, slicer, count)
             if found is not None:
-                sliced = GraphPlanner(found.graph, target, donated=planner.donated)
+                sliced = GraphPlanner(found.graph, planner.target, donated=planner.donated, shardings=planner.shardings)
                 if sliced.expected(sliced.smallest) <= budget:
                     return found.largest.count
     return None
@@ -253,21 +303,3 @@ def _in(way: Way, slicer: Slicer, count: int) -> Sliced | None:
         return way(slicer, count)
     except CompileError:
         return None
-
-
-def _passed(graph: Graph, target: Target) -> Graph:
-    return run_passes(graph, default_pipeline(target.barrier_strategy), target=target).graph
-
-
-def _expected(graph: Graph, target: Target, donated: Sequence[int]) -> int:
-    """Bytes of temporary memory that a graph is predicted to take."""
-    return expected_peak(
-        run_passes(graph, default_pipeline(target.barrier_strategy), target=target).graph, target, donated
-    )
-
-
-def _time(graph: Graph, target: Target) -> int:
-    """Nanoseconds that a graph takes by the model of its device."""
-    return simulated(
-        run_passes(graph, default_pipeline(target.barrier_strategy), target=target).graph, machine_of(target)
-    ).time

@@ -80,7 +80,7 @@ def lower_call(
     with planning_for(budget, slices):
         with by_default(policy), targeting(target), watching(watch):
             traced = trace_call(fun, call)
-        choice, sliced = slice_graph(lambda _: traced.graph, slices, target)
+        choice, sliced = slice_graph(lambda _: traced.graph, slices, target, shardings=call.lying)
     if sliced is not None:
         traced = dataclasses.replace(traced, graph=choice.graph, records=(*traced.records, sliced))
     pipeline, at = (default_pipeline(barrier), target) if passes is None else (passes, None)

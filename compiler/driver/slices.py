@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from rematc.compiler.driver.budget import at_users_line
 from rematc.compiler.reports.slices import SlicesReport, log_slices
@@ -41,15 +42,21 @@ def slices_argument(slices: object) -> Slices:
 
 
 def slice_graph(
-    derive: Derive, slices: Slices, target: Target, donated: Sequence[int] = (), budget: Budget | None = None
+    derive: Derive,
+    slices: Slices,
+    target: Target,
+    donated: Sequence[int] = (),
+    budget: Budget | None = None,
+    shardings: Sequence[Any] = (),
 ) -> tuple[Choice, SlicesReport | None]:
     """A differentiated graph with its largest stages in slices, and what these are; as it is, and None, without.
 
-    `budget` is what it is going to be planned for, if not for that of the whole program. It is logged to `rematc.plans`
+    `budget` is what it is going to be planned for, if not for that of the whole program. `shardings` are JAX's of its
+    first parameters; None, or none at all, for those that nobody knows. It is logged to `rematc.plans`
     at level INFO. Raises CompileError, at the user's line, where nothing can be cut.
     """
     with at_users_line():
-        choice = in_slices(derive, slices, target, donated, _BUDGET.get() if budget is None else budget)
+        choice = in_slices(derive, slices, target, donated, _BUDGET.get() if budget is None else budget, shardings)
     if choice.sliced is None:
         return choice, None
     assert choice.whole is not None, "slices are compared with the program as it stands"

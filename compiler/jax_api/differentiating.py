@@ -238,7 +238,7 @@ class _Gradient:
         derive = functools.partial(made.value_and_gradients, 0)
 
         def planned(slices: Slices, target: Target) -> Graph:
-            choice, sliced = slice_graph(derive, slices, target, leaves, wanted.budget)
+            choice, sliced = slice_graph(derive, slices, target, leaves, wanted.budget, lying)
             budget = wanted.budget if wanted.budget is None or sliced is None else wanted.budget.of_whole(sliced.whole)
             return passed_graph(choice.graph, budget, lying, target)
 

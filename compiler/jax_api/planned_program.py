@@ -142,7 +142,7 @@ def planned_program(
 
     def planned_in(slices: Slices) -> tuple[_Made, BudgetReport, SlicesReport | None]:
         given = made.in_bytes(wanted) if is_cut(slices) else wanted
-        choice, sliced = slice_graph(lambda _: imported.graph, slices, own, donated, given.budget)
+        choice, sliced = slice_graph(lambda _: imported.graph, slices, own, donated, given.budget, made.shardings)
         constraints = FREE if given.budget is None else given.budget.constraints
         planner = _Planner(
             choice.graph,

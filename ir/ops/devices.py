@@ -21,6 +21,7 @@ from rematc.ir.ops.batching import batch_alike
 from rematc.ir.ops.elementwise import NOT_LINEAR, NUMBERS, ORDERED, check_arity, check_kind
 from rematc.ir.ops.structural import Identity
 from rematc.ir.registry import register
+from rematc.ir.slicings import Slicing, everywhere
 from rematc.ir.types import Kind, TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -72,6 +73,15 @@ class DeviceCollective(Op):
         raise CompileError(f"'{self.name}' has a value only inside shard_map, over the axes {', '.join(self.over)}")
 
 
+class PlacewiseCollective(DeviceCollective):
+    """Family base of those that combine at each place alone what devices have there."""
+
+    __slots__ = ()
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return everywhere(operands, results)
+
+
 class LinearCollective(DeviceCollective):
     """Family base of those that are linear."""
 
@@ -90,7 +100,7 @@ class LinearCollective(DeviceCollective):
 
 @register
 @dataclass(frozen=True, slots=True)
-class DeviceSum(LinearCollective):
+class DeviceSum(PlacewiseCollective, LinearCollective):
     """The sum over devices; each gets it.
 
     Attributes:
@@ -264,7 +274,7 @@ class DevicePermute(LinearCollective):
 
 @register
 @dataclass(frozen=True, slots=True)
-class DeviceExtremum(DeviceCollective):
+class DeviceExtremum(PlacewiseCollective):
     """The maximum, or the minimum, over devices; each gets it. It has no derivative, as in JAX.
 
     Attributes:

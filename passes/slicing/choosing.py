@@ -180,13 +180,13 @@ def _thresholds(stages: Stages, seed: Value, parts: int) -> list[int]:
 
 def _border(stages: Stages, stage: Stage) -> int:
     """Bytes of the largest value that is cut and exists whole, made inside or outside; parameters are there anyway."""
-    outside = [stages.least_bytes(*read) for read in stage.reads if read[1] is not None and read[0] in stages.producer]
+    outside = [stages.least_bytes(*read) for read in stage.reads if read[1] is not None and stages.is_made(read[0])]
     return max([*outside, *[bytes_of(value.type) for value in stages.whole(stage)]], default=0)
 
 
 def _uncut(stages: Stages, stage: Stage) -> int:
     """Bytes of what each part reads whole; parameters are there anyway."""
-    uncut = {value for value, d in stage.reads if d is None and value in stages.producer}
+    uncut = {value for value, d in stage.reads if d is None and stages.is_made(value)}
     return sum(bytes_of(value.type) for value in uncut)
 
 

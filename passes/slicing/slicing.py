@@ -30,7 +30,9 @@ from rematc.passes.simplify import Simplify
 from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, largest_first
 from rematc.passes.slicing.counters import Counters
 from rematc.passes.slicing.cutting import InParts, apply_cut, cut_around
+from rematc.passes.slicing.local_parts import LocalParts
 from rematc.passes.slicing.stages import Stages, bytes_of
+from rematc.passes.slicing.whole_again import whole_again
 
 
 @register_pass
@@ -80,8 +82,10 @@ class Slicer:
         graph: forward and backward in one.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = _clean(graph)
+    def __init__(self, graph: Graph, parts: LocalParts | None = None) -> None:
+        """`parts` is what each of several devices computes of the graph, if that is to be cut."""
+        self.graph = _clean(graph if parts is None else parts.graph)
+        self._parts = parts
         self._levels = _Levels()
 
     def once(self, count: int) -> Sliced:
@@ -91,7 +95,7 @@ class Slicer:
         """
         stages, cut = self._levels.with_cut(self.graph, count)
         made, found = apply_cut(stages, cut)
-        return Sliced(made, (found,))
+        return Sliced(self._whole_again(made), (found,))
 
     def everywhere(self, count: int) -> Sliced:
         """All that is larger than one of so many slices of the largest value, in as few slices as are no larger.
@@ -116,7 +120,10 @@ class Slicer:
         if not cutter.found:
             return self.once(count)
         stages = tuple(sorted(cutter.found, key=lambda stage: -bytes_of(stage.value.type)))
-        return Sliced(made, stages, cutter.at_once)
+        return Sliced(self._whole_again(made), stages, cutter.at_once)
+
+    def _whole_again(self, graph: Graph) -> Graph:
+        return graph if self._parts is None else whole_again(graph, self._parts)
 
 
 def sliced_once(graph: Graph, count: int) -> Sliced:

@@ -21,9 +21,11 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Weight
+from rematc.ir.ops.mapped import FullToShard
 from rematc.ir.slicings import Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
+from rematc.passes.manual_computations import place_of_shards, shard_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,21 @@ def bytes_of(type: TensorType) -> int:
     return -(-type.size * type.dtype.bits // 8)
 
 
+def _whole_beside_parts(graph: Graph) -> set[Value]:
+    """The values of all devices that stand beside those of one: XLA spreads them, and slices are of parts.
+
+    What does not depend on a parameter is made where it is read.
+    """
+    place = place_of_shards(graph)
+    if place is None:
+        return set()
+    local, found = shard_values(graph, place), set(graph.params)
+    for eqn in graph.equations:
+        if eqn.op.effect or not found.isdisjoint(eqn.operands):
+            found.update(value for value in eqn.results if value not in local)
+    return found
+
+
 class Stages:
     """The stages of a graph."""
 
@@ -73,6 +90,7 @@ class Stages:
             for value in dict.fromkeys(eqn.operands):
                 self.readers.setdefault(value, []).append(eqn)
         self._results = frozenset(graph.results)
+        self._whole = _whole_beside_parts(graph)
         values = {*graph.params, *self.producer}
         self._sizes = sorted({bytes_of(value.type) for value in values})
 
@@ -94,10 +112,19 @@ class Stages:
         readers = self.readers.get(value, [])
         return value in self._results or any(reader not in stage.slicings for reader in readers)
 
+    def is_made(self, value: Value) -> bool:
+        """Whether the graph computes a value: it is no parameter, nor what one device has of one."""
+        producer = self.producer.get(value)
+        if producer is not None and isinstance(producer.op, FullToShard):
+            return producer.operands[0] in self.producer
+        return producer is not None
+
     @functools.cache  # noqa: B019 - lives as long as the analysis
     def ways(self, eqn: Equation) -> tuple[Slicing, ...]:
-        """The slicings of an equation; none for one that does more than to give results."""
-        return () if eqn.op.effect else eqn.op.slicings(eqn.operand_types, eqn.result_types)
+        """The slicings of an equation; none for one that does more than to give results, or is not of one device."""
+        if eqn.op.effect or not self._whole.isdisjoint((*eqn.operands, *eqn.results)):
+            return ()
+        return eqn.op.slicings(eqn.operand_types, eqn.result_types)
 
     def kind_of(self, value: Value) -> tuple[object, ...]:
         """What a value has in common with those of other layers: how it is computed, where, and what reads it."""

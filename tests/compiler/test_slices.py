@@ -300,7 +300,7 @@ def test_auto_takes_more_slices_where_xla_takes_more_than_was_predicted(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """A prediction that all budgets are met stands for one that is wrong; XLA takes more, and the slices it takes."""
-    monkeypatch.setattr(slicing, "_of_fastest_plan", lambda graph, *_: slicing.Choice(graph))
+    monkeypatch.setattr(slicing._Search, "of_fastest_plan", lambda _, graph, *__: slicing.Choice(graph))
     p, given = params(), tokens()
     budget = LOGITS * 3 // 4
     if where == "of a step":

@@ -164,7 +164,7 @@ def test_a_batch_can_be_cut(key: str) -> None:
 NEEDS_ALL_WHOLE = {
     **dict.fromkeys(("axis_gather", "axis_index", "axis_max", "axis_min", "axis_sum"), "a collective of a batch"),
     **dict.fromkeys(
-        [f"device_{what}" for what in ("exchange", "extremum", "gather", "permute", "scatter", "sum", "map")],
+        [f"device_{what}" for what in ("exchange", "gather", "permute", "scatter", "map")],
         "a collective of devices",
     ),
     **dict.fromkeys(("full_to_shard", "manual_computation", "shard_to_full"), "devices cut what they have alike"),
@@ -196,7 +196,7 @@ def test_every_op_has_a_rule_or_a_reason() -> None:
 def test_the_rows_cut_every_op_that_can_be() -> None:
     samples = [sample_of(key) for key in ROWS]
     cut = {sample.op.name for sample in samples if in_batch(sample) or ways(sample.op, sample.arrays())}
-    assert set(OPS) - cut - set(NEEDS_ALL_WHOLE) == {"device_vary"}
+    assert set(OPS) - cut - set(NEEDS_ALL_WHOLE) == {"device_extremum", "device_sum", "device_vary"}
 
 
 # -- single rules ------------------------------------------------------------------------------------------------------

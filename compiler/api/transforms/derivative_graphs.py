@@ -131,7 +131,7 @@ def planned_vjp(
         return linearization.value_and_cotangents(staged(slices).pulled)
 
     def planned(slices: Slices) -> tuple[Choice, Graph, list[object]]:
-        choice, sliced = slice_graph(derive, slices, target, budget=budget)
+        choice, sliced = slice_graph(derive, slices, target, budget=budget, shardings=lying)
         notes: list[object] = [] if sliced is None else [sliced]
         if budget is None:
             return choice, choice.graph, notes

@@ -1,0 +1,458 @@
+"""What each device computes of its parts of the values that are spread over several, so that slices are of these.
+
+Before:  %0: f32[64,512] = dot_general %x, %w            on eight devices, rows of %x and of %w spread along "data"
+After:   %1: f32[8,32] = full_to_shard %x {spec=[["data"],[]]}    %2: f32[512,32] = full_to_shard %w {spec=[[],[]]}
+         %3: f32[8,512] = dot_general %1, %2    %0 = shard_to_full %3 {spec=[["data"],[]]}
+
+A slice of the whole array would lie on some of the devices, and a sum over slices would be sent between them in each
+step of the loop. A slice of each device's part lies where it is read; sums over slices stay on the device until the
+loop is through. How an op acts along a spread dimension, its slicing says (`Op.slicings`): each device's part is one of
+them. An op that has none for how its operands and results are spread stays as it is, for XLA to partition.
+
+(Xu et al., "GSPMD: general and scalable parallelization for ML computation graphs", 2021, section 3.)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from rematc.ir.builder import Builder
+from rematc.ir.core import Equation, Graph, Op
+from rematc.ir.ops.case.op import Case
+from rematc.ir.ops.collective import AxisIndex
+from rematc.ir.ops.devices import DeviceExtremum, DeviceScatter, DeviceSum
+from rematc.ir.ops.elementwise import NUMBERS
+from rematc.ir.ops.gather_scatter import clamped, fitting
+from rematc.ir.ops.indexing import Gather
+from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
+from rematc.ir.ops.placement import Placement
+from rematc.ir.ops.reduction import Extremum, ReduceMax
+from rematc.ir.ops.regions import Call, Checkpoint
+from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.while_.op import While
+from rematc.ir.slicings import Part, Slicing
+from rematc.ir.types import I32, I64, TensorType
+from rematc.ir.values import Value
+from rematc.passes.planning.shards import Axes, Shards
+from rematc.passes.regions import RegionRewriter
+from rematc.passes.slicing.stages import Stages
+
+
+class LocalParts:
+    """A flat graph in which each device computes its parts, wherever the slicings of an op say how.
+
+    Attributes:
+        graph: it.
+        where: the mesh, and the axes along which devices compute by themselves.
+        written: for an equation of parts the equation of whole arrays for which it stands, maybe with others.
+        standing: for an equation of whole arrays those that stand for it.
+        spread: for a part the whole array, and how that is spread.
+        remade: what gives constants, and the whole values of which parts are made where they are read, or lie as they
+            are said to.
+    """
+
+    def __init__(self, graph: Graph, shards: Shards, where: Manual) -> None:
+        """`graph` is forward and backward in one, `shards` how XLA spreads its values."""
+        self.where = where
+        self.written: dict[Equation, Equation] = {}
+        self.standing: dict[Equation, list[Equation]] = {}
+        self.spread: dict[Value, tuple[Value, Axes]] = {}
+        self.remade: dict[Value, Equation] = {}
+        self._shards = shards
+        self._regions = RegionRewriter(self._whole_graph)
+        self._functions: dict[int, tuple[Graph, _Function]] = {}  # by identity
+        self.graph = self._whole_graph(graph)
+
+    def _whole_graph(self, graph: Graph) -> Graph:
+        """A graph of whole parameters and results."""
+        own = _Local(self, graph, [_whole(param) for param in graph.params], is_of_parts=False)
+        return own.b.build(*map(own.whole, graph.results))
+
+    def function(self, graph: Graph) -> _Function:
+        """A function's graph, whose parameters are parts, and whose results are, where they are computed so."""
+        if id(graph) not in self._functions:
+            given = [self.axes(param) for param in graph.params]
+            own = _Local(self, graph, given, is_of_parts=True)
+            gives = [own.specs.get(value) for value in graph.results]
+            pairs = zip(graph.results, gives, strict=True)
+            results = [own.whole(value) if spec is None else own.part(value, spec) for value, spec in pairs]
+            self._functions[id(graph)] = graph, _Function(own.b.build(*results), given, gives)
+        return self._functions[id(graph)][1]
+
+    def axes(self, value: Value) -> Axes:
+        """For each dimension of a value, by which of the axes it is spread; of parts of equal size alone."""
+        rows = [tuple([axis for axis in row if axis in self.where.manual]) for row in self._shards.axes(value)]
+        sizes = zip(rows, value.type.shape, strict=True)
+        return tuple([row if size % self.where.size(row) == 0 else () for row, size in sizes])
+
+    def with_regions(self, op: Op) -> Op:
+        """An op with what each device computes of its parts in loops and branches."""
+        return self._regions.op(op) if isinstance(op, Scan | While | Case) else op
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """Of parts: how its parameters are spread, and its results; None for those that are whole."""
+
+    body: Graph
+    given: Sequence[Axes]
+    gives: Sequence[Axes | None]
+
+
+class _Local:
+    """Writes one graph.
+
+    Attributes:
+        b: what is written.
+        specs: how the values are spread of which each device has computed its part.
+    """
+
+    def __init__(self, program: LocalParts, graph: Graph, given: Sequence[Axes], *, is_of_parts: bool) -> None:
+        """Parameters are parts, and spread as is `given`, or whole."""
+        self.b, self.specs = Builder(graph.name), dict[Value, Axes]()
+        self._program, self._where = program, program.where
+        self._stages = Stages(graph)
+        self._parts: dict[tuple[Value, Axes], Value] = {}
+        self._is_whole = set[Value]()
+        self._indices: dict[tuple[str, ...], Value] = {}
+        for param, spec in zip(graph.params, given, strict=True):
+            if is_of_parts:
+                self._has_part(param, spec, self.b.parameter(self._local(param.type, spec), param.name))
+            else:
+                self.b.params.append(param)
+                self._is_whole.add(param)
+        for eqn in graph.equations:
+            self._take(eqn)
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def whole(self, value: Value) -> Value:
+        """A value whole, put together where it is first needed."""
+        if value not in self._is_whole:
+            placement = self._program.remade.get(value)
+            if placement is None or not isinstance(placement.op, Placement):
+                spec = self.specs[value]
+                border = ShardToFull.at(self._where, spec)
+                self.b.append(Equation(border, (self._parts[value, spec],), (value,), self.b.loc))
+            else:
+                self.whole(placement.operands[0])
+                self.b.append(placement)
+            self._is_whole.add(value)
+        return value
+
+    def part(self, value: Value, spec: Axes) -> Value:
+        """What each device has of a value that is spread so: made there of less, where it can be."""
+        if (value, spec) in self._parts:
+            return self._parts[value, spec]
+        producer = self._stages.producer.get(value)
+        if not any(spec) and producer is not None and not producer.operands:
+            return self.whole(value)  # such as constants, which are on each device
+        found = self._made_of_less(value, spec)
+        if found is None:
+            found = self.b.emit1(FullToShard.at(self._where, spec), self.whole(value))
+        self._parts[value, spec] = found
+        self._program.spread[found] = value, spec
+        return found
+
+    def _made_of_less(self, value: Value, spec: Axes) -> Value | None:
+        found = [(row, self._stages.made_of_less(value, d)) for d, row in enumerate(spec) if row]
+        ways = [_Way(axes, slicing) for axes, slicing in found if slicing is not None]
+        if not ways or len(ways) < len(found):
+            return None
+        eqn = self._stages.producer[value]
+        cut = self._cut_by(eqn, ways)
+        if cut is None:
+            return None
+        operands = [self.part(one, spec) for one, spec in zip(eqn.operands, _reads(eqn, ways), strict=True)]
+        (result,) = cut[0].part(self.b, self._part_of(cut[1]), operands)
+        self._program.remade[value] = eqn
+        return result
+
+    def _has_part(self, value: Value, spec: Axes, part: Value) -> None:
+        self.specs[value], self._parts[value, spec] = spec, part
+        self._program.spread.setdefault(part, (value, spec))
+
+    def _part_of(self, way: _Way) -> Part:
+        return Part(way.slicing, self._where.size(way.axes), self._index(way.axes))
+
+    def _index(self, axes: tuple[str, ...]) -> Value:
+        """The number of a device along axes of the mesh, the first of which is the major one."""
+        if axes not in self._indices:
+            *major, last = axes
+            found = self.b.emit1(AxisIndex(last, self._where.size((last,))))
+            if major:
+                count = self.b.full(found.type, self._where.size((last,)))
+                found = self.b.add(self.b.multiply(self._index(tuple(major)), count), found)
+            self._indices[axes] = found
+        return self._indices[axes]
+
+    def _local(self, type: TensorType, spec: Axes) -> TensorType:
+        return type.with_shape(tuple([n // self._where.size(row) for n, row in zip(type.shape, spec, strict=True)]))
+
+    # -- equations ------------------------------------------------------------------------------------------------
+
+    def _take(self, eqn: Equation) -> None:
+        """Write an equation: of each device's parts, or as it is."""
+        self.b.loc = eqn.loc
+        if isinstance(eqn.op, Call | Checkpoint):
+            self._function(eqn)
+        elif self._lies_there(eqn):
+            spec = self.specs[eqn.operands[0]]
+            self._has_part(eqn.results[0], spec, self.part(eqn.operands[0], spec))
+            self._program.remade[eqn.results[0]] = eqn
+        elif not (self._is_alike(eqn) or self._in_parts(eqn)):
+            for value in eqn.operands:
+                self.whole(value)
+            op = self._program.with_regions(eqn.op)
+            self.b.append(eqn if op is eqn.op else replace(eqn, op=op))
+            self._is_whole.update(eqn.results)
+            if not (eqn.operands or eqn.op.effect):
+                self._program.remade.update(dict.fromkeys(eqn.results, eqn))
+
+    @contextmanager
+    def _standing_for(self, eqn: Equation) -> Iterator[None]:
+        """What is written meanwhile stands for an equation of whole arrays."""
+        first = len(self.b.equations)
+        yield
+        written = self.b.equations[first:]
+        self._program.written.update(dict.fromkeys(written, eqn))
+        self._program.standing[eqn] = written
+
+    def _lies_there(self, eqn: Equation) -> bool:
+        """Whether an equation says of a value that it lies where it does."""
+        if not isinstance(eqn.op, Placement):
+            return False
+        return self.specs.get(eqn.operands[0]) == self._program.axes(eqn.results[0])
+
+    def _is_alike(self, eqn: Equation) -> bool:
+        """Whether all devices compute the same of what each has of operands alike, such as a sum over all: they do."""
+        if eqn.op.effect or eqn.op.is_opaque or eqn.op.regions():
+            return False
+        if not any(value in self.specs for value in eqn.operands):
+            return False
+        if any(any(self._program.axes(value)) for value in (*eqn.operands, *eqn.results)):
+            return False
+        operands = [self.part(value, _whole(value)) for value in eqn.operands]
+        with self._standing_for(eqn):
+            results = self.b.emit(eqn.op, *operands)
+        for value, found in zip(eqn.results, results, strict=True):
+            self._has_part(value, _whole(value), found)
+        return True
+
+    def _function(self, eqn: Equation) -> None:
+        """A function, of parts inside and outside."""
+        assert isinstance(eqn.op, Call | Checkpoint), "others do not run one graph on their operands"
+        function = self._program.function(eqn.op.body)
+        pairs = zip(eqn.operands, function.given, strict=True)
+        operands = [self.part(value, spec) for value, spec in pairs]
+        rows = list(zip(eqn.results, function.body.results, function.gives, strict=True))
+        results = [value if spec is None else Value(inner.type, value.name) for value, inner, spec in rows]
+        with self._standing_for(eqn):
+            self.b.append(Equation(replace(eqn.op, body=function.body), tuple(operands), tuple(results), eqn.loc))
+        for value, result, spec in zip(eqn.results, results, function.gives, strict=True):
+            if spec is None:
+                self._is_whole.add(value)
+            else:
+                self._has_part(value, spec, result)
+
+    def _in_parts(self, eqn: Equation) -> bool:
+        """Write what each device computes of its parts; not if the op does not go into so many."""
+        ways = _ways(eqn, self._program.axes)
+        if ways is None:
+            return False
+        reads = _reads(eqn, ways)
+        gives = [_spec(x, [(way.axes, way.gives(i)) for way in ways]) for i, x in enumerate(eqn.results)]
+        divided = zip((*eqn.operands, *eqn.results), (*reads, *gives), strict=True)
+        if gives != [self._program.axes(value) for value in eqn.results] or not all(
+            itertools.starmap(self._divides, divided)
+        ):
+            return False
+        cut = [way for way in ways if way.kind is _Kind.PART]
+        op, last = (self._cut_by(eqn, cut) or (None, None)) if cut else (eqn.op, None)
+        if op is None:
+            return False
+        operands = [self.part(value, spec) for value, spec in zip(eqn.operands, reads, strict=True)]
+        part = None if last is None else self._part_of(last)
+        with self._standing_for(eqn):
+            terms = self._terms(op, part, operands, [way for way in ways if way.kind is _Kind.CHOICE])
+            found = [
+                self._combined(eqn.op, ways, self.b.convert(term, value.type.dtype))
+                for value, term in zip(eqn.results, terms, strict=True)
+            ]
+        for value, spec, own in zip(eqn.results, gives, found, strict=True):
+            self._has_part(value, spec, own)
+        return True
+
+    def _divides(self, value: Value, spec: Axes) -> bool:
+        return all(size % self._where.size(row) == 0 for size, row in zip(value.type.shape, spec, strict=True))
+
+    def _cut_by(self, eqn: Equation, ways: Sequence[_Way]) -> tuple[Op, _Way] | None:
+        """The op as it is cut in all ways but one, which is beside it; None where it is no single op in any order."""
+        for order in itertools.permutations(ways):
+            op = self._cut_in_order(eqn, order)
+            if op is not None:
+                return op, order[-1]
+        return None
+
+    def _cut_in_order(self, eqn: Equation, ways: Sequence[_Way]) -> Op | None:
+        op, types = eqn.op, list(eqn.operand_types)
+        for way, after in itertools.pairwise(ways):
+            scratch = Builder()
+            part = Part(way.slicing, self._where.size(way.axes), scratch.parameter(TensorType(I32, ())))
+            pairs = zip(types, way.slicing.operands, strict=True)
+            types = [type.with_shape(part.cut(type.shape, d)) for type, d in pairs]
+            op.part(scratch, part, [scratch.parameter(type) for type in types])
+            if len(scratch.equations) != 1:
+                return None
+            (one,) = scratch.equations
+            op = one.op
+            if after.slicing not in op.slicings(one.operand_types, one.result_types):
+                return None
+        return op
+
+    def _terms(
+        self, op: Op, part: Part | None, operands: Sequence[Value], choices: Sequence[_Way]
+    ) -> tuple[Value, ...]:
+        """What one device computes of its parts, or its term; zeros where it does not have what is chosen."""
+        b = self.b
+        if not choices:
+            return b.emit(op, *operands) if part is None else op.part(b, part, operands)
+        assert isinstance(op, Gather), "it chooses"
+        ((way,), (x, indices)) = choices, operands
+        dims, (d,) = op.dimension_numbers, op.dimension_numbers.start_index_map
+        count, own = self._where.size(way.axes), x.type.shape[d]
+        whole = tuple([size * count if at == d else size for at, size in enumerate(x.type.shape)])
+        starts = b.convert(clamped(b, dims, whole, op.slice_sizes, indices), I64 if whole[d] > I32.greatest else I32)
+        first = b.multiply(b.convert(self._index(way.axes), starts.type.dtype), b.full(starts.type.with_shape(()), own))
+        starts = b.subtract(starts, b.broadcast_in_dim(first, starts.type.shape, ()))
+        found = b.emit(op, x, starts) if part is None else op.part(b, part, (x, starts))
+        sizes = tuple([min(size, extent) for size, extent in zip(op.slice_sizes, x.type.shape, strict=True)])
+        return (b.select(fitting(b, dims, x.type.shape, sizes, starts), found[0], b.zeros(found[0].type)),)
+
+    def _combined(self, op: Op, ways: Sequence[_Way], term: Value) -> Value:
+        """What devices have of a result that is the sum of their terms, or the largest of them."""
+        for way in ways:
+            along = way.axes, tuple([self._where.size((axis,)) for axis in way.axes])
+            if way.kind is _Kind.EXTREMUM:
+                term = self.b.emit1(DeviceExtremum(*along, isinstance(op, ReduceMax)), term)
+            elif way.scattered is not None:
+                term = self.b.emit1(DeviceScatter(*along, way.scattered, is_tiled=True), term)
+            elif way.slicing.is_sum:
+                term = self.b.emit1(DeviceSum(*along), term)
+        return term
+
+
+# -- how an equation acts along the axes of a mesh --------------------------------------------------------------------
+
+
+class _Kind(Enum):
+    """What a device computes of its parts of the operands."""
+
+    #: A part of the result, or a term of it, as a slicing says.
+    PART = auto()
+    #: The largest, or smallest, of its elements.
+    EXTREMUM = auto()
+    #: What is chosen by indices, where it has that; zeros elsewhere.
+    CHOICE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How an equation acts along some axes of the mesh.
+
+    Attributes:
+        axes: which, the first of which are the major ones.
+        slicing: how the operands are cut, and the results.
+        scattered: the dimension along which its result, a sum, is spread; None for one that all devices get.
+        kind: what each device computes.
+    """
+
+    axes: tuple[str, ...]
+    slicing: Slicing
+    scattered: int | None = None
+    kind: _Kind = _Kind.PART
+
+    def gives(self, result: int) -> int | None:
+        """Along which dimension a result is spread."""
+        return self.scattered if self.slicing.is_sum else self.slicing.results[result]
+
+
+def _ways(eqn: Equation, axes_of: Callable[[Value], Axes]) -> list[_Way] | None:
+    """How an equation acts along the axes by which its operands and results are spread; None for no way.
+
+    Along an axis by which nothing is spread that it gives, and that no slicing explains, it reads its operands whole.
+    """
+    if eqn.op.effect:
+        return None
+    own, gives = [axes_of(value) for value in eqn.operands], [axes_of(value) for value in eqn.results]
+    named = dict.fromkeys([axis for rows in (*gives, *own) for row in rows for axis in row])
+    slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if named else ()
+    found: list[_Way] = []
+    for axis in named:
+        way = _way(eqn, slicings, axis, [_place(rows, axis) for rows in own], [_place(rows, axis) for rows in gives])
+        if way is not None and found and replace(found[-1], axes=way.axes) == way:
+            found[-1] = replace(way, axes=(*found[-1].axes, axis))
+        elif way is not None:
+            found.append(way)
+        elif any(_place(rows, axis) is not None for rows in gives):
+            return None
+    return found or None
+
+
+def _way(
+    eqn: Equation, slicings: Sequence[Slicing], axis: str, own: Sequence[int | None], gives: Sequence[int | None]
+) -> _Way | None:
+    """The way along one axis for which the fewest bytes of operands are sent; None for none.
+
+    What devices have terms of is a sum where all operands are spread so; one that alone is spread is gathered.
+    """
+
+    def fits(slicing: Slicing) -> bool:
+        if slicing.into is not None:
+            return False
+        if slicing.is_sum:
+            pairs = zip(slicing.operands, own, strict=True)
+            is_sent = len(gives) == 1 and eqn.results[0].type.dtype.kind in NUMBERS
+            return is_sent and all(d is None or d == there for d, there in pairs)
+        return slicing.results == tuple(gives)
+
+    def sent(slicing: Slicing) -> int:
+        rows = zip(eqn.operands, slicing.operands, own, strict=True)
+        return sum(value.type.bytes for value, d, there in rows if there is not None and d != there)
+
+    best = min(filter(fits, slicings), key=lambda slicing: (sent(slicing), slicing.is_sum), default=None)
+    if best is not None:
+        return _Way((axis,), best, gives[0] if best.is_sum else None)
+    if isinstance(eqn.op, Extremum) and own[0] in eqn.op.dimensions and gives == [None]:
+        return _Way((axis,), Slicing((own[0],), (None,)), kind=_Kind.EXTREMUM)
+    if isinstance(eqn.op, Gather) and own[1] is None and gives == [None] and own[0] is not None:
+        is_chosen = eqn.op.dimension_numbers.start_index_map == (own[0],) and eqn.op.slice_sizes[own[0]] == 1
+        if is_chosen and eqn.operands[0].type.dtype.kind in NUMBERS:
+            return _Way((axis,), Slicing((own[0], None), (None,)), kind=_Kind.CHOICE)
+    return None
+
+
+def _reads(eqn: Equation, ways: Sequence[_Way]) -> list[Axes]:
+    """How an equation reads its operands."""
+    return [_spec(x, [(way.axes, way.slicing.operands[i]) for way in ways]) for i, x in enumerate(eqn.operands)]
+
+
+def _place(rows: Axes, axis: str) -> int | None:
+    return next((d for d, row in enumerate(rows) if axis in row), None)
+
+
+def _whole(value: Value) -> Axes:
+    return ((),) * value.type.rank
+
+
+def _spec(value: Value, cuts: Iterable[tuple[tuple[str, ...], int | None]]) -> Axes:
+    """Spread by axes along dimensions."""
+    rows: list[tuple[str, ...]] = [()] * value.type.rank
+    for axes, d in cuts:
+        if d is not None:
+            rows[d] = (*rows[d], *axes)
+    return tuple(rows)

@@ -1,0 +1,203 @@
+"""What each device computes of its parts: together the same as all of it, and whole again the same program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rematc
+from rematc.compiler.api.text import parse
+from rematc.ir.core import Graph
+from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
+from rematc.ir.printer import print_graph
+from rematc.ir.values import Value
+from rematc.ir.verifier import verify
+from rematc.passes.dce import DeadCode
+from rematc.passes.manager import PassManager, parse_pipeline
+from rematc.passes.planning.shards import Axes, Shards
+from rematc.passes.slicing.local_parts import LocalParts
+from rematc.passes.slicing.whole_again import whole_again
+from tests.support.arrays import arguments_for, assert_near
+from tests.support.lockstep import Mesh
+from tests.support.random_graphs import graphs
+from tests.support.samples import assert_close, families, graph_of, rows, tolerance_of, type_of
+
+SIZES = {"d": 2, "t": 3}
+WHERE = Manual(tuple(SIZES), tuple(SIZES.values()), tuple(SIZES), False, None)
+MESH = Mesh(WHERE)
+ROWS = rows()
+STRUCT: Any = jax.ShapeDtypeStruct
+
+
+def parts_of(graph: Graph, spread: dict[Value, Axes]) -> LocalParts:
+    """Those of a graph of which so much is known; the rest is spread as what it is computed from."""
+    shards = Shards(SIZES, spread)
+    shards.follow(graph)
+    return LocalParts(graph, shards, WHERE)
+
+
+def borders(graph: Graph) -> Counter[str]:
+    return Counter(eqn.op.name for eqn in graph.equations if isinstance(eqn.op, FullToShard | ShardToFull))
+
+
+def at(value: Value, d: int | None, *axes: str) -> Axes:
+    return tuple([axes if place == d else () for place in range(value.type.rank)])
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ROWS)
+def test_parts_of_an_op_are_the_whole(key: str) -> None:
+    """However its operands and results are spread over two devices: as one of its slicings says, or as any other."""
+    family, index = ROWS[key]
+    sample = families()[family][index]
+    graph = graph_of(sample.op, sample.types)
+    (eqn,) = graph.equations
+    for slicing in sample.op.slicings(eqn.operand_types, eqn.result_types):
+        named = [*zip(graph.params, slicing.operands, strict=True), *zip(eqn.results, slicing.results, strict=True)]
+        parts = parts_of(graph, {value: at(value, d, "d") for value, d in named})
+        verify(parts.graph)
+        arrays = sample.arrays()
+        found = MESH.evaluate(parts.graph, arrays)
+        for one, expected in zip(found, evaluate(graph, arrays), strict=True):
+            # Terms of a sum are sent as narrow as it is.
+            is_rough = slicing.is_sum and type_of(one).dtype.is_float and one.dtype.itemsize < 4
+            tolerance = tolerance_of(sample, np.asarray(expected))
+            tolerance = replace(tolerance, relative=4 * tolerance.relative) if is_rough else tolerance
+            assert_close(one, np.asarray(expected), tolerance)
+        is_even = all(d is None or value.type.shape[d] % 2 == 0 for value, d in named)
+        is_sent = not (slicing.is_sum and eqn.result_types[0].dtype.name == "bool")
+        if is_even and is_sent and slicing.into is None and len({value for value, _ in named}) == len(named):
+            assert eqn not in parts.graph.equations, f"{slicing} was not taken"
+
+
+@st.composite
+def spread_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Value, Axes]]:
+    """Random programs, with parameters and some of their values spread at random."""
+    graph = PassManager(parse_pipeline("inline,simplify,cse,dce")).run(draw(graphs())).graph
+    spread: dict[Value, Axes] = {}
+    for value in (*graph.params, *[value for eqn in graph.equations for value in eqn.results]):
+        if draw(st.integers(0, 2)) and value.type.rank:
+            places = {axis: draw(st.integers(0, value.type.rank)) for axis in SIZES}
+            rows = [tuple([axis for axis in SIZES if places[axis] == d]) for d in range(value.type.rank)]
+            spread[value] = tuple(rows)
+    return graph, spread
+
+
+@settings(max_examples=150)
+@given(spread_graphs())
+def test_parts_of_a_program_are_the_whole(given: tuple[Graph, dict[Value, Axes]]) -> None:
+    graph, spread = given
+    parts = parts_of(graph, spread)
+    verify(parts.graph)
+    arrays = arguments_for(graph, special=0)
+    with np.errstate(all="ignore"):
+        assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 1e-4)
+
+
+@settings(max_examples=100)
+@given(spread_graphs())
+def test_whole_again_a_program_is_what_it_was(given: tuple[Graph, dict[Value, Axes]]) -> None:
+    graph, spread = given
+    parts = parts_of(graph, spread)
+    assert print_graph(whole_again(parts.graph, parts)) == print_graph(DeadCode().run(graph))
+
+
+# -- single rules ------------------------------------------------------------------------------------------------------
+
+
+def head() -> Graph:
+    def function(x: Any, w: Any, labels: Any) -> Any:
+        y = x @ w
+        shifted = y - jnp.max(y, -1, keepdims=True)
+        chosen = jnp.take_along_axis(y, labels, -1)
+        return shifted.sum(-1), chosen, x.T @ shifted
+
+    shapes = STRUCT((8, 4), "float32"), STRUCT((4, 12), "float32"), STRUCT((8, 1), "int32")
+    graph = rematc.trace(rematc.from_jax(function), *shapes)
+    return PassManager(parse_pipeline("inline,simplify,cse,dce")).run(graph).graph
+
+
+def test_rows_and_columns_of_a_head() -> None:
+    """Rows are along one axis, columns along the other: maxima and sums over columns are sent, gradients over rows."""
+    graph = head()
+    x, w, labels = graph.params
+    logits = next(eqn for eqn in graph.equations if eqn.op.name == "dot_general").results[0]
+    parts = parts_of(graph, {x: at(x, 0, "d"), w: at(w, 1, "t"), logits: (("d",), ("t",)), labels: at(labels, 0, "d")})
+    names = Counter(eqn.op.name for eqn in parts.graph.equations)
+    assert (names["device_extremum"], names["device_sum"]) == (1, 3)  # over columns two sums, over rows the gradient
+    assert borders(parts.graph) == {"full_to_shard": 3, "shard_to_full": 3}
+    assert not [value for value in parts.spread if value.type.shape == (8, 12)]
+    random = np.random.default_rng(0)
+    arrays = [random.normal(size=(8, 4)).astype(np.float32), random.normal(size=(4, 12)).astype(np.float32)]
+    arrays.append(random.integers(-2, 14, (8, 1)).astype(np.int32))
+    assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 1e-5)
+
+
+def test_a_sum_that_is_spread_is_cut_as_it_is_sent() -> None:
+    graph = parse("""
+graph @main(%x: f32[8,4], %y: f32[8,6]) -> (f32[4,6]) {
+  %0: f32[4,6] = dot_general %x, %y {contract=[[0],[0]], batch=[[],[]]}
+  return %0
+}
+""")
+    x, y = graph.params
+    parts = parts_of(graph, {x: at(x, 0, "d"), y: at(y, 0, "d"), graph.results[0]: at(graph.results[0], 1, "d")})
+    assert [eqn.op.name for eqn in parts.graph.equations if "device" in eqn.op.name] == ["device_scatter"]
+    arrays = arguments_for(graph, special=0)
+    assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 1e-5)
+
+
+def test_what_is_made_of_less_is_made_on_each_device() -> None:
+    """A mask that counts along both spread dimensions is no array that somebody cuts."""
+    graph = parse("""
+graph @main(%x: f32[8,6]) -> (f32[8,6]) {
+  %0: i32[8,6] = iota {type=i32[8,6], dimension=0}
+  %1: i32[8,6] = iota {type=i32[8,6], dimension=1}
+  %2: bool[8,6] = compare %0, %1 {direction="GE"}
+  %3: f32[] = constant {type=f32[], data=0.0}
+  %4: f32[8,6] = broadcast_in_dim %3 {shape=[8,6], dimensions=[]}
+  %5: f32[8,6] = select %2, %x, %4
+  return %5
+}
+""")
+    (x,) = graph.params
+    parts = parts_of(graph, {x: (("d",), ("t",))})
+    assert borders(parts.graph) == {"full_to_shard": 1, "shard_to_full": 1}
+    arrays = arguments_for(graph, special=0)
+    assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 0)
+
+
+def test_functions_of_the_host_are_called_once_with_what_is_whole() -> None:
+    def function(x: Any) -> Any:
+        total = jnp.sum(jnp.exp(x))
+        return x * jax.pure_callback(lambda y: y, STRUCT((), "float32"), total)
+
+    graph = rematc.trace(rematc.from_jax(function), STRUCT((8, 4), "float32"))
+    graph = PassManager(parse_pipeline("inline,simplify,cse,dce")).run(graph).graph
+    (x,) = graph.params
+    parts = parts_of(graph, {x: at(x, 0, "d")})
+    (call,) = [eqn for eqn in parts.graph.equations if eqn.op.name == "pure_callback"]
+    assert call in graph.equations
+    assert "device_sum" in {eqn.op.name for eqn in parts.graph.equations}
+
+
+def test_sizes_that_devices_do_not_divide_stay_whole() -> None:
+    graph = parse("""
+graph @main(%x: f32[5,4]) -> (f32[5,4]) {
+  %0: f32[5,4] = exponential %x
+  return %0
+}
+""")
+    (x,) = graph.params
+    assert not borders(parts_of(graph, {x: at(x, 0, "d")}).graph)
