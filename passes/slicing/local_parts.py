@@ -33,10 +33,12 @@ from rematc.ir.ops.placement import Placement
 from rematc.ir.ops.reduction import Extremum, ReduceMax
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
+from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.ops.while_.op import While
 from rematc.ir.slicings import Part, Slicing
 from rematc.ir.types import I32, I64, TensorType
 from rematc.ir.values import Value
+from rematc.passes.manual_computations import has_borders, shard_values
 from rematc.passes.planning.shards import Axes, Shards
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.slicing.stages import Stages
@@ -115,7 +117,9 @@ class _Local:
         """Parameters are parts, and spread as is `given`, or whole."""
         self.b, self.specs = Builder(graph.name), dict[Value, Axes]()
         self._program, self._where = program, program.where
-        self._stages = Stages(graph)
+        self._stages = Stages(graph, cuts_whole=True)
+        #: What the program itself says that each device computes.
+        self._own: dict[Value, Value] = {}
         self._parts: dict[tuple[Value, Axes], Value] = {}
         self._is_whole = set[Value]()
         self._indices: dict[tuple[str, ...], Value] = {}
@@ -198,6 +202,8 @@ class _Local:
     def _take(self, eqn: Equation) -> None:
         """Write an equation: of each device's parts, or as it is."""
         self.b.loc = eqn.loc
+        if self._is_own(eqn):
+            return
         if isinstance(eqn.op, Call | Checkpoint):
             self._function(eqn)
         elif self._lies_there(eqn):
@@ -212,6 +218,37 @@ class _Local:
             self._is_whole.update(eqn.results)
             if not (eqn.operands or eqn.op.effect):
                 self._program.remade.update(dict.fromkeys(eqn.results, eqn))
+
+    def _is_own(self, eqn: Equation) -> bool:
+        """Whether the program itself says what each device computes there, as in `shard_map`: it is as it says."""
+        op = eqn.op
+        if isinstance(op, FullToShard):
+            self._own[eqn.results[0]] = self.part(eqn.operands[0], op.spec)
+        elif isinstance(op, ShardToFull):
+            self._has_part(eqn.results[0], op.spec, self._own[eqn.operands[0]])
+        elif isinstance(op, Call | Checkpoint) and (has_borders(op.body) or self._reads_own(eqn)):
+            pairs = zip(op.body.params, eqn.operands, strict=True)
+            local = shard_values(op.body, self._where, [param for param, value in pairs if value in self._own])
+            self._append_own(eqn, [inner in local for inner in op.body.results])
+        elif isinstance(op, OptimizationBarrier) and self._reads_own(eqn):
+            self._append_own(eqn, [value in self._own for value in eqn.operands])
+        elif self._reads_own(eqn) or not op.axes.isdisjoint(self._where.manual):
+            self._append_own(eqn, [True] * len(eqn.results))
+        else:
+            return False
+        return True
+
+    def _reads_own(self, eqn: Equation) -> bool:
+        return not self._own.keys().isdisjoint(eqn.operands)
+
+    def _append_own(self, eqn: Equation, is_own: Sequence[bool]) -> None:
+        operands = tuple([self._own[value] if value in self._own else self.whole(value) for value in eqn.operands])
+        self.b.append(eqn if operands == eqn.operands else replace(eqn, operands=operands))
+        for value, is_part in zip(eqn.results, is_own, strict=True):
+            if is_part:
+                self._own[value] = value
+            else:
+                self._is_whole.add(value)
 
     @contextmanager
     def _standing_for(self, eqn: Equation) -> Iterator[None]:

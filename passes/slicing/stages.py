@@ -81,7 +81,8 @@ def _whole_beside_parts(graph: Graph) -> set[Value]:
 class Stages:
     """The stages of a graph."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, cuts_whole: bool = False) -> None:
+        """`cuts_whole` says that values of all devices are cut, though there are some of one device beside them."""
         self.graph = graph
         self.producer: dict[Value, Equation] = {}
         self.readers: dict[Value, list[Equation]] = {}
@@ -90,7 +91,7 @@ class Stages:
             for value in dict.fromkeys(eqn.operands):
                 self.readers.setdefault(value, []).append(eqn)
         self._results = frozenset(graph.results)
-        self._whole = _whole_beside_parts(graph)
+        self._whole = set[Value]() if cuts_whole else _whole_beside_parts(graph)
         values = {*graph.params, *self.producer}
         self._sizes = sorted({bytes_of(value.type) for value in values})
 

@@ -72,6 +72,15 @@ def unrolled(params, x, labels):
     return entropy(x @ params["head"], labels)
 
 ALL = P(("d", "t"))
+
+def beside(params, x, labels):
+    def ring(x, w):
+        return x + lax.ppermute(jnp.tanh(x @ w), "t", [(i, (i + 1) % 4) for i in range(4)])
+    mapped = jax.checkpoint(jax.shard_map(ring, mesh=mesh, in_specs=(ALL, P()), out_specs=ALL))
+    for w in params["layers"]:
+        x = mapped(x, w)
+    return entropy(x @ params["head"], labels)
+
 whole = {"head": P(), "table": P(), "layers": P()}
 # By name: (loss, how its weights are spread, how its rows are).
 CASES = {
@@ -87,6 +96,7 @@ CASES = {
     "normalized": (normalized, whole, P("d")),
     "scanned": (scanned, {**whole, "layers": P(None, "t")}, P("d")),
     "unrolled": (unrolled, {**whole, "layers": P(None, "t")}, P("d")),
+    "beside": (beside, whole, ALL),
 }
 
 def put(value, spec):
@@ -158,7 +168,7 @@ json.dump(said, sys.stdout)
 
 NAMES = (
     *("data", "sharded", "tensor", "rows of a table", "contracted", "constrained", "narrow", "flat", "dropped"),
-    *("normalized", "scanned", "unrolled"),
+    *("normalized", "scanned", "unrolled", "beside"),
 )
 
 
