@@ -228,11 +228,9 @@ def curves(names: str, target: str) -> None:
             continue
         model = MODELS[name]
         step = rematc.value_and_grad(model.build(REMATC, unwrapped, unwrapped))
-        found = [
-            rematc.pareto(step, *model.arguments(), points=5, target=target, slices=slices)
-            for slices in ("off", "auto")
-        ]
-        cells = [f"{max(point.memory for point in found[0].points if not point.extra_seconds) / MEBIBYTE:.0f}"]
+        given = model.arguments()
+        found = [rematc.pareto(step, *given, points=5, target=target, slices=slices) for slices in ("off", "auto")]
+        cells = [f"{rematc.compile(step, *given, target=target).memory().temp_bytes / MEBIBYTE:.0f}"]
         for time in (*TIMES, math.inf):
             for one in found:
                 most = one.seconds * time / 100
