@@ -15,32 +15,31 @@ them. An op that has none for how its operands and results are spread stays as i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph, Op
 from rematc.ir.ops.case.op import Case
 from rematc.ir.ops.collective import AxisIndex
 from rematc.ir.ops.devices import DeviceExtremum, DeviceScatter, DeviceSum
-from rematc.ir.ops.elementwise import NUMBERS
 from rematc.ir.ops.gather_scatter import clamped, fitting
 from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
 from rematc.ir.ops.placement import Placement
-from rematc.ir.ops.reduction import Extremum, ReduceMax
+from rematc.ir.ops.reduction import ReduceMax
 from rematc.ir.ops.regions import Call, Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import OptimizationBarrier
 from rematc.ir.ops.while_.op import While
-from rematc.ir.slicings import Part, Slicing
+from rematc.ir.slicings import Part
 from rematc.ir.types import I32, I64, TensorType
 from rematc.ir.values import Value
 from rematc.passes.manual_computations import has_borders, shard_values
 from rematc.passes.planning.shards import Axes, Shards
 from rematc.passes.regions import RegionRewriter
+from rematc.passes.slicing.axes import Kind, Way, reads_of, spec_of, ways_of, whole_spec
 from rematc.passes.slicing.stages import Stages
 
 
@@ -71,7 +70,7 @@ class LocalParts:
 
     def _whole_graph(self, graph: Graph) -> Graph:
         """A graph of whole parameters and results."""
-        own = _Local(self, graph, [_whole(param) for param in graph.params], is_of_parts=False)
+        own = _Local(self, graph, [whole_spec(param) for param in graph.params], is_of_parts=False)
         return own.b.build(*map(own.whole, graph.results))
 
     def function(self, graph: Graph) -> _Function:
@@ -164,14 +163,14 @@ class _Local:
 
     def _made_of_less(self, value: Value, spec: Axes) -> Value | None:
         found = [(row, self._stages.made_of_less(value, d)) for d, row in enumerate(spec) if row]
-        ways = [_Way(axes, slicing) for axes, slicing in found if slicing is not None]
+        ways = [Way(axes, slicing) for axes, slicing in found if slicing is not None]
         if not ways or len(ways) < len(found):
             return None
         eqn = self._stages.producer[value]
         cut = self._cut_by(eqn, ways)
         if cut is None:
             return None
-        operands = [self.part(one, spec) for one, spec in zip(eqn.operands, _reads(eqn, ways), strict=True)]
+        operands = [self.part(one, spec) for one, spec in zip(eqn.operands, reads_of(eqn, ways), strict=True)]
         (result,) = cut[0].part(self.b, self._part_of(cut[1]), operands)
         self._program.remade[value] = eqn
         return result
@@ -180,7 +179,7 @@ class _Local:
         self.specs[value], self._parts[value, spec] = spec, part
         self._program.spread.setdefault(part, (value, spec))
 
-    def _part_of(self, way: _Way) -> Part:
+    def _part_of(self, way: Way) -> Part:
         return Part(way.slicing, self._where.size(way.axes), self._index(way.axes))
 
     def _index(self, axes: tuple[str, ...]) -> Value:
@@ -273,11 +272,11 @@ class _Local:
             return False
         if any(any(self._program.axes(value)) for value in (*eqn.operands, *eqn.results)):
             return False
-        operands = [self.part(value, _whole(value)) for value in eqn.operands]
+        operands = [self.part(value, whole_spec(value)) for value in eqn.operands]
         with self._standing_for(eqn):
             results = self.b.emit(eqn.op, *operands)
         for value, found in zip(eqn.results, results, strict=True):
-            self._has_part(value, _whole(value), found)
+            self._has_part(value, whole_spec(value), found)
         return True
 
     def _function(self, eqn: Equation) -> None:
@@ -298,24 +297,24 @@ class _Local:
 
     def _in_parts(self, eqn: Equation) -> bool:
         """Write what each device computes of its parts; not if the op does not go into so many."""
-        ways = _ways(eqn, self._program.axes)
+        ways = ways_of(eqn, self._program.axes)
         if ways is None:
             return False
-        reads = _reads(eqn, ways)
-        gives = [_spec(x, [(way.axes, way.gives(i)) for way in ways]) for i, x in enumerate(eqn.results)]
+        reads = reads_of(eqn, ways)
+        gives = [spec_of(x, [(way.axes, way.gives(i)) for way in ways]) for i, x in enumerate(eqn.results)]
         divided = zip((*eqn.operands, *eqn.results), (*reads, *gives), strict=True)
         if gives != [self._program.axes(value) for value in eqn.results] or not all(
             itertools.starmap(self._divides, divided)
         ):
             return False
-        cut = [way for way in ways if way.kind is _Kind.PART]
+        cut = [way for way in ways if way.kind is Kind.PART]
         op, last = (self._cut_by(eqn, cut) or (None, None)) if cut else (eqn.op, None)
         if op is None:
             return False
         operands = [self.part(value, spec) for value, spec in zip(eqn.operands, reads, strict=True)]
         part = None if last is None else self._part_of(last)
         with self._standing_for(eqn):
-            terms = self._terms(op, part, operands, [way for way in ways if way.kind is _Kind.CHOICE])
+            terms = self._terms(op, part, operands, [way for way in ways if way.kind is Kind.CHOICE])
             found = [
                 self._combined(eqn.op, ways, self.b.convert(term, value.type.dtype))
                 for value, term in zip(eqn.results, terms, strict=True)
@@ -327,7 +326,7 @@ class _Local:
     def _divides(self, value: Value, spec: Axes) -> bool:
         return all(size % self._where.size(row) == 0 for size, row in zip(value.type.shape, spec, strict=True))
 
-    def _cut_by(self, eqn: Equation, ways: Sequence[_Way]) -> tuple[Op, _Way] | None:
+    def _cut_by(self, eqn: Equation, ways: Sequence[Way]) -> tuple[Op, Way] | None:
         """The op as it is cut in all ways but one, which is beside it; None where it is no single op in any order."""
         for order in itertools.permutations(ways):
             op = self._cut_in_order(eqn, order)
@@ -335,7 +334,7 @@ class _Local:
                 return op, order[-1]
         return None
 
-    def _cut_in_order(self, eqn: Equation, ways: Sequence[_Way]) -> Op | None:
+    def _cut_in_order(self, eqn: Equation, ways: Sequence[Way]) -> Op | None:
         op, types = eqn.op, list(eqn.operand_types)
         for way, after in itertools.pairwise(ways):
             scratch = Builder()
@@ -351,9 +350,7 @@ class _Local:
                 return None
         return op
 
-    def _terms(
-        self, op: Op, part: Part | None, operands: Sequence[Value], choices: Sequence[_Way]
-    ) -> tuple[Value, ...]:
+    def _terms(self, op: Op, part: Part | None, operands: Sequence[Value], choices: Sequence[Way]) -> tuple[Value, ...]:
         """What one device computes of its parts, or its term; zeros where it does not have what is chosen."""
         b = self.b
         if not choices:
@@ -370,126 +367,14 @@ class _Local:
         sizes = tuple([min(size, extent) for size, extent in zip(op.slice_sizes, x.type.shape, strict=True)])
         return (b.select(fitting(b, dims, x.type.shape, sizes, starts), found[0], b.zeros(found[0].type)),)
 
-    def _combined(self, op: Op, ways: Sequence[_Way], term: Value) -> Value:
+    def _combined(self, op: Op, ways: Sequence[Way], term: Value) -> Value:
         """What devices have of a result that is the sum of their terms, or the largest of them."""
         for way in ways:
             along = way.axes, tuple([self._where.size((axis,)) for axis in way.axes])
-            if way.kind is _Kind.EXTREMUM:
+            if way.kind is Kind.EXTREMUM:
                 term = self.b.emit1(DeviceExtremum(*along, isinstance(op, ReduceMax)), term)
             elif way.scattered is not None:
                 term = self.b.emit1(DeviceScatter(*along, way.scattered, is_tiled=True), term)
             elif way.slicing.is_sum:
                 term = self.b.emit1(DeviceSum(*along), term)
         return term
-
-
-# -- how an equation acts along the axes of a mesh --------------------------------------------------------------------
-
-
-class _Kind(Enum):
-    """What a device computes of its parts of the operands."""
-
-    #: A part of the result, or a term of it, as a slicing says.
-    PART = auto()
-    #: The largest, or smallest, of its elements.
-    EXTREMUM = auto()
-    #: What is chosen by indices, where it has that; zeros elsewhere.
-    CHOICE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How an equation acts along some axes of the mesh.
-
-    Attributes:
-        axes: which, the first of which are the major ones.
-        slicing: how the operands are cut, and the results.
-        scattered: the dimension along which its result, a sum, is spread; None for one that all devices get.
-        kind: what each device computes.
-    """
-
-    axes: tuple[str, ...]
-    slicing: Slicing
-    scattered: int | None = None
-    kind: _Kind = _Kind.PART
-
-    def gives(self, result: int) -> int | None:
-        """Along which dimension a result is spread."""
-        return self.scattered if self.slicing.is_sum else self.slicing.results[result]
-
-
-def _ways(eqn: Equation, axes_of: Callable[[Value], Axes]) -> list[_Way] | None:
-    """How an equation acts along the axes by which its operands and results are spread; None for no way.
-
-    Along an axis by which nothing is spread that it gives, and that no slicing explains, it reads its operands whole.
-    """
-    if eqn.op.effect:
-        return None
-    own, gives = [axes_of(value) for value in eqn.operands], [axes_of(value) for value in eqn.results]
-    named = dict.fromkeys([axis for rows in (*gives, *own) for row in rows for axis in row])
-    slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if named else ()
-    found: list[_Way] = []
-    for axis in named:
-        way = _way(eqn, slicings, axis, [_place(rows, axis) for rows in own], [_place(rows, axis) for rows in gives])
-        if way is not None and found and replace(found[-1], axes=way.axes) == way:
-            found[-1] = replace(way, axes=(*found[-1].axes, axis))
-        elif way is not None:
-            found.append(way)
-        elif any(_place(rows, axis) is not None for rows in gives):
-            return None
-    return found or None
-
-
-def _way(
-    eqn: Equation, slicings: Sequence[Slicing], axis: str, own: Sequence[int | None], gives: Sequence[int | None]
-) -> _Way | None:
-    """The way along one axis for which the fewest bytes of operands are sent; None for none.
-
-    What devices have terms of is a sum where all operands are spread so; one that alone is spread is gathered.
-    """
-
-    def fits(slicing: Slicing) -> bool:
-        if slicing.into is not None:
-            return False
-        if slicing.is_sum:
-            pairs = zip(slicing.operands, own, strict=True)
-            is_sent = len(gives) == 1 and eqn.results[0].type.dtype.kind in NUMBERS
-            return is_sent and all(d is None or d == there for d, there in pairs)
-        return slicing.results == tuple(gives)
-
-    def sent(slicing: Slicing) -> int:
-        rows = zip(eqn.operands, slicing.operands, own, strict=True)
-        return sum(value.type.bytes for value, d, there in rows if there is not None and d != there)
-
-    best = min(filter(fits, slicings), key=lambda slicing: (sent(slicing), slicing.is_sum), default=None)
-    if best is not None:
-        return _Way((axis,), best, gives[0] if best.is_sum else None)
-    if isinstance(eqn.op, Extremum) and own[0] in eqn.op.dimensions and gives == [None]:
-        return _Way((axis,), Slicing((own[0],), (None,)), kind=_Kind.EXTREMUM)
-    if isinstance(eqn.op, Gather) and own[1] is None and gives == [None] and own[0] is not None:
-        is_chosen = eqn.op.dimension_numbers.start_index_map == (own[0],) and eqn.op.slice_sizes[own[0]] == 1
-        if is_chosen and eqn.operands[0].type.dtype.kind in NUMBERS:
-            return _Way((axis,), Slicing((own[0], None), (None,)), kind=_Kind.CHOICE)
-    return None
-
-
-def _reads(eqn: Equation, ways: Sequence[_Way]) -> list[Axes]:
-    """How an equation reads its operands."""
-    return [_spec(x, [(way.axes, way.slicing.operands[i]) for way in ways]) for i, x in enumerate(eqn.operands)]
-
-
-def _place(rows: Axes, axis: str) -> int | None:
-    return next((d for d, row in enumerate(rows) if axis in row), None)
-
-
-def _whole(value: Value) -> Axes:
-    return ((),) * value.type.rank
-
-
-def _spec(value: Value, cuts: Iterable[tuple[tuple[str, ...], int | None]]) -> Axes:
-    """Spread by axes along dimensions."""
-    rows: list[tuple[str, ...]] = [()] * value.type.rank
-    for axes, d in cuts:
-        if d is not None:
-            rows[d] = (*rows[d], *axes)
-    return tuple(rows)
