@@ -205,8 +205,8 @@ class _Local:
             return
         if isinstance(eqn.op, Call | Checkpoint):
             self._function(eqn)
-        elif self._lies_there(eqn):
-            spec = self.specs[eqn.operands[0]]
+        elif isinstance(eqn.op, Placement) and eqn.op.dimensions:
+            spec = self._program.axes(eqn.results[0])
             self._has_part(eqn.results[0], spec, self.part(eqn.operands[0], spec))
             self._program.remade[eqn.results[0]] = eqn
         elif not (self._is_alike(eqn) or self._in_parts(eqn)):
@@ -257,12 +257,6 @@ class _Local:
         written = self.b.equations[first:]
         self._program.written.update(dict.fromkeys(written, eqn))
         self._program.standing[eqn] = written
-
-    def _lies_there(self, eqn: Equation) -> bool:
-        """Whether an equation says of a value that it lies where it does."""
-        if not isinstance(eqn.op, Placement):
-            return False
-        return self.specs.get(eqn.operands[0]) == self._program.axes(eqn.results[0])
 
     def _is_alike(self, eqn: Equation) -> bool:
         """Whether all devices compute the same of what each has of operands alike, such as a sum over all: they do."""

@@ -57,12 +57,14 @@ class _Writer:
     def graph(self) -> Graph:
         for eqn in self._graph.equations:
             own = self._parts.written.get(eqn)
+            if eqn.results and self._have.issuperset(eqn.results):
+                continue  # something needed it before
             if own in self._last and all(map(self._can_be_whole, own.operands)):
                 if self._last[own] is eqn:
                     self._whole_equation(own)
             elif isinstance(eqn.op, FullToShard) and eqn.results[0] in self._parts.spread:
                 self._cuts[eqn.results[0]] = eqn  # where the part is read
-            elif not (isinstance(eqn.op, ShardToFull) and eqn.results[0] in self._have):
+            else:
                 self._as_it_is(eqn)
         for value in self._graph.results:
             self._need(value)

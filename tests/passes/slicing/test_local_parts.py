@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import rematc
 from rematc.compiler.api.text import parse
-from rematc.ir.core import Graph
+from rematc.ir.core import Equation, Graph
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
-from rematc.ir.printer import print_graph
+from rematc.ir.ops.placement import Placement
 from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.passes.dce import DeadCode
@@ -34,6 +34,7 @@ from tests.support.samples import assert_close, families, graph_of, rows, tolera
 SIZES = {"d": 2, "t": 3}
 WHERE = Manual(tuple(SIZES), tuple(SIZES.values()), tuple(SIZES), False, None)
 MESH = Mesh(WHERE)
+MESH_TEXT = '<["d"=2, "t"=3]>'
 ROWS = rows()
 STRUCT: Any = jax.ShapeDtypeStruct
 
@@ -81,17 +82,44 @@ def test_parts_of_an_op_are_the_whole(key: str) -> None:
             assert eqn not in parts.graph.equations, f"{slicing} was not taken"
 
 
+def assert_same_equations(graph: Graph, expected: Graph) -> None:
+    """The same equations of the same values, in whatever order, and so in regions."""
+    verify(graph)
+    assert graph.results == expected.results
+    found = {eqn.results: eqn for eqn in graph.equations}
+    assert found.keys() == {eqn.results for eqn in expected.equations}
+    for eqn in expected.equations:
+        own = found[eqn.results]
+        assert (own.op.name, own.operands) == (eqn.op.name, eqn.operands)
+        assert own.op.regions() or own.op == eqn.op
+        for region, other in zip(own.op.regions(), eqn.op.regions(), strict=True):
+            assert_same_equations(DeadCode().run(region), DeadCode().run(other))
+
+
 @st.composite
 def spread_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Value, Axes]]:
-    """Random programs, with parameters and some of their values spread at random."""
+    """Random programs, with parameters and some of their values spread at random, and some of them so constrained."""
     graph = PassManager(parse_pipeline("inline,simplify,cse,dce")).run(draw(graphs())).graph
     spread: dict[Value, Axes] = {}
-    for value in (*graph.params, *[value for eqn in graph.equations for value in eqn.results]):
-        if draw(st.integers(0, 2)) and value.type.rank:
+    equations: list[Equation] = []
+    env: dict[Value, Value] = {}
+    for eqn in (None, *graph.equations):
+        if eqn is not None:
+            equations.append(replace(eqn, operands=tuple([env.get(value, value) for value in eqn.operands])))
+        for value in graph.params if eqn is None else eqn.results:
+            if not (draw(st.integers(0, 2)) and value.type.rank):
+                continue
             places = {axis: draw(st.integers(0, value.type.rank)) for axis in SIZES}
-            rows = [tuple([axis for axis in SIZES if places[axis] == d]) for d in range(value.type.rank)]
-            spread[value] = tuple(rows)
-    return graph, spread
+            spread[value] = tuple(
+                [tuple([axis for axis in SIZES if places[axis] == d]) for d in range(value.type.rank)]
+            )
+            if draw(st.integers(0, 3)) == 0:
+                env[value] = Value(value.type)
+                spread[env[value]] = spread[value]
+                texts = tuple(["{" + ", ".join([f'"{axis}"' for axis in row]) + "}" for row in spread[value]])
+                equations.append(Equation(Placement("sharding_constraint", MESH_TEXT, texts), (value,), (env[value],)))
+    results = tuple([env.get(value, value) for value in graph.results])
+    return Graph(graph.name, graph.params, tuple(equations), results), spread
 
 
 @settings(max_examples=150)
@@ -110,7 +138,22 @@ def test_parts_of_a_program_are_the_whole(given: tuple[Graph, dict[Value, Axes]]
 def test_whole_again_a_program_is_what_it_was(given: tuple[Graph, dict[Value, Axes]]) -> None:
     graph, spread = given
     parts = parts_of(graph, spread)
-    assert print_graph(whole_again(parts.graph, parts)) == print_graph(DeadCode().run(graph))
+    assert_same_equations(whole_again(parts.graph, parts), DeadCode().run(graph))
+
+
+@settings(max_examples=150)
+@given(spread_graphs(), st.integers(0, 2**32 - 1))
+def test_what_is_not_known_any_more_stays_in_parts(given: tuple[Graph, dict[Value, Axes]], seed: int) -> None:
+    """Whatever has become of the equations of parts, as where they were merged, the program means the same."""
+    graph, spread = given
+    parts = parts_of(graph, spread)
+    random = np.random.default_rng(seed)
+    parts.standing = {eqn: group for eqn, group in parts.standing.items() if random.integers(0, 2)}
+    after = whole_again(parts.graph, parts)
+    verify(after)
+    arrays = arguments_for(graph, special=0)
+    with np.errstate(all="ignore"):
+        assert_near(MESH.evaluate(after, arrays), evaluate(graph, arrays), 1e-4)
 
 
 # -- single rules ------------------------------------------------------------------------------------------------------
