@@ -66,8 +66,9 @@ def ways_of(eqn: Equation, axes_of: Callable[[Value], Axes]) -> list[Way] | None
     for axis in named:
         before, after = [_place(rows, axis) for rows in own], [_place(rows, axis) for rows in gives]
         way = _way_along(eqn, slicings, axis, before, after)
-        if way is not None and found and replace(found[-1], axes=way.axes) == way:
-            found[-1] = replace(way, axes=(*found[-1].axes, axis))
+        alike = next((i for i, one in enumerate(found) if way is not None and replace(one, axes=way.axes) == way), None)
+        if alike is not None:
+            found[alike] = replace(found[alike], axes=(*found[alike].axes, axis))
         elif way is not None:
             found.append(way)
         elif any(_place(rows, axis) is not None for rows in gives):
@@ -111,6 +112,12 @@ def _way_along(
 def reads_of(eqn: Equation, ways: Sequence[Way]) -> list[Axes]:
     """How an equation reads its operands."""
     return [spec_of(x, [(way.axes, way.slicing.operands[i]) for way in ways]) for i, x in enumerate(eqn.operands)]
+
+
+def gives_of(eqn: Equation, ways: Sequence[Way]) -> list[Axes]:
+    """How its results are spread: what is cut as it is sent, each device has cut along other axes before."""
+    order = sorted(ways, key=lambda way: way.scattered is not None)
+    return [spec_of(x, [(way.axes, way.gives(i)) for way in order]) for i, x in enumerate(eqn.results)]
 
 
 def _place(rows: Axes, axis: str) -> int | None:

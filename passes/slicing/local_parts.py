@@ -39,7 +39,7 @@ from rematc.ir.values import Value
 from rematc.passes.manual_computations import has_borders, shard_values
 from rematc.passes.planning.shards import Axes, Shards
 from rematc.passes.regions import RegionRewriter
-from rematc.passes.slicing.axes import Kind, Way, reads_of, spec_of, ways_of, whole_spec
+from rematc.passes.slicing.axes import Kind, Way, gives_of, reads_of, ways_of, whole_spec
 from rematc.passes.slicing.stages import Stages
 
 
@@ -294,12 +294,10 @@ class _Local:
         ways = ways_of(eqn, self._program.axes)
         if ways is None:
             return False
-        reads = reads_of(eqn, ways)
-        gives = [spec_of(x, [(way.axes, way.gives(i)) for way in ways]) for i, x in enumerate(eqn.results)]
+        reads, gives = reads_of(eqn, ways), gives_of(eqn, ways)
         divided = zip((*eqn.operands, *eqn.results), (*reads, *gives), strict=True)
-        if gives != [self._program.axes(value) for value in eqn.results] or not all(
-            itertools.starmap(self._divides, divided)
-        ):
+        is_so = gives == [self._program.axes(value) for value in eqn.results]
+        if not (is_so and all(itertools.starmap(self._divides, divided))):
             return False
         cut = [way for way in ways if way.kind is Kind.PART]
         op, last = (self._cut_by(eqn, cut) or (None, None)) if cut else (eqn.op, None)

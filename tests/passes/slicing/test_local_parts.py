@@ -25,6 +25,7 @@ from rematc.passes.dce import DeadCode
 from rematc.passes.manager import PassManager, parse_pipeline
 from rematc.passes.planning.shards import Axes, Shards
 from rematc.passes.slicing.local_parts import LocalParts
+from rematc.passes.slicing.stages import Stages
 from rematc.passes.slicing.whole_again import whole_again
 from tests.support.arrays import arguments_for, assert_near
 from tests.support.lockstep import Mesh
@@ -187,6 +188,26 @@ def test_rows_and_columns_of_a_head() -> None:
     assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 1e-5)
 
 
+def test_what_two_have_in_common_stays_where_one_is_whole_again() -> None:
+    """Zeros of one choice are those of the other, too."""
+
+    def function(x: Any, one: Any, other: Any) -> Any:
+        return [jnp.take_along_axis(x, labels, -1, mode="clip") for labels in (one, other)]
+
+    shapes = STRUCT((8, 12), "float32"), STRUCT((8, 1), "int32"), STRUCT((8, 1), "int32")
+    graph = rematc.trace(rematc.from_jax(function), *shapes)
+    graph = PassManager(parse_pipeline("inline,simplify,cse,dce")).run(graph).graph
+    (x, *_) = graph.params
+    for kept in (0, 1):
+        parts = parts_of(graph, {x: at(x, 1, "t")})
+        choices = [eqn for eqn in parts.standing if eqn.op.name == "gather"]
+        parts.standing.pop(choices[kept])
+        after = whole_again(parts.graph, parts)
+        verify(after)
+        arrays = arguments_for(graph, special=0)
+        assert_near(MESH.evaluate(after, arrays), evaluate(graph, arrays), 1e-6)
+
+
 def test_a_sum_that_is_spread_is_cut_as_it_is_sent() -> None:
     graph = parse("""
 graph @main(%x: f32[8,4], %y: f32[8,6]) -> (f32[4,6]) {
@@ -197,6 +218,22 @@ graph @main(%x: f32[8,4], %y: f32[8,6]) -> (f32[4,6]) {
     x, y = graph.params
     parts = parts_of(graph, {x: at(x, 0, "d"), y: at(y, 0, "d"), graph.results[0]: at(graph.results[0], 1, "d")})
     assert [eqn.op.name for eqn in parts.graph.equations if "device" in eqn.op.name] == ["device_scatter"]
+    arrays = arguments_for(graph, special=0)
+    assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 1e-5)
+
+
+@pytest.mark.parametrize("row", [("d", "t"), ("t", "d")])
+def test_parts_of_a_sum_lie_in_the_order_of_the_axes(row: tuple[str, str]) -> None:
+    """Rows are each device's along one axis, and sent along the other, which is the minor one then."""
+    graph = parse("""
+graph @main(%x: f32[4,6], %y: f32[4,5]) -> (f32[6,5]) {
+  %0: f32[6,5] = dot_general %x, %y {contract=[[0],[0]], batch=[[],[]]}
+  return %0
+}
+""")
+    x, y = graph.params
+    parts = parts_of(graph, {x: (("d",), ("t",)), y: at(y, 0, "d"), graph.results[0]: at(graph.results[0], 0, *row)})
+    assert ("device_scatter" in {eqn.op.name for eqn in parts.graph.equations}) == (row == ("t", "d"))
     arrays = arguments_for(graph, special=0)
     assert_near(MESH.evaluate(parts.graph, arrays), evaluate(graph, arrays), 1e-5)
 
@@ -233,6 +270,25 @@ def test_functions_of_the_host_are_called_once_with_what_is_whole() -> None:
     (call,) = [eqn for eqn in parts.graph.equations if eqn.op.name == "pure_callback"]
     assert call in graph.equations
     assert "device_sum" in {eqn.op.name for eqn in parts.graph.equations}
+
+
+def test_whole_values_beside_parts_are_not_cut() -> None:
+    """XLA spreads them as it likes: a slice might lie on some of the devices. Constants are whole on each."""
+    graph = parse("""
+graph @main(%x: f32[8,4], %w: f32[8,4]) -> (f32[8,4], f32[8,4]) {
+  %0: f32[] = constant {type=f32[], data=2.0}
+  %1: f32[8,4] = broadcast_in_dim %0 {shape=[8,4], dimensions=[]}
+  %2: f32[8,4] = multiply %x, %1
+  %3: f32[8,4] = tanh %w
+  return %2, %3
+}
+""")
+    (x, _) = graph.params
+    stages = Stages(parts_of(graph, {x: at(x, 0, "d")}).graph)
+    ways = {(eqn.op.name, eqn.results[0].type.shape): bool(stages.ways(eqn)) for eqn in stages.graph.equations}
+    assert ways["multiply", (4, 4)]
+    assert ways["broadcast_in_dim", (4, 4)]
+    assert not ways["tanh", (8, 4)]
 
 
 def test_sizes_that_devices_do_not_divide_stay_whole() -> None:
