@@ -272,6 +272,29 @@ def test_functions_of_the_host_are_called_once_with_what_is_whole() -> None:
     assert "device_sum" in {eqn.op.name for eqn in parts.graph.equations}
 
 
+def test_parts_stand_beside_those_of_the_program_itself() -> None:
+    """As in `shard_map`: what it gives is read as it is cut, and what is beside it is made of less on each device."""
+    mesh = 'axes_of_mesh=["d","t"], sizes=[2,3], manual=["d","t"], is_checked=false'
+    graph = parse(f"""
+graph @main(%x: f32[8,4], %w: f32[6]) -> (f32[8,4]) {{
+  %0: f32[4,4] = full_to_shard %x {{spec=[["d"],[]], {mesh}}}
+  %1: f32[4,4] = tanh %0
+  %2: f32[8,4] = shard_to_full %1 {{spec=[["d"],[]], {mesh}}}
+  %3: f32[] = reduce_max %w {{dimensions=[0]}}
+  %4: f32[8,4] = broadcast_in_dim %3 {{shape=[8,4], dimensions=[]}}
+  %5: f32[8,4] = multiply %2, %4
+  return %5
+}}
+""")
+    x = graph.params[0]
+    parts = parts_of(graph, {x: at(x, 0, "d")})
+    assert borders(parts.graph)["shard_to_full"] == 1
+    cut = [eqn.operands[0].type.shape for eqn in parts.graph.equations if isinstance(eqn.op, FullToShard)]
+    assert cut == [(8, 4), ()]
+    arrays = arguments_for(graph, special=0)
+    assert_near(MESH.evaluate(parts.graph, arrays), MESH.evaluate(graph, arrays), 1e-6)
+
+
 def test_whole_values_beside_parts_are_not_cut() -> None:
     """XLA spreads them as it likes: a slice might lie on some of the devices. Constants are whole on each."""
     graph = parse("""
