@@ -51,9 +51,11 @@ def counted(x):
 def masked(x):
     above = jnp.arange(64)[:, None] > jnp.arange(32)  # as the rows of x, where the loop reads it
     both = jnp.arange(32)[:, None] > jnp.arange(32)
+    below = jnp.arange(64)[:, None] < jnp.arange(32)
+    x = x + below.sum()
     def step(x, _):
         scores = jnp.where(both, x[:, :, None] * x[:, None], 0)
-        return jnp.where(above, scores.sum(1), x), None
+        return jnp.where(above, scores.sum(1), jnp.where(below, x, 1)), None
     return jax.lax.scan(step, x, None, 3)[0] + above.sum()
 
 def constrained(x, up, down):

@@ -110,9 +110,10 @@ def spread_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Value, Axes]]:
         for value in graph.params if eqn is None else eqn.results:
             if not (draw(st.integers(0, 2)) and value.type.rank):
                 continue
-            places = {axis: draw(st.integers(0, value.type.rank)) for axis in SIZES}
+            order = draw(st.permutations(list(SIZES)))
+            places = {axis: draw(st.integers(0, value.type.rank)) for axis in order}
             spread[value] = tuple(
-                [tuple([axis for axis in SIZES if places[axis] == d]) for d in range(value.type.rank)]
+                [tuple([axis for axis in order if places[axis] == d]) for d in range(value.type.rank)]
             )
             if draw(st.integers(0, 3)) == 0:
                 env[value] = Value(value.type)
