@@ -142,6 +142,10 @@ class _Propagation:
         """Spread what depends on no parameter, such as masks, as far as all that reads it is spread."""
         found: dict[Value, Axes] = {}
         for eqn in reversed(graph.equations):
+            # All that reads its results has been seen.
+            for value in eqn.results:
+                if value in found:
+                    self.axes.setdefault(value, found[value])
             made = [(place, value) for place, value in enumerate(eqn.operands) if value not in known]
             slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if made and not eqn.op.effect else ()
             for place, value in made:
@@ -154,10 +158,6 @@ class _Propagation:
                     axes = tuple([() if d is None else result[d] for d in to])
                 before = found.get(value, axes)
                 found[value] = tuple([one if one == other else () for one, other in zip(before, axes, strict=True)])
-            # Of what is read later all readers have been seen.
-            for value in eqn.results:
-                if value in found:
-                    self.axes.setdefault(value, found[value])
         for param in graph.params:
             if param in found:
                 self.axes.setdefault(param, found[param])
