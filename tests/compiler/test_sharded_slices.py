@@ -163,6 +163,17 @@ for slices in ("off", 4):
         "times": collectives(compiled.hlo_optimized())[0],
         "off": compared(compiled(*given), jax.value_and_grad(mapped)(*given)),
     }
+
+def rows_alone(head, x, labels):
+    return lax.pmean(plain({"head": head}, x, labels), "d")
+partly = jax.shard_map(rows_alone, mesh=mesh, in_specs=(P(), P("d"), P("d")), out_specs=P(), axis_names={"d"})
+given = put(head, P(None, "t")), put(x, P("d")), put(labels, P("d"))
+for slices in ("off", 4):
+    compiled = rematc.compile(rematc.value_and_grad(rematc.from_jax(partly), slices=slices), *given)
+    said[f"partly {slices}"] = {
+        "memory": compiled.memory().temp_bytes,
+        "off": compared(compiled(*given), jax.jit(jax.value_and_grad(partly))(*given)),
+    }
 json.dump(said, sys.stdout)
 """
 
@@ -205,6 +216,13 @@ def test_a_program_in_shard_map_is_cut_as_it_is() -> None:
     whole, cut = said()["mapped off"], said()["mapped 4"]
     assert cut["memory"] < whole["memory"] / 2
     assert (cut["times"], cut["off"] < 2e-6) == (whole["times"], True)
+
+
+def test_a_program_in_shard_map_over_some_axes_is_cut_inside_alone() -> None:
+    """Along the others XLA spreads what each device computes, and nobody says how."""
+    whole, cut = said()["partly off"], said()["partly 4"]
+    assert cut["memory"] < whole["memory"]
+    assert cut["off"] < 2e-6
 
 
 def test_where_nobody_knows_how_arrays_lie_there_are_no_slices() -> None:
