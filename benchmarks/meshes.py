@@ -156,6 +156,12 @@ def collectives(text: str) -> tuple[int, int]:
     return executed_sum(module, times), executed_sum(module, lambda one: times(one) * _bytes(one.shape))
 
 
+def refusal(error: rematc.CompileError) -> str:
+    """The least memory that was reached for a budget that no plan meets."""
+    smallest = re.search(r"reached is ([\d.]+ \w+)", error.message)
+    return f"refused: {smallest[1] if smallest else error.message}"
+
+
 def _bytes(shape: str) -> int:
     """Those of the arrays that a shape's text names."""
     found = _ARRAYS.findall(shape)
@@ -200,8 +206,7 @@ def budgets(layout: str, is_scanned: bool, mesh: Mesh) -> None:
             try:
                 made = rematc.compile(step, *given, budget=budget)
             except rematc.CompileError as error:
-                smallest = re.search(r"reached is ([\d.]+ \w+)", error.message)
-                cells += [f"refused: {smallest[1] if smallest else error.message}", "", ""]
+                cells += [refusal(error), "", ""]
                 continue
             report = made.lowered.budget
             assert report is not None and report.measured is not None

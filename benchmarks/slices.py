@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ import rematc
 import rematc.jax
 from benchmarks.architectures import MODELS, ON_REQUEST, REMATC, unwrapped
 from benchmarks.language import executed_work
-from benchmarks.meshes import collectives
+from benchmarks.meshes import collectives, refusal
 
 MEBIBYTE = 2**20
 Wrap = Callable[[Any], Any]
@@ -178,8 +177,7 @@ def figures(function: Any, given: Any, target: str) -> str:
     try:
         compiled = function.lower(*given).compile()
     except rematc.CompileError as error:
-        smallest = re.search(r"reached is ([\d.]+ \w+)", error.message)
-        return f"refused: {smallest[1] if smallest else error.message}"
+        return refusal(error)
     memory: Any = compiled.memory_analysis()
     taken = f"{float(memory.temp_size_in_bytes) / MEBIBYTE:,.0f}"
     text = compiled.as_text() or ""

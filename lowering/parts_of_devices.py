@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
-from rematc.ir.core import Graph
+from rematc.ir.core import Graph, Op
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.mapped import Border, Manual
 from rematc.ir.ops.placement import Placement, placements_of
-from rematc.lowering.jax_internals.mesh_devices import MeshDevices
+from rematc.lowering.jax_internals.mesh_devices import place_over
 from rematc.lowering.propagation import devices_of
 from rematc.lowering.target import Target
 from rematc.passes.manual_computations import has_borders, place_of
@@ -36,15 +36,15 @@ def place_of_parts(graph: Graph, target: Target, shardings: Sequence[Any]) -> Ma
         return None
     if has_borders(graph):
         return _beside(graph, spread)
-    meshes = {one.mesh for one in spread if _is_named(one)}
-    if len(meshes) != 1 or not all(map(_is_named, spread)):
+    named = [one for one in spread if isinstance(one, jax.sharding.NamedSharding)]
+    meshes = {one.mesh for one in named}
+    if len(meshes) != 1 or len(named) < len(spread):
         raise _refusal("whose arrays are spread over several devices, nobody knows how, or over several meshes,")
     (mesh,) = meshes
-    sizes = {str(axis): int(size) for axis, size in mesh.shape.items()}
-    axes = tuple(sizes)
-    if not all(isinstance(op, Placement) and op.sizes == sizes for op in placed):
+    place = _over(mesh)
+    if not _all_over(place, placed):
         raise _refusal("that is spread over several meshes, or maps functions over devices,")
-    return Manual(axes, tuple(sizes.values()), axes, False, MeshDevices(mesh))
+    return place
 
 
 def _beside(graph: Graph, spread: Sequence[Any]) -> Manual | None:
@@ -55,15 +55,23 @@ def _beside(graph: Graph, spread: Sequence[Any]) -> Manual | None:
         return None
     if place is None or set(place.manual) != set(place.axes):
         return None
-    sizes = dict(zip(place.axes, place.sizes, strict=True))
-    ops = [op for op in placements_of(graph) if not isinstance(op, Border)]
-    is_alike = all(isinstance(op, Placement) and op.sizes == sizes for op in ops)
-    meshes = [{str(axis): int(size) for axis, size in one.mesh.shape.items()} for one in spread if _is_named(one)]
-    return place if is_alike and len(meshes) == len(spread) and all(mesh == sizes for mesh in meshes) else None
+    named = [one for one in spread if isinstance(one, jax.sharding.NamedSharding)]
+    is_alike = len(named) == len(spread) and all(_sizes(_over(one.mesh)) == _sizes(place) for one in named)
+    others = [op for op in placements_of(graph) if not isinstance(op, Border)]
+    return place if is_alike and _all_over(place, others) else None
 
 
-def _is_named(sharding: Any) -> bool:
-    return isinstance(sharding, jax.sharding.NamedSharding)
+def _over(mesh: Any) -> Manual:
+    return place_over(mesh, mesh.axis_names, is_checked=False)
+
+
+def _sizes(place: Manual) -> dict[str, int]:
+    return dict(zip(place.axes, place.sizes, strict=True))
+
+
+def _all_over(place: Manual, ops: Sequence[Op]) -> bool:
+    """Whether ops that name devices are placements over the axes of a place."""
+    return all(isinstance(op, Placement) and op.sizes == _sizes(place) for op in ops)
 
 
 def _refusal(why: str) -> CompileError:

@@ -27,7 +27,8 @@ from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
 from rematc.lowering.writer import braced, quoted
 from rematc.passes.manual_computations import place_of_shards, shard_values
-from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params
+from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params, whole_axes
+from rematc.passes.readers import dependent_on
 from rematc.passes.regions import EquationRewriter
 
 _PIPELINE = "builtin.module(sdy-propagation-pipeline)"
@@ -84,11 +85,7 @@ def _spelled_dimension(names: Any) -> str:
 
 def _spreadable(graph: Graph, made: Set[Value]) -> list[Value]:
     """The values that depend on a parameter but these. Others are made on each device as what reads them has them."""
-    found = dict.fromkeys([param for param in graph.params if param not in made])
-    for eqn in graph.equations:
-        if eqn.op.effect or not found.keys().isdisjoint(eqn.operands):
-            found.update(dict.fromkeys(eqn.results))
-    return list(found)
+    return list(dependent_on(graph, [param for param in graph.params if param not in made]))
 
 
 def _once(eqn: Equation) -> Sequence[Equation] | None:
@@ -168,7 +165,7 @@ class _Propagation:
         return axes if place < op.consts + op.carry else ((), *axes)
 
     def _axes(self, value: Value) -> Axes:
-        return self.axes.get(value) or _whole(value)
+        return self.axes.get(value) or whole_axes(value)
 
     def _run_inside(self, eqn: Equation, known: Set[Value]) -> None:
         if isinstance(eqn.op, DeviceMap):
@@ -176,10 +173,10 @@ class _Propagation:
         carries = None
         if isinstance(eqn.op, Scan | While):
             first = eqn.op.parts(eqn.operands).carry
-            carries = [self.axes.get(value, _whole(value)) for value in eqn.results[: len(first)]]
+            carries = [self.axes.get(value, whole_axes(value)) for value in eqn.results[: len(first)]]
             for value, axes in zip(first, carries, strict=True):
                 self.axes.setdefault(value, axes)
-        own = [self.axes.get(value, _whole(value)) for value in eqn.operands]
+        own = [self.axes.get(value, whole_axes(value)) for value in eqn.operands]
         for region, given in of_params(eqn, own, carries):
             if id(region) not in self._done:
                 self.run(region, [self._spelled(each) for each in given], self._made_in_steps(eqn, known))
@@ -195,7 +192,7 @@ class _Propagation:
 
     def _named(self, value: Value, found: Any, module: ir.Module) -> Axes:
         if found is None:
-            return _whole(value)
+            return whole_axes(value)
         mesh = _mesh_of(found, module)
         rows = []
         for dimension in found.dimension_shardings:
@@ -215,10 +212,6 @@ class _Propagation:
         if not names or not all(name.isidentifier() for name in names):
             return ""
         return f"<{self._meshes[names[0]]}, [{', '.join(map(braced, axes))}]>"
-
-
-def _whole(value: Value) -> Axes:
-    return ((),) * value.type.rank
 
 
 def _set_shardings(module: ir.Module, given: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ After:   only products read %0, %1 and %w; of %x and %2 they do not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Storage
@@ -62,3 +62,12 @@ def is_renamed(eqn: Equation) -> bool:
 def is_reordered(eqn: Equation) -> bool:
     """Whether it gives one value under another name, in another shape, or with its dimensions in another order."""
     return isinstance(eqn.op, Transpose) or (is_renamed(eqn) and len(eqn.operands) == len(eqn.results) == 1)
+
+
+def dependent_on(graph: Graph, values: Iterable[Value]) -> dict[Value, None]:
+    """These values, and what depends on one of them or has effects, in the graph's order."""
+    found = dict.fromkeys(values)
+    for eqn in graph.equations:
+        if eqn.op.effect or not found.keys().isdisjoint(eqn.operands):
+            found.update(dict.fromkeys(eqn.results))
+    return found

@@ -44,6 +44,11 @@ class RegionRewriter:
                 changed[field.name] = new
         return dataclasses.replace(op, **changed) if changed else op  # type: ignore[type-var]  # as above
 
+    def equation(self, eqn: Equation) -> Equation:
+        """The equation of the op with rewritten regions; itself if none changes."""
+        op = self.op(eqn.op)
+        return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
+
     def _value(self, value: object) -> object:
         if isinstance(value, Graph):
             return self.graph(value)

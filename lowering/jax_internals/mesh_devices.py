@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from rematc.ir.ops.mapped import Spec
+from rematc.ir.ops.mapped import Manual, Spec
 from rematc.lowering.jax_internals.shardings import with_auto_axes
 
 
@@ -45,6 +45,13 @@ class MeshDevices:
         if not set(manual) & set(here.explicit_axes):
             return mapped
         return lambda *values: mapped(*[_reshard(value, spec) for value, spec in zip(values, specs, strict=True)])
+
+
+def place_over(mesh: Any, manual: Collection[str], *, is_checked: bool) -> Manual:
+    """Where values are those of one device, along some of the axes of a mesh of JAX's."""
+    axes = tuple(map(str, mesh.axis_names))
+    sizes = tuple([int(mesh.shape[axis]) for axis in axes])
+    return Manual(axes, sizes, tuple([axis for axis in axes if axis in manual]), is_checked, MeshDevices(mesh))
 
 
 _reshard: Any = jax.reshard  # which JAX leaves without annotations, as those below

@@ -60,7 +60,7 @@ class Shards:
 
     def axes(self, value: Value) -> Axes:
         """For each dimension of a value the axes along which it is spread."""
-        return self._axes.get(value) or _WHOLE * value.type.rank
+        return self._axes.get(value) or whole_axes(value)
 
     def type(self, value: Value) -> TensorType:
         """What one device holds of a value."""
@@ -213,7 +213,11 @@ class Shards:
         return math.prod([self._sizes[axis] for axis in axes])
 
 
-_WHOLE: Axes = ((),)
+def whole_axes(value: Value) -> Axes:
+    """Those of a value that is spread along no dimension."""
+    return ((),) * value.type.rank
+
+
 #: Of a program on one device.
 WHOLE = Shards({}, {})
 

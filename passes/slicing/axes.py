@@ -124,11 +124,6 @@ def _place(rows: Axes, axis: str) -> int | None:
     return next((d for d, row in enumerate(rows) if axis in row), None)
 
 
-def whole_spec(value: Value) -> Axes:
-    """Spread along no dimension."""
-    return ((),) * value.type.rank
-
-
 def spec_of(value: Value, cuts: Iterable[tuple[tuple[str, ...], int | None]]) -> Axes:
     """Spread by axes along dimensions."""
     rows: list[tuple[str, ...]] = [()] * value.type.rank

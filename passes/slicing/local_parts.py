@@ -37,9 +37,9 @@ from rematc.ir.slicings import Part
 from rematc.ir.types import I32, I64, TensorType
 from rematc.ir.values import Value
 from rematc.passes.manual_computations import has_borders, shard_values
-from rematc.passes.planning.shards import Axes, Shards
+from rematc.passes.planning.shards import Axes, Shards, whole_axes
 from rematc.passes.regions import RegionRewriter
-from rematc.passes.slicing.axes import Kind, Way, gives_of, reads_of, ways_of, whole_spec
+from rematc.passes.slicing.axes import Kind, Way, gives_of, reads_of, ways_of
 from rematc.passes.slicing.stages import Stages
 
 
@@ -70,7 +70,7 @@ class LocalParts:
 
     def _whole_graph(self, graph: Graph) -> Graph:
         """A graph of whole parameters and results."""
-        own = _Local(self, graph, [whole_spec(param) for param in graph.params], is_of_parts=False)
+        own = _Local(self, graph, [whole_axes(param) for param in graph.params], is_of_parts=False)
         return own.b.build(*map(own.whole, graph.results))
 
     def function(self, graph: Graph) -> _Function:
@@ -90,9 +90,9 @@ class LocalParts:
         sizes = zip(rows, value.type.shape, strict=True)
         return tuple([row if size % self.where.size(row) == 0 else () for row, size in sizes])
 
-    def with_regions(self, op: Op) -> Op:
-        """An op with what each device computes of its parts in loops and branches."""
-        return self._regions.op(op) if isinstance(op, Scan | While | Case) else op
+    def with_regions(self, eqn: Equation) -> Equation:
+        """An equation with what each device computes of its parts in loops and branches."""
+        return self._regions.equation(eqn) if isinstance(eqn.op, Scan | While | Case) else eqn
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,7 @@ class _Local:
         elif not (self._is_alike(eqn) or self._in_parts(eqn)):
             for value in eqn.operands:
                 self.whole(value)
-            op = self._program.with_regions(eqn.op)
-            self.b.append(eqn if op is eqn.op else replace(eqn, op=op))
+            self.b.append(self._program.with_regions(eqn))
             self._is_whole.update(eqn.results)
             if not (eqn.operands or eqn.op.effect):
                 self._program.remade.update(dict.fromkeys(eqn.results, eqn))
@@ -266,11 +265,11 @@ class _Local:
             return False
         if any(any(self._program.axes(value)) for value in (*eqn.operands, *eqn.results)):
             return False
-        operands = [self.part(value, whole_spec(value)) for value in eqn.operands]
+        operands = [self.part(value, whole_axes(value)) for value in eqn.operands]
         with self._standing_for(eqn):
             results = self.b.emit(eqn.op, *operands)
         for value, found in zip(eqn.results, results, strict=True):
-            self._has_part(value, whole_spec(value), found)
+            self._has_part(value, whole_axes(value), found)
         return True
 
     def _function(self, eqn: Equation) -> None:

@@ -170,7 +170,7 @@ class _Cutter:
 
     def _in_regions(self, graph: Graph) -> Graph:
         regions = RegionRewriter(self.graph)
-        equations = [_with_op(eqn, regions) for eqn in graph.equations]
+        equations = list(map(regions.equation, graph.equations))
         if all(new is old for new, old in zip(equations, graph.equations, strict=True)):
             return graph
         return Graph(graph.name, graph.params, tuple(equations), graph.results)
@@ -208,11 +208,6 @@ def _cuts_apart(stages: Stages, limit: Limit, whole: set[tuple[object, ...]]) ->
         if found is not None:
             yield found
         whole.add(alike)
-
-
-def _with_op(eqn: Equation, regions: RegionRewriter) -> Equation:
-    op = regions.op(eqn.op)
-    return eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc)
 
 
 class _Levels:

@@ -26,6 +26,7 @@ from rematc.ir.slicings import Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
 from rematc.passes.manual_computations import place_of_shards, shard_values
+from rematc.passes.readers import dependent_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,7 @@ def _whole_beside_parts(graph: Graph) -> set[Value]:
     place = place_of_shards(graph)
     if place is None:
         return set()
-    local, found = shard_values(graph, place), set(graph.params)
-    for eqn in graph.equations:
-        if eqn.op.effect or not found.isdisjoint(eqn.operands):
-            found.update(value for value in eqn.results if value not in local)
-    return found
+    return dependent_on(graph, graph.params).keys() - shard_values(graph, place)
 
 
 class Stages:

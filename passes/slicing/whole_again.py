@@ -97,8 +97,7 @@ class _Writer:
     def _as_it_is(self, eqn: Equation) -> None:
         for value in eqn.operands:
             self._need(value)
-        op = self._program.regions.op(eqn.op)
-        self._equations.append(eqn if op is eqn.op else Equation(op, eqn.operands, eqn.results, eqn.loc))
+        self._equations.append(self._program.regions.equation(eqn))
         self._have.update(eqn.results)
 
     def _need(self, value: Value) -> None:

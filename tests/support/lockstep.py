@@ -95,11 +95,16 @@ class Mesh:
     def _window(self, spec: Spec, part: Value, place: Place) -> tuple[slice, ...]:
         found = []
         for row, size in zip(spec, part.type.shape, strict=True):
-            number = 0
-            for axis in row:
-                number = number * self.where.size((axis,)) + place[self.where.axes.index(axis)]
+            number = self._number(row, place)
             found.append(slice(number * size, (number + 1) * size))
         return tuple(found)
+
+    def _number(self, axes: Sequence[str], place: Place) -> int:
+        """That of a device along these axes, the first of which are the major ones."""
+        number = 0
+        for axis in axes:
+            number = number * self.where.size((axis,)) + place[self.where.axes.index(axis)]
+        return number
 
     def _together(self, op: DeviceCollective, parts: list[Array]) -> list[Array]:
         kept = [index for index, axis in enumerate(self.where.axes) if axis not in op.over]
@@ -115,10 +120,7 @@ class Mesh:
             ]
             total = np.asarray(combine.reduce(group)).astype(group[0].dtype)
             if isinstance(op, DeviceScatter):
-                number = 0
-                for axis in op.over:
-                    number = number * self.where.size((axis,)) + place[self.where.axes.index(axis)]
-                total = np.split(total, op.count, op.dimension)[number]
+                total = np.split(total, op.count, op.dimension)[self._number(op.over, place)]
             else:
                 assert isinstance(op, DeviceSum | DeviceExtremum), "what parts of values need"
             found.append(total)

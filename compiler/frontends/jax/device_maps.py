@@ -25,7 +25,7 @@ from rematc.ir.ops.mapped import DeviceMap, FullToShard, Manual, ShardToFull
 from rematc.ir.values import Value
 from rematc.lowering.jax_internals.jaxprs import closed, has_primitive
 from rematc.lowering.jax_internals.keys import apply_to_words
-from rematc.lowering.jax_internals.mesh_devices import MeshDevices
+from rematc.lowering.jax_internals.mesh_devices import place_over
 from rematc.lowering.jax_internals.shardings import axes_of, in_types_of
 
 
@@ -79,15 +79,8 @@ def shard_map(block: Block, eqn: Any) -> Sequence[Value]:
 
 def _place_of(block: Block, eqn: Any) -> Manual | None:
     """Where the values inside are; None where a graph cannot have them beside whole ones."""
-    mesh, manual = eqn.params["mesh"], eqn.params["newly_manual_axes"]
-    axes = tuple(map(str, mesh.axis_names))
-    place = Manual(
-        axes,
-        tuple([int(mesh.shape[axis]) for axis in axes]),
-        tuple([axis for axis in axes if axis in manual]),
-        bool(eqn.params["check_vma"]),
-        MeshDevices(mesh),
-    )
+    manual, is_checked = eqn.params["newly_manual_axes"], bool(eqn.params["check_vma"])
+    place = place_over(eqn.params["mesh"], manual, is_checked=is_checked)
     here: Any = jax.sharding.get_abstract_mesh()
     other = block.shared.place
     is_other = other is not None and replace(other, is_checked=True) != replace(place, is_checked=True)

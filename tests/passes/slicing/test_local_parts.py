@@ -299,12 +299,14 @@ graph @main(%x: f32[8,4], %w: f32[6]) -> (f32[8,4]) {{
 def test_whole_values_beside_parts_are_not_cut() -> None:
     """XLA spreads them as it likes: a slice might lie on some of the devices. Constants are whole on each."""
     graph = parse("""
-graph @main(%x: f32[8,4], %w: f32[8,4]) -> (f32[8,4], f32[8,4]) {
+graph @main(%x: f32[8,4], %w: f32[8,4]) -> (f32[8,4], f32[8,4], f32[8,4]) {
   %0: f32[] = constant {type=f32[], data=2.0}
   %1: f32[8,4] = broadcast_in_dim %0 {shape=[8,4], dimensions=[]}
   %2: f32[8,4] = multiply %x, %1
   %3: f32[8,4] = tanh %w
-  return %2, %3
+  %4: f32[8,4] = reverse %2 {dimensions=[0]}
+  %5: f32[8,4] = exponential %4
+  return %2, %3, %5
 }
 """)
     (x, _) = graph.params
@@ -313,6 +315,7 @@ graph @main(%x: f32[8,4], %w: f32[8,4]) -> (f32[8,4], f32[8,4]) {
     assert ways["multiply", (4, 4)]
     assert ways["broadcast_in_dim", (4, 4)]
     assert not ways["tanh", (8, 4)]
+    assert not ways["exponential", (8, 4)], "it is made of what all devices put together"
 
 
 def test_sizes_that_devices_do_not_divide_stay_whole() -> None:
