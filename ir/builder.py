@@ -87,6 +87,10 @@ class Builder:
             raise InternalError(f"graph '{graph.name}' takes {len(graph.params)} values, got {len(operands)}")
         return splice(graph, operands, self.equations)
 
+    def inside(self, name: str) -> Builder:
+        """A builder of a graph that an op of this one is to own."""
+        return Builder(name)
+
     def build(self, *results: Value) -> Graph:
         """The graph of all equations so far with these results."""
         return Graph(self.name, tuple(self.params), tuple(self.equations), results)

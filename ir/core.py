@@ -7,9 +7,10 @@ parameters and nothing of the graph around it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rematc.ir.batches import Batch
 from rematc.ir.decisions import Decision
@@ -22,6 +23,8 @@ from rematc.ir.stacking import Unstacked
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 from rematc.ir.vocabulary import Vocabulary
+
+T = TypeVar("T")
 
 
 class Emitter(Vocabulary, Protocol):
@@ -92,6 +95,21 @@ class Policy(Protocol):
 
         `names` are those that `checkpoint_name` gave to the value, under whichever alias the backward graph reads it.
         """
+
+
+class PartContext(Emitter, Protocol):
+    """What a rule of parts is given: an emitter, and graphs to write for an op that owns some."""
+
+    def inside(self, name: str) -> GraphContext:
+        """A new graph, to be that of an op."""
+
+
+class GraphContext(PartContext, Protocol):
+    """A graph in the making inside of a rule."""
+
+    def parameter(self, type: TensorType, name: str | None = None) -> Value: ...
+    def at(self, loc: Location | None) -> AbstractContextManager[None]: ...
+    def build(self, *results: Value) -> Graph: ...
 
 
 class SplitContext(Protocol):
@@ -171,7 +189,7 @@ class Op:
         """
         return everywhere(operands, results) if self.is_elementwise else ()
 
-    def part(self, b: Emitter, part: Part, operands: Primals) -> tuple[Value, ...]:
+    def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
         """The op applied to one part of its operands, in one of its ways.
 
         A result that is added up may have the element type in which that is done (`rematc.ir.slicings.sum_dtype`).
@@ -298,6 +316,7 @@ class Graph:
     _axes: list[frozenset[str]] = field(default_factory=list, init=False, repr=False)
     _with_regions: list[tuple[Equation, ...]] = field(default_factory=list, init=False, repr=False)
     _op_types: list[frozenset[type[Op]]] = field(default_factory=list, init=False, repr=False)
+    _remembered: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def param_types(self) -> tuple[TensorType, ...]:
@@ -343,6 +362,13 @@ class Graph:
             inside = [region.op_types for eqn in self.with_regions for region in eqn.op.regions()]
             self._op_types.append(frozenset([type(eqn.op) for eqn in self.equations]).union(*inside))
         return self._op_types[0]
+
+    def remembered(self, key: object, make: Callable[[], T]) -> T:
+        """What an analysis of the graph has found, which `make` does the first time: as long as there is the graph."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        found: T = self._remembered[key]
+        return found
 
     def key(self) -> tuple[object, ...]:
         """The graph's structure with values numbered in order of definition: what equality and hashing compare."""

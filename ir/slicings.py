@@ -14,6 +14,10 @@ from rematc.ir.types import F32, DType, TensorType
 from rematc.ir.values import Types, Value
 
 
+#: In the place of a dimension of a result: each part gives all of it, and the same.
+SAME = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Slicing:
     """One way to apply an op in parts. The number of parts divides the sizes of all dimensions that are named.
@@ -21,19 +25,23 @@ class Slicing:
     Attributes:
         operands: for each operand the dimension that is cut; None for one that every part reads whole.
         results: for each result the dimension along which the parts' results lie one after another; None where they
-            are combined: added up, unless `into` names an operand.
-        into: the operand, which nothing cuts, into which the parts combine their result one after another: each part
-            takes for it what the one before it has given.
+            are combined: added up, unless `into` names an operand; `SAME` where each part gives the whole.
+        into: for each result the operand, which nothing cuts, into which the parts combine it one after another: each
+            part takes for it what the one before it has given. None for no such operand; empty where no result has one.
     """
 
     operands: tuple[int | None, ...]
     results: tuple[int | None, ...]
-    into: int | None = None
+    into: tuple[int | None, ...] = ()
 
     @property
     def is_sum(self) -> bool:
         """Whether the results of the parts are combined."""
         return None in self.results
+
+    def into_of(self, result: int) -> int | None:
+        """The operand into which the parts combine a result."""
+        return self.into[result] if self.into else None
 
 
 @dataclass(frozen=True, slots=True)

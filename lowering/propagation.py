@@ -144,7 +144,8 @@ class _Propagation:
                 if value in found:
                     self.axes.setdefault(value, found[value])
             made = [(place, value) for place, value in enumerate(eqn.operands) if value not in known]
-            slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if made and not eqn.op.effect else ()
+            is_asked = made and not eqn.op.effect and not eqn.op.regions()
+            slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if is_asked else ()
             for place, value in made:
                 if isinstance(eqn.op, Scan):
                     axes = self._as_in_steps(eqn.op, place)

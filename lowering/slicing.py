@@ -46,7 +46,7 @@ _IS_TOO_LARGE: ContextVar[bool] = ContextVar("whole_is_too_large", default=False
 #: How to cut a graph in about so many slices.
 Way = Callable[[Slicer, int], Sliced]
 #: With nothing computed again first.
-_WAYS: tuple[Way, ...] = (Slicer.once, Slicer.everywhere, Slicer.apart)
+_WAYS: tuple[Way, ...] = (Slicer.once, Slicer.everywhere, Slicer.apart, Slicer.through)
 
 
 def slices_of(slices: object) -> Slices:
@@ -188,7 +188,8 @@ class _Search:
         slicer = self.slicer(derive(count))
         everywhere = slicer.everywhere(count)
         apart = _in(Slicer.apart, slicer, count) if everywhere.at_once else None
-        ways = [Choice(found.graph, found, count) for found in (everywhere, apart) if found is not None]
+        through = _in(Slicer.through, slicer, count)
+        ways = [Choice(found.graph, found, count) for found in (everywhere, apart, through) if found is not None]
         once = _in(Slicer.once, self.slicer(derive(1)), count)
         if once is not None:
             ways.insert(0, Choice(once.graph, once))

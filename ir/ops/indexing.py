@@ -187,7 +187,7 @@ class Scattering(Op):
         along = DimensionsAlong.of(dims, x.shape, self.sizes(x.rank, updates.shape), indices.rank)
         windows = [Slicing((d, None, place), (d,)) for d, place in along.windows]
         paired = [Slicing((d, of_indices, place), (d,)) for d, of_indices, place in along.paired]
-        one_by_one = [Slicing((None, d, place), (None,), into=0) for d, place in along.indices]
+        one_by_one = [Slicing((None, d, place), (None,), into=(0,)) for d, place in along.indices]
         return (*windows, *paired, *(one_by_one if self.is_unordered else ()))
 
     def flops(self, operands: Types, results: Types) -> int:

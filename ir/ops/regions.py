@@ -6,17 +6,29 @@ rules of one op stand together here, and the passes know no op by name.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rematc.ir.batches import Batch
-from rematc.ir.core import Graph, JvpContext, Op, SplitContext, SplitRegion, TransposeContext, VmapContext
+from rematc.ir.core import (
+    Graph,
+    JvpContext,
+    Op,
+    PartContext,
+    SplitContext,
+    SplitRegion,
+    TransposeContext,
+    VmapContext,
+)
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.ops.bodies import cts_of, graph_of, live_equations, spread
 from rematc.ir.policy import Policy, SaveNothing
 from rematc.ir.registry import register
-from rematc.ir.types import TensorType
+from rematc.ir.slicings import Part, Slicing
+from rematc.ir.types import I32, TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 NOTHING = SaveNothing()
@@ -40,6 +52,20 @@ class Region(Op):
 
     def flops(self, operands: Types, results: Types) -> int:
         return sum(eqn.flops for eqn in self.body.equations)
+
+    def _cutting(self) -> Cutting:
+        return self.body.remembered(Cutting, lambda: Cutting(Bodies((self.body,), ())))
+
+    def _body_of(self, b: PartContext, part: Part, operands: Primals) -> Graph:
+        """The graph applied to one part of the operands; its last parameter is the number of the part."""
+        inner, cutting = b.inside(self.body.name), self._cutting()
+        rows = zip(self.body.params, operands, strict=True)
+        params = [inner.parameter(param.type.with_shape(x.type.shape), param.name) for param, x in rows]
+        own = Part(part.slicing, part.count, inner.parameter(TensorType(I32, ()), "part"))
+        cut = cutting.cut_of(part.slicing, list(map(Given, self.body.params)))
+        written = cutting.write(inner, self.body, cut, own, params)
+        gives = zip(self.body.results, part.slicing.results, strict=True)
+        return inner.build(*itertools.starmap(written.result, gives))
 
     def regions(self) -> tuple[Graph, ...]:
         return (self.body,)
@@ -75,6 +101,13 @@ class Call(Region):
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         return b.emit(replace(self, body=b.vmap_of(self.body, batch.is_batched)[0]), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return self._cutting().slicings(list(map(Given, self.body.params)), list(map(Given, self.body.results)))
+
+    def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
+        pinned = None if self.pinned is None else (*self.pinned, False)
+        return b.emit(Call(self._body_of(b, part, operands), pinned), *operands, part.index)
 
 
 @register
@@ -150,6 +183,14 @@ class Checkpoint(Region):
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         return b.emit(replace(self, body=b.vmap_of(self.body, batch.is_batched)[0]), *batch.operands)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return self._cutting().slicings(list(map(Given, self.body.params)), list(map(Given, self.body.results)))
+
+    def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
+        pinned = (*self.prevent_cse, False) if isinstance(self.prevent_cse, tuple) else self.prevent_cse
+        region = replace(self, body=self._body_of(b, part, operands), prevent_cse=pinned)
+        return b.emit(region, *operands, part.index)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         """The region's own policy decides; its known part is no region any more."""

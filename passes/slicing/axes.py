@@ -57,7 +57,7 @@ def ways_of(eqn: Equation, axes_of: Callable[[Value], Axes]) -> list[Way] | None
 
     Along an axis by which nothing is spread that it gives, and that no slicing explains, it reads its operands whole.
     """
-    if eqn.op.effect:
+    if eqn.op.effect or eqn.op.regions():
         return None
     own, gives = [axes_of(value) for value in eqn.operands], [axes_of(value) for value in eqn.results]
     named = dict.fromkeys([axis for rows in (*gives, *own) for row in rows for axis in row])
@@ -85,7 +85,7 @@ def _way_along(
     """
 
     def fits(slicing: Slicing) -> bool:
-        if slicing.into is not None:
+        if slicing.into:
             return False
         if slicing.is_sum:
             pairs = zip(slicing.operands, own, strict=True)

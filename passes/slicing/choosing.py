@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
 from rematc.ir.locations import Location
+from rematc.ir.slicings import SAME
 from rematc.ir.values import Value
 from rematc.passes.slicing.stages import Stage, Stages, bytes_of
 
@@ -32,6 +33,7 @@ class Cut:
         stage: the equations.
         border: bytes of the largest value that is cut and exists whole.
         uncut: bytes of what each part reads whole, but for parameters.
+        is_through: whether it goes as far as the dimension does (`cut_through`).
     """
 
     seed: Value
@@ -40,11 +42,12 @@ class Cut:
     stage: Stage
     border: int
     uncut: int
+    is_through: bool = False
 
     @property
     def largest(self) -> int:
         """Bytes of the largest value that is made in parts, of whatever takes no memory of its own, too."""
-        return max(bytes_of(value.type) for value in self.stage.made)
+        return max(bytes_of(value.type) for value, d in self.stage.made.items() if d != SAME)
 
     @property
     def first(self) -> Value:
@@ -121,6 +124,34 @@ def cut_to(stages: Stages, seed: Value, limit: Limit) -> Cut | None:
     if cut is not None and cut.largest > limit.made * cut.count:
         cut = best_cut(stages, seed, -(-cut.largest // limit.made))
     return cut
+
+
+def cut_through(stages: Stages, count: int) -> Cut | None:
+    """The cut of all that has a dimension of a large value, as a batch goes through a step, in about so many parts.
+
+    It is that along which least exists whole; None where that is no less than the value.
+    """
+    refused = set[tuple[object, ...]]()
+    for seed in largest_first(stages.graph):
+        alike = stages.kind_of(seed)
+        if alike in refused:
+            continue
+        refused.add(alike)
+        found = [cut for d in range(seed.type.rank) for cut in _cuts_through(stages, seed, d, count)]
+        best = min(found, key=lambda cut: (cut.border, *_merit(cut, count)), default=None)
+        if best is not None and best.border < bytes_of(seed.type):
+            return best
+    return None
+
+
+def _cuts_through(stages: Stages, seed: Value, dimension: int, count: int) -> Iterator[Cut]:
+    stage = stages.around(seed, dimension, 0)
+    if seed in stage.made and not stages.is_read_outside(stage, seed):
+        for parts in near(count, seed.type.shape[dimension]):
+            if stage.has_parts(parts):
+                border, uncut = _border(stages, stage), _uncut(stages, stage)
+                yield Cut(seed, dimension, parts, stage, border, uncut, is_through=True)
+                return
 
 
 def _merit(cut: Cut, count: int) -> tuple[bool, int, int, int, int]:

@@ -11,7 +11,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 from rematc.passes.fold_transposes import fold_transposes
-from rematc.passes.slicing.choosing import Cut, Limit, best_cut, cut_to, near, stages_around
+from rematc.passes.slicing.choosing import Cut, Limit, best_cut, cut_through, cut_to, near, stages_around
 from rematc.passes.slicing.copies import with_copies
 from rematc.passes.slicing.loop import in_parts
 from rematc.passes.slicing.stages import Stage, Stages, bytes_of
@@ -62,8 +62,8 @@ def apply_cut(stages: Stages, cut: Cut, is_again: bool = False) -> tuple[Graph, 
     sums = {eqn for eqn, slicing in cut.stage.slicings.items() if slicing.is_sum}
     graph = fold_transposes(stages.graph, sums)
     if graph is not stages.graph:
-        stages = Stages(graph)
-        again = best_cut(stages, cut.seed, cut.count)
+        stages = stages.of(graph)
+        again = cut_through(stages, cut.count) if cut.is_through else best_cut(stages, cut.seed, cut.count)
         assert again is not None, "the stage has the same equations, and less outside"
         cut = again
     value = cut.first

@@ -30,7 +30,7 @@ from rematc.ir.ops.conversion import Convert
 from rematc.ir.ops.dynamic import DynamicSlice, DynamicUpdateSlice
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.ops.structural import Constant, OptimizationBarrier
-from rematc.ir.slicings import Part, Slicing, sum_dtype
+from rematc.ir.slicings import SAME, Part, Slicing, sum_dtype
 from rematc.ir.types import I32, DType, TensorType
 from rematc.ir.values import Value
 from rematc.passes.slicing.stages import Stage, Stages
@@ -124,18 +124,19 @@ class _Loop:
         b = self._body
         b.loc = self._outer.loc = eqn.loc
         operands = [self._operand(value, d) for value, d in zip(eqn.operands, slicing.operands, strict=True)]
-        carry = None
-        if slicing.into is not None:
-            carry = _Operand(eqn.operands[slicing.into], b.parameter(eqn.operands[slicing.into].type))
-            operands[slicing.into] = carry.inner
+        into = [slicing.into_of(place) for place in range(len(eqn.results))]
+        carries = [None if one is None else _Operand(eqn.operands[one], b.parameter(eqn.operands[one].type)) for one in into]
+        for one, carry in zip(into, carries, strict=True):
+            if one is not None and carry is not None:
+                operands[one] = carry.inner
         found = eqn.op.part(b, Part(slicing, self._count, self._index), operands)
-        for value, d, inner in zip(eqn.results, slicing.results, found, strict=True):
+        for value, d, inner, carry in zip(eqn.results, slicing.results, found, carries, strict=True):
             if d is None:
                 self._combined(value, inner, carry)
-            else:
-                self._made[value] = inner
-                if self._stages.is_read_outside(self._stage, value) and not self.is_made_again(eqn):
-                    self._written(value, d, inner)
+                continue
+            self._made[value] = inner
+            if self._stages.is_read_outside(self._stage, value) and not self.is_made_again(eqn):
+                self._written(value, d, inner)
 
     # -- what a step reads ---------------------------------------------------------------------------------------
 
@@ -214,6 +215,9 @@ class _Loop:
     def _written(self, value: Value, d: int, inner: Value) -> None:
         self.given[value] = None
         carry = _Operand(None, self._body.parameter(value.type))
+        if d == SAME:
+            self._carries.append((carry, _Result(inner, value)))
+            return
         updated = self._body.emit1(DynamicUpdateSlice(), carry.inner, inner, *self._start(d, value.type))
         self._carries.append((carry, _Result(updated, value)))
 

@@ -27,7 +27,7 @@ from rematc.passes.inline import Inline
 from rematc.passes.manager import Pass, PassManager, register_pass
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.simplify import Simplify
-from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, largest_first
+from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, cut_through, largest_first
 from rematc.passes.slicing.counters import Counters
 from rematc.passes.slicing.cutting import InParts, apply_cut, cut_around
 from rematc.passes.slicing.local_parts import LocalParts
@@ -110,6 +110,23 @@ class Slicer:
     def apart(self, count: int) -> Sliced:
         """As `everywhere`, but each stage where it stands: none reaches from the forward pass into a region."""
         return self._cut(_ApartCutter(self._limit(count), self._levels), count)
+
+    def through(self, count: int) -> Sliced:
+        """All that has a dimension of the largest value, as a batch goes through a step, in about so many parts.
+
+        The stage goes through loops and regions. What of it is still larger than one of so many slices is cut in each.
+
+        Raises CompileError where there is no such stage.
+        """
+        stages = Stages(self.graph, cuts_through=True)
+        cut = cut_through(stages, count)
+        if cut is None:
+            raise CompileError(f"nothing goes through the program in {count} slices")
+        limit = self._limit(count)
+        made, first = apply_cut(stages, cut)
+        cutter = _Cutter(limit, self._levels)
+        made = cutter.graph(made)
+        return Sliced(self._whole_again(made), (first, *cutter.found))
 
     def _limit(self, count: int) -> Limit:
         written, most = self._levels.largest(self.graph, count)

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from rematc.ir.core import Equation, Graph
 from rematc.ir.facts import Weight
 from rematc.ir.ops.mapped import FullToShard
-from rematc.ir.slicings import Slicing
+from rematc.ir.ops.regions import Region
+from rematc.ir.slicings import SAME, Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Value
 from rematc.passes.manual_computations import place_of_shards, shard_values
@@ -35,7 +36,8 @@ class Stage:
 
     Attributes:
         slicings: the equations in the graph's order, and how each is cut.
-        made: the values that they give part after part, and the dimension along which.
+        made: the values that they give part after part, and the dimension along which; `SAME` for those that each part
+            gives whole.
         after: the values that the whole stage must have run for.
         refused: equations that read what the stage makes and cannot be in it.
     """
@@ -55,7 +57,7 @@ class Stage:
 
     def has_parts(self, count: int) -> bool:
         """Whether all that is cut can be cut into so many parts, of which there are two or more."""
-        made = all(value.type.shape[d] % count == 0 for value, d in self.made.items())
+        made = all(d == SAME or value.type.shape[d] % count == 0 for value, d in self.made.items())
         return made and all(value.type.shape[d] % count == 0 for value, d in self.reads if d is not None)
 
 
@@ -78,8 +80,16 @@ def _whole_beside_parts(graph: Graph) -> set[Value]:
 class Stages:
     """The stages of a graph."""
 
-    def __init__(self, graph: Graph, *, cuts_whole: bool = False) -> None:
-        """`cuts_whole` says that values of all devices are cut, though there are some of one device beside them."""
+    def __init__(self, graph: Graph, *, cuts_whole: bool = False, cuts_through: bool = False) -> None:
+        """Of what cuts there may be.
+
+        Args:
+            graph: it.
+            cuts_whole: values of all devices are cut, though there are some of one device beside them.
+            cuts_through: stages go through functions and regions that are computed again, which stay what they are, and
+                through what is large and lies between what they are grown through.
+        """
+        self._cuts_through = cuts_through
         self.graph = graph
         self.producer: dict[Value, Equation] = {}
         self.readers: dict[Value, list[Equation]] = {}
@@ -92,6 +102,10 @@ class Stages:
         values = {*graph.params, *self.producer}
         self._sizes = sorted({bytes_of(value.type) for value in values})
 
+    def of(self, graph: Graph) -> Stages:
+        """Those of another graph, with the same cuts."""
+        return Stages(graph, cuts_through=self._cuts_through)
+
     def around(self, seed: Value, dimension: int, more_than: int) -> Stage:
         """The stage of a value along one of its dimensions, grown through values of more than so many bytes."""
         larger = bisect_right(self._sizes, more_than)
@@ -99,7 +113,13 @@ class Stages:
 
     @functools.cache  # noqa: B019 - lives as long as the analysis
     def _around(self, seed: Value, dimension: int, more_than: int) -> Stage:
-        return self._settled(self._grown(seed, dimension, more_than), more_than)
+        seeds = {seed: dimension}
+        while True:
+            between: dict[Value, int] = {}
+            stage = self._settled(self._grown(seeds, more_than), more_than, between)
+            if not self._cuts_through or between.keys() <= seeds.keys():
+                return stage
+            seeds = between | seeds
 
     def whole(self, stage: Stage) -> tuple[Value, ...]:
         """What of the stage's values must exist whole, as it is read outside or is a result of the graph."""
@@ -121,6 +141,8 @@ class Stages:
     def ways(self, eqn: Equation) -> tuple[Slicing, ...]:
         """The slicings of an equation; none for one that does more than to give results, or is not of one device."""
         if eqn.op.effect or not self._whole.isdisjoint((*eqn.operands, *eqn.results)):
+            return ()
+        if isinstance(eqn.op, Region) and not self._cuts_through:
             return ()
         return eqn.op.slicings(eqn.operand_types, eqn.result_types)
 
@@ -145,16 +167,16 @@ class Stages:
         if eqn is None or d is None or not eqn.op.is_fusible or eqn.op.weight is Weight.HEAVY:
             return best, best_way
         for way in self.ways(eqn):
-            if way.results == (d,) and way.into is None:
+            if way.results == (d,) and not way.into:
                 read = dict.fromkeys(zip(eqn.operands, way.operands, strict=True))
                 cost = sum(self._cheapest(*each)[0] for each in read)
                 if cost < best:
                     best, best_way = cost, way
         return best, best_way
 
-    def _grown(self, seed: Value, dimension: int, more_than: int) -> dict[Equation, Slicing]:
-        dims, found = {seed: dimension}, dict[Equation, Slicing]()
-        work = [seed]
+    def _grown(self, seeds: Mapping[Value, int], more_than: int) -> dict[Equation, Slicing]:
+        dims, found = dict(seeds), dict[Equation, Slicing]()
+        work = [*seeds]
         while work:
             value = work.pop()
             own = self.producer.get(value)
@@ -165,7 +187,7 @@ class Stages:
                 found[eqn] = slicing
                 named = zip((*eqn.operands, *eqn.results), (*slicing.operands, *slicing.results), strict=True)
                 for other, d in named:
-                    if d is not None and other not in dims:
+                    if d is not None and d != SAME and other not in dims:
                         dims[other] = d
                         if self.least_bytes(other, d) > more_than:
                             work.append(other)
@@ -216,15 +238,16 @@ class Stages:
         for slicing in self.ways(eqn):
             named = tuple(zip((*eqn.operands, *eqn.results), (*slicing.operands, *slicing.results), strict=True))
             if all(d == dims[value] for other, d in named if other is value) and all(
-                d is None or dims.get(other, d) == d for other, d in named
+                d is None or d == SAME or dims.get(other, d) == d for other, d in named
             ):
                 return slicing
         return None
 
-    def _settled(self, grown: Mapping[Equation, Slicing], more_than: int) -> Stage:
+    def _settled(self, grown: Mapping[Equation, Slicing], more_than: int, between: dict[Value, int]) -> Stage:
         """What of the grown equations can be one loop, with what lies between them and has no more than so many bytes.
 
-        What has more and is not grown is another stage's, which would have to be whole for what reads it there.
+        What has more and is not grown is another stage's, which would have to be whole for what reads it there:
+        `between` gains it.
         """
         leads = self._leading_to(grown)
         chosen: dict[Equation, Slicing] = {}
@@ -237,7 +260,10 @@ class Stages:
             if not is_late and (eqn in grown or (is_fed and eqn in leads)):
                 ways = (grown[eqn], *self.ways(eqn)) if eqn in grown else self.ways(eqn)
                 slicing = next((way for way in ways if _takes(eqn, way, made)), None)
-                if slicing is not None and (eqn in grown or self._gives_little(eqn, slicing, more_than)):
+                if slicing is not None and eqn not in grown and not self._gives_little(eqn, slicing, more_than):
+                    rows = zip(eqn.results, slicing.results, strict=True)
+                    between.update({value: d for value, d in rows if d is not None and d != SAME})
+                elif slicing is not None:
                     chosen[eqn] = slicing
                     for value, d in zip(eqn.results, slicing.results, strict=True):
                         if d is None:
@@ -253,7 +279,7 @@ class Stages:
 
     def _gives_little(self, eqn: Equation, slicing: Slicing, most: int) -> bool:
         pairs = zip(eqn.results, slicing.results, strict=True)
-        return all(d is None or self.least_bytes(value, d) <= most for value, d in pairs)
+        return all(d is None or d == SAME or self.least_bytes(value, d) <= most for value, d in pairs)
 
     def _leading_to(self, grown: Mapping[Equation, Slicing]) -> set[Equation]:
         """The equations on whose results one of these depends."""
@@ -271,4 +297,4 @@ class Stages:
 def _takes(eqn: Equation, slicing: Slicing, made: Mapping[Value, int]) -> bool:
     """Whether a slicing takes what the stage makes in parts as it is made."""
     operands: Sequence[tuple[Value, int | None]] = tuple(zip(eqn.operands, slicing.operands, strict=True))
-    return all(made[value] == d for value, d in operands if value in made)
+    return all(made[value] == (SAME if d is None else d) for value, d in operands if value in made)

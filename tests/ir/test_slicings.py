@@ -21,7 +21,7 @@ from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.sorting import Sort
 from rematc.ir.ops.structural import Constant, Iota
 from rematc.ir.registry import OPS
-from rematc.ir.slicings import Part, Slicing, kept_by_reshape, sum_dtype
+from rematc.ir.slicings import SAME, Part, Slicing, kept_by_reshape, sum_dtype
 from rematc.ir.types import BF16, F32, F64, TensorType
 from rematc.ir.values import Array
 from rematc.passes.vmap import vmap
@@ -42,7 +42,7 @@ def ways(op: Op, operands: Sequence[Array]) -> list[tuple[Slicing, int]]:
     found = []
     for slicing in op.slicings(types, results):
         whole = zip((*types, *results), (*slicing.operands, *slicing.results), strict=True)
-        size = math.gcd(*[type.shape[d] for type, d in whole if d is not None])
+        size = math.gcd(*[type.shape[d] for type, d in whole if d is not None and d != SAME])
         found += [(slicing, count) for count in range(2, size + 1) if size % count == 0]
     return found
 
@@ -56,8 +56,9 @@ def in_parts(op: Op, slicing: Slicing, count: int, operands: Sequence[Array]) ->
     found: list[list[Array]] = []
     for index in range(count):
         given = [part_of(array, d, count, index) for array, d in zip(operands, slicing.operands, strict=True)]
-        if slicing.into is not None and index:
-            (given[slicing.into],) = found[-1]
+        for place, operand in enumerate(slicing.into if index else ()):
+            if operand is not None:
+                given[operand] = found[-1][place]
         b = Builder("part")
         params = [b.parameter(type_of(array)) for array in given]
         number = b.emit1(Constant.of(np.asarray(index, np.int32)))
@@ -78,9 +79,12 @@ def check_parts(sample: Sample, op: Op, arrays: Sequence[Array], slicing: Slicin
     parts = in_parts(op, slicing, count, arrays)
     for place, (d, expected) in enumerate(zip(slicing.results, whole, strict=True)):
         pieces = [part[place] for part in parts]
-        if d is not None:
+        if d == SAME:
+            for piece in pieces:
+                assert_same(sample, piece, expected)
+        elif d is not None:
             assert_same(sample, np.concatenate(pieces, d), expected)
-        elif slicing.into is not None:
+        elif slicing.into_of(place) is not None:
             assert_close(pieces[-1], expected, tolerance_of(sample, expected))
         else:
             assert {piece.dtype for piece in pieces} == {sum_dtype(type_of(expected).dtype).numpy}
@@ -114,9 +118,11 @@ def test_a_dimension_has_one_slicing_an_operand(key: str) -> None:
     for slicing in slicings:
         assert len(slicing.operands) == len(sample.types)
         assert len(slicing.results) == len(results)
-        assert slicing.into is None or slicing.operands[slicing.into] is None
+        assert len(slicing.into) in (0, len(results))
+        assert all(one is None or slicing.operands[one] is None for one in slicing.into)
+        assert all(d is None for one, d in zip(slicing.into, slicing.results, strict=False) if one is not None)
         for type, d in zip((*sample.types, *results), (*slicing.operands, *slicing.results), strict=True):
-            assert d is None or 0 <= d < type.rank
+            assert d is None or d == SAME or 0 <= d < type.rank
     for slicing, other in itertools.combinations(slicings, 2):
         shared = [one == two and one is not None for one, two in zip(slicing.operands, other.operands, strict=True)]
         assert not any(shared), f"{slicing} and {other} cut one operand alike"
@@ -169,7 +175,7 @@ NEEDS_ALL_WHOLE = {
     ),
     **dict.fromkeys(("full_to_shard", "manual_computation", "shard_to_full"), "devices cut what they have alike"),
     **dict.fromkeys(("call", "checkpoint", "custom_jvp", "custom_vjp"), "inlined before programs are cut"),
-    **dict.fromkeys(("case", "scan", "while"), "what its graphs do along a dimension is not looked into"),
+    **dict.fromkeys(("case", "while"), "what its graphs do along a dimension is not looked into"),
     "constant": "its elements are its own; what reads it reads parts of it",
     "custom_call": "a kernel takes what it is given",
     "custom_linear": "the user's function takes what it is given",

@@ -16,6 +16,7 @@ from rematc.ir.core import (
     JvpContext,
     Op,
     Origin,
+    PartContext,
     SplitContext,
     SplitRegion,
     TransposeContext,
@@ -27,11 +28,13 @@ from rematc.ir.ops.bodies import chosen, filled, graph_of, live_equations, settl
 from rematc.ir.ops.conversion import ReducePrecision
 from rematc.ir.ops.scan.base import ScanBase, stack_of
 from rematc.ir.ops.scan.batch import vmap_scan
+from rematc.ir.ops.scan.cut import part_of_step, slicings_of_scan
 from rematc.ir.ops.scan.reverse import transpose_scan
 from rematc.ir.ops.scan.split import split_scan, split_with_snapshots
 from rematc.ir.ops.structural import ToMemory
 from rematc.ir.policy import Policy
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -150,6 +153,13 @@ class Scan(ScanBase):
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         return vmap_scan(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return slicings_of_scan(self)
+
+    def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
+        loop = replace(self, body=part_of_step(self, b, part, operands), consts=self.consts + 1)
+        return b.emit(loop, *operands[: self.consts], part.index, *operands[self.consts :])
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         if self.snapshots:
