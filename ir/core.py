@@ -148,6 +148,8 @@ class Op:
     is_identity: ClassVar[bool] = False
     #: A function of others: nobody knows what it takes, and it is called only when the program runs.
     is_opaque: ClassVar[bool] = False
+    #: How it acts along dimensions is found in its graphs, whose values have the dimensions of its operands.
+    is_cut_inside: ClassVar[bool] = False
     #: Two equations of it with the same operands are as good as one.
     is_mergeable: ClassVar[bool] = True
     #: Why this op has no jvp, transpose or vmap rule, where it has none: every op has the rule or the reason.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from rematc.ir.types import F32, DType, TensorType
 from rematc.ir.values import Types, Value
 
-
 #: In the place of a dimension of a result: each part gives all of it, and the same.
 SAME = -1
 

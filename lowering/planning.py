@@ -24,6 +24,7 @@ from rematc.passes.hoist import held_in_steps
 from rematc.passes.planning.constraints import FREE, Constraints, Form
 from rematc.passes.planning.device import device_of
 from rematc.passes.planning.forms import forms_of
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.planning.plan import Plan
 from rematc.passes.planning.planned_program import PlannedProgram
 from rematc.passes.planning.planner import Planner
@@ -152,7 +153,7 @@ class GraphPlanner:
         constraints: Constraints = FREE,
         donated: Sequence[int] = (),
         shardings: Sequence[Any] = (),
-        slices: int = 1,
+        slices: InSlices | None = None,
     ) -> None:
         """`strategy` is how its recomputation is going to be pinned (`rematc.passes.barriers`).
 
@@ -237,7 +238,7 @@ class GraphPlanner:
         return self._plans[key]
 
     def _of_slices(self, plan: Plan) -> Plan:
-        return replace(plan, slices=self._slices) if self._slices > 1 else plan
+        return plan if self._slices is None else replace(plan, slices=self._slices)
 
     @functools.cached_property
     def smallest(self) -> Plan:

@@ -144,7 +144,7 @@ class _Propagation:
                 if value in found:
                     self.axes.setdefault(value, found[value])
             made = [(place, value) for place, value in enumerate(eqn.operands) if value not in known]
-            is_asked = made and not eqn.op.effect and not eqn.op.regions()
+            is_asked = made and not eqn.op.effect and not eqn.op.is_cut_inside
             slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if is_asked else ()
             for place, value in made:
                 if isinstance(eqn.op, Scan):

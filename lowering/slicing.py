@@ -19,17 +19,19 @@ from rematc.lowering.planning import Budget, GraphPlanner, scaled
 from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.passes.manager import unwatched
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.planning.one_device import on_one_device
 from rematc.passes.planning.simulated_timeline import simulated
 from rematc.passes.slicing.local_parts import LocalParts
-from rematc.passes.slicing.slicing import Sliced, Slicer
+from rematc.passes.slicing.slicing import WAYS, Sliced, Slicer
 
 OFF = "off"
 AUTO = "auto"
 #: None, but where no plan fits a budget without.
 NEEDED = "needed"
-#: In how many slices the largest stage runs: a number, `off` for none, `auto` for as few as the memory takes, `needed`.
-Slices = int | str
+#: In how many slices the largest stage runs: a number, `off` for none, `auto` for as few as the memory takes, `needed`;
+#: as a plan remembers it.
+Slices = int | str | InSlices
 #: Times of plans, or bytes of programs, that are as near are alike: the models know in part what slices cost.
 _ALIKE = 0.01
 #: With `auto`, of how many percent of the memory one percent more time is worth: slices that take a tenth longer save a
@@ -43,10 +45,6 @@ _VAIN = 2
 _HINTED = (4, 16, 64)
 #: Whether it is known that no plan fits without slices.
 _IS_TOO_LARGE: ContextVar[bool] = ContextVar("whole_is_too_large", default=False)
-#: How to cut a graph in about so many slices.
-Way = Callable[[Slicer, int], Sliced]
-#: With nothing computed again first.
-_WAYS: tuple[Way, ...] = (Slicer.once, Slicer.everywhere, Slicer.apart, Slicer.through)
 
 
 def slices_of(slices: object) -> Slices:
@@ -119,8 +117,11 @@ def in_slices(
             return (
                 search.of_fastest_plan(derive(1), budget) if budget is not None else search.as_few_as_it_takes(derive)
             )
-        assert isinstance(slices, int), "it is neither of the texts"
         before = search.expected(derive(1))
+        if isinstance(slices, InSlices):
+            found = search.slicer(derive(1)).cut(slices)
+            return Choice(found.graph, found, whole=before)
+        assert isinstance(slices, int), "it is neither of the texts"
         choice, after = search.least(derive, slices)
     if after * (1 + _ALIKE) >= before:
         assert choice.sliced is not None, "there is an error where nothing can be cut"
@@ -238,7 +239,7 @@ class _Search:
         best, least = None, (1, whole.peak) if is_too_large else _guess(whole, wanted)
         if not _is_less((0, whole.least_time), least):
             return Choice(graph)
-        for way in _WAYS:
+        for way in WAYS.values():
             found = _in(way, slicer, 2)
             while found is not None:
                 planner = self.planner(found.graph, budget)
@@ -299,7 +300,7 @@ def _merit(planner: GraphPlanner, wanted: int) -> tuple[int, int]:
     return (0, plan.time) if expected <= wanted else (1, expected)
 
 
-def _in(way: Way, slicer: Slicer, count: int) -> Sliced | None:
+def _in(way: Callable[[Slicer, int], Sliced], slicer: Slicer, count: int) -> Sliced | None:
     try:
         return way(slicer, count)
     except CompileError:

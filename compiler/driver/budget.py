@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from rematc.compiler.driver.lowered import Compiled, Lowered
 from rematc.compiler.functions.policies import check_kept_names
 from rematc.compiler.reports.budget import BudgetReport, log_plan
-from rematc.compiler.reports.slices import count_of
+from rematc.compiler.reports.slices import asked_of
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
@@ -42,7 +42,7 @@ class Planner(GraphPlanner):
             constraints=constraints,
             donated=donated,
             shardings=lowered.shardings,
-            slices=count_of(lowered.slices),
+            slices=asked_of(lowered.slices),
         )
         check_kept_names(constraints.keep, self.before.graph, lowered.program.name)
         self._lowered = lowered

@@ -39,7 +39,8 @@ def sliced_for(slices: Slices, cut_in: Callable[[int], Lowered]) -> list[Lowered
     if not is_cut(slices):
         return []
     if slices != AUTO:
-        return [cut_in(int(slices))]
+        assert isinstance(slices, int), "users ask for a number"
+        return [cut_in(slices)]
     found: dict[int, Lowered] = {}
     for count in SLICES:
         with suppress(CompileError):

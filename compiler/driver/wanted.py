@@ -62,7 +62,8 @@ class Wanted:
 
     def slices_for(self, slices: Slices) -> Slices:
         """In how many slices the program is to run: where nobody says, a plan that was made before does."""
-        return self.plan.slices if slices == NEEDED and self.plan is not None and self.plan.slices > 1 else slices
+        asked = self.plan.slices if slices == NEEDED and self.plan is not None else None
+        return slices if asked is None else asked
 
     def of_bytes(self, amount: int) -> Wanted:
         """The same with a budget of so many bytes."""

@@ -23,7 +23,7 @@ from rematc.compiler.reports.check import check_executable
 from rematc.compiler.reports.fallbacks import Fallbacks, foreign_primitives
 from rematc.compiler.reports.figures import Figures
 from rematc.compiler.reports.report import Report
-from rematc.compiler.reports.slices import SlicesReport, count_of
+from rematc.compiler.reports.slices import SlicesReport, asked_of
 from rematc.compiler.tracing.options import KEYWORDS, Options
 from rematc.ir.collecting import collection_paused
 from rematc.ir.core import Graph
@@ -151,7 +151,7 @@ def planned_program(
             constraints=constraints,
             donated=donated,
             shardings=made.shardings,
-            slices=count_of(sliced),
+            slices=asked_of(sliced),
         )
         planner.leaves = jax.tree_util.tree_leaves((args, kwargs))
         return *_planned(planner, given, made, traced.name), sliced

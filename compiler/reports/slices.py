@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from rematc.ir.locations import Location
 from rematc.ir.tables import Table
 from rematc.ir.units import format_bytes
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.slicing.cutting import InParts
 from rematc.passes.slicing.slicing import Sliced
 
@@ -76,15 +77,17 @@ class SlicesReport:
     Attributes:
         stages: the one around the largest value first; those that are alike are one.
         whole: bytes that the program is predicted to take without slices: a budget in percent is of these.
+        asked: how the program was cut.
     """
 
     stages: tuple[StageReport, ...]
     whole: int
+    asked: InSlices
 
     @classmethod
     def of(cls, found: Sliced, whole: int) -> SlicesReport:
         """What was done to a graph, which is predicted to take so many bytes without it."""
-        return cls(tuple(_alike(StageReport.of(stage) for stage in found.stages)), whole)
+        return cls(tuple(_alike(StageReport.of(stage) for stage in found.stages)), whole, found.asked)
 
     @property
     def largest(self) -> StageReport:
@@ -112,6 +115,11 @@ def _alike(stages: Iterable[StageReport]) -> Iterable[StageReport]:
     for stage in stages:
         counts[stage] = counts.get(stage, 0) + 1
     return [replace(stage, stages=count) for stage, count in counts.items()]
+
+
+def asked_of(sliced: SlicesReport | None) -> InSlices | None:
+    """How a program was cut; None where it is not."""
+    return None if sliced is None else sliced.asked
 
 
 def count_of(sliced: SlicesReport | None) -> int:

@@ -31,11 +31,13 @@ class Bodies:
         graphs: these.
         alike: values that are cut alike: what a step takes and gives, what branches take and give.
         held: parameters that a step may add to, and the result that takes their place.
+        same: values that all parts must have, such as a condition.
     """
 
     graphs: tuple[Graph, ...]
     alike: Sequence[tuple[Value, Value]]
     held: Mapping[Value, Value] = field(default_factory=dict)
+    same: Sequence[Value] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,14 @@ class Given:
         is_stacked: whether the op has one for each step, along its first dimension.
         place: of a carry the number of the operand that it is in the first step; None of others.
         before: of a carry the parameter that the next step has for it.
+        others: what stands for it in the other graphs, each of which may be applied.
     """
 
     value: Value
     is_stacked: bool = False
     place: int | None = None
     before: Value | None = None
+    others: tuple[Value, ...] = ()
 
     def outside(self, d: int | None) -> int | None:
         """A dimension as the op counts it."""
@@ -124,7 +128,7 @@ class Cutting:
         for place, param in enumerate(params):
             for d in range(param.value.type.rank):
                 cut = None if (place, d) in seen else self.cut(param.value, d)
-                slicing = None if cut is None else _slicing(cut, params, results)
+                slicing = None if cut is None else self._slicing(cut, params, results)
                 if slicing is not None:
                     found.append(slicing)
                     seen.update((row, params[row].inside(one)) for row, one in enumerate(slicing.operands))
@@ -137,6 +141,33 @@ class Cutting:
         cut = None if d is None else self.cut(param.value, d)
         assert cut is not None, "it is one of the ways"
         return cut
+
+    def _slicing(self, cut: Cut, params: Sequence[Given], results: Sequence[Given]) -> Slicing | None:
+        """What a way of the graphs is for their op; None where it is no way to apply that in parts."""
+        gives, into = list[int | None](), list[int | None]()
+        for result in results:
+            values = (result.value, *result.others)
+            if result.before is not None and result.value in cut.terms:
+                return None  # the next step reads it
+            if any(value in cut.terms for value in values):
+                if not all(value in cut.terms or self._is_zero(value) for value in values):
+                    return None
+                d = None
+            elif result.before is not None and result.before in cut.dims:
+                d = cut.dims[result.before]
+            else:
+                d = next((found for found in map(cut.gives, values) if found != SAME), SAME)
+            gives.append(d)
+            into.append(result.place if result.value in cut.sums else None)
+        own = [cut.dims.get(param.value) for param in params]
+        named = [*zip(params, own, strict=True), *zip(results, gives, strict=True)]
+        if not cut.goes_with([given.value.type.shape[d] for given, d in named if d is not None and d != SAME]):
+            return None
+        return Slicing(
+            tuple(map(Given.outside, params, own)),
+            tuple(map(Given.outside, results, gives)),
+            tuple(into) if any(one is not None for one in into) else (),
+        )
 
     def _ways(self, eqn: Equation) -> tuple[Slicing, ...]:
         if eqn not in self._slicings:
@@ -215,7 +246,8 @@ class Cutting:
                     return None
                 terms.update(value for value, held in found.items() if held is None)
                 sums.update({value: held for value, held in found.items() if held is not None})
-        return Cut(dims, ways, frozenset(terms), sums)
+        cut = Cut(dims, ways, frozenset(terms), sums)
+        return cut if all(cut.gives(value) == SAME for value in self._bodies.same) else None
 
     def _summed(self, eqn: Equation, way: Slicing) -> dict[Value, Value | None] | None:
         """The results that are combined, and what holds each before; None for terms."""
@@ -232,7 +264,7 @@ class Cutting:
     def _linear(self, eqn: Equation, terms: set[Value]) -> dict[Value, Value | None] | None:
         """The same of an equation that is linear in terms, or adds one."""
         others = [value for value in eqn.operands if value not in terms]
-        is_term = {eqn.results[0]: None}
+        is_term: dict[Value, Value | None] = {eqn.results[0]: None}
         match eqn.op:
             case Negate() | Reshape() | Transpose() | BroadcastInDim():
                 return is_term
@@ -337,25 +369,6 @@ class _Written:
 
     def _widened(self, value: Value) -> Value:
         return self._b.convert(value, sum_dtype(value.type.dtype))
-
-
-def _slicing(cut: Cut, params: Sequence[Given], results: Sequence[Given]) -> Slicing | None:
-    """What a way of the graphs is for their op; None where steps read what parts have not added up yet."""
-    gives, into = list[int | None](), list[int | None]()
-    for result in results:
-        is_cut = result.before is not None and result.before in cut.dims
-        d = cut.dims[result.before] if is_cut and result.before is not None else cut.gives(result.value)
-        if result.before is not None and result.value in cut.terms:
-            return None
-        gives.append(result.outside(d))
-        into.append(result.place if result.value in cut.sums else None)
-    operands = tuple([param.outside(cut.dims.get(param.value)) for param in params])
-    named = [*[(param.value, cut.dims.get(param.value)) for param in params]]
-    named += [(result.value, result.inside(d)) for result, d in zip(results, gives, strict=True)]
-    sizes = [value.type.shape[d] for value, d in named if d is not None and d != SAME]
-    if not cut.goes_with(sizes):
-        return None
-    return Slicing(operands, tuple(gives), tuple(into) if any(one is not None for one in into) else ())
 
 
 def _has_products(op: Op) -> bool:

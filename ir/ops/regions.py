@@ -23,8 +23,8 @@ from rematc.ir.core import (
 )
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
-from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.ops.bodies import cts_of, graph_of, live_equations, spread
+from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.policy import Policy, SaveNothing
 from rematc.ir.registry import register
 from rematc.ir.slicings import Part, Slicing
@@ -39,6 +39,7 @@ class Region(Op):
     """Family base of ops whose meaning is that of one graph applied to the operands."""
 
     __slots__ = ()
+    is_cut_inside = True
     body: Graph
 
     def infer(self, operands: Types) -> tuple[TensorType, ...]:

@@ -16,6 +16,7 @@ from rematc.passes.planning.constraints import FREE, Constraints, Form
 from rematc.passes.planning.device import device_named
 from rematc.passes.planning.difference import PlanDiff, kernel_table
 from rematc.passes.planning.explaining import explain
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.planning.loops import LoopDecision
 from rematc.passes.planning.planned_loops import PlannedLoop
 from rematc.passes.planning.planned_program import PlannedProgram, StoredValue
@@ -85,7 +86,7 @@ class Plan:
         without_recomputation: what the program takes then, even that of its own checkpoints if plans may take these
             apart; None where that is the plan's program without stages.
         constraints: what it must not do.
-        slices: in how many slices the largest stage of its program runs; 1 where nothing does.
+        slices: how its program was cut; None where it was not.
     """
 
     budget: int
@@ -96,7 +97,7 @@ class Plan:
     loops: tuple[PlannedLoop, ...] = ()
     without_recomputation: WithoutRecomputation | None = None
     constraints: Constraints = FREE
-    slices: int = 1
+    slices: InSlices | None = None
 
     def __repr__(self) -> str:
         return f"Plan(budget={self.budget}, peak={self.peak}, stages={len(self.stages.begins)}, {self.program.digest})"
@@ -232,7 +233,7 @@ class Plan:
             "device": self.device,
             "bound_ns": self.bound,
             **({"constraints": asdict(self.constraints)} if self.constraints else {}),
-            **({"slices": self.slices} if self.slices > 1 else {}),
+            **({"slices": asdict(self.slices)} if self.slices is not None else {}),
             "program": self.program.digest,
             "predicted": {
                 "peak": self.peak,
@@ -260,7 +261,7 @@ class Plan:
         products = predicted.get("products_without", int, program.products - sum(loop.products for loop in loops))
         whole = WithoutRecomputation(peak, time, flops, products)
         budget, bound = fields.get("budget", int), fields.get("bound_ns", int)
-        slices = fields.get("slices", int, 1)
+        slices = plan_json.slices_of(fields)
         plan = cls(budget, device, Bound.known(bound), stages, program, loops, None, constraints, slices)
         return plan if plan._without == whole else replace(plan, without_recomputation=whole)
 

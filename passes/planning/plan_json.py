@@ -10,6 +10,7 @@ from typing import TypeVar
 from rematc.ir.errors import CompileError
 from rematc.passes.kernels import Fusion
 from rematc.passes.planning.constraints import Constraints, Form
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.planning.loop_splits import LoopSplit
 from rematc.passes.planning.loops import LoopChoice, LoopDecision
 from rematc.passes.planning.planned_loops import DroppedStack, PlannedLoop
@@ -147,6 +148,12 @@ def constraints_of(fields: Fields) -> Constraints:
         raise _no_plan(f"'form' of 'constraints' is {_shown(form)}, expected one of {_shown(list(Form))}")
     names = given.get_all("keep", str), given.get_all("never_repeat", str)
     return Constraints(*names, given.get("sums", bool, False), given.get("fuses_shared", bool, False), Form(form))
+
+
+def slices_of(fields: Fields) -> InSlices | None:
+    """How the program of a document was cut."""
+    given = Fields(fields.get("slices", dict, {}), "'slices'")
+    return InSlices(given.get("count", int), given.get("way", str)) if fields.get("slices", dict, {}) else None
 
 
 def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[PlannedLoop, ...]:

@@ -107,7 +107,7 @@ class Shards:
         own = [self.axes(value) for value in eqn.operands]
         needed = [[set[str]() for _ in axes] for axes in own]
         summed = set[str]()
-        slicings = () if eqn.op.regions() else eqn.op.slicings(eqn.operand_types, eqn.result_types)
+        slicings = () if eqn.op.is_cut_inside else eqn.op.slicings(eqn.operand_types, eqn.result_types)
         if isinstance(eqn.op, Reduction) and all(slicing.results[0] is not None for slicing in slicings):
             # Of a maximum, say, which no slice of a loop adds up, devices have terms as well.
             slicings = (*slicings, *[Slicing((d,), (None,)) for d in eqn.op.dimensions])
@@ -159,7 +159,7 @@ class Shards:
         if said is not None:
             return [said]
         found = [[list[str]() for _ in value.type.shape] for value in eqn.results]
-        slicings = () if eqn.op.effect or eqn.op.regions() else eqn.op.slicings(eqn.operand_types, eqn.result_types)
+        slicings = () if eqn.op.effect or eqn.op.is_cut_inside else eqn.op.slicings(eqn.operand_types, eqn.result_types)
         rows = sorted(range(len(eqn.operands)), key=lambda row: -eqn.operands[row].type.size)
         for row in rows:
             own = self.axes(eqn.operands[row])

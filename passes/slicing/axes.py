@@ -57,7 +57,7 @@ def ways_of(eqn: Equation, axes_of: Callable[[Value], Axes]) -> list[Way] | None
 
     Along an axis by which nothing is spread that it gives, and that no slicing explains, it reads its operands whole.
     """
-    if eqn.op.effect or eqn.op.regions():
+    if eqn.op.effect or eqn.op.is_cut_inside:
         return None
     own, gives = [axes_of(value) for value in eqn.operands], [axes_of(value) for value in eqn.results]
     named = dict.fromkeys([axis for rows in (*gives, *own) for row in rows for axis in row])

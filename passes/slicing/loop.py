@@ -125,7 +125,9 @@ class _Loop:
         b.loc = self._outer.loc = eqn.loc
         operands = [self._operand(value, d) for value, d in zip(eqn.operands, slicing.operands, strict=True)]
         into = [slicing.into_of(place) for place in range(len(eqn.results))]
-        carries = [None if one is None else _Operand(eqn.operands[one], b.parameter(eqn.operands[one].type)) for one in into]
+        carries = [
+            None if one is None else _Operand(eqn.operands[one], b.parameter(eqn.operands[one].type)) for one in into
+        ]
         for one, carry in zip(into, carries, strict=True):
             if one is not None and carry is not None:
                 operands[one] = carry.inner

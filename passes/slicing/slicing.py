@@ -12,7 +12,7 @@ loop is computed again in a second one (`rematc.passes.slicing.copies`), as atte
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -20,11 +20,13 @@ from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.errors import CompileError
 from rematc.ir.ops.regions import Checkpoint
+from rematc.ir.spelling import suggestion
 from rematc.ir.values import Value
 from rematc.passes.cse import CommonSubexpressions
 from rematc.passes.dce import DeadCode
 from rematc.passes.inline import Inline
 from rematc.passes.manager import Pass, PassManager, register_pass
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.simplify import Simplify
 from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, cut_through, largest_first
@@ -63,10 +65,12 @@ class Sliced:
         graph: the graph.
         stages: what runs in slices, the one around the largest value first.
         at_once: how many of them may reach from the forward pass into what the backward pass computes again.
+        asked: in about how many slices, and in which way.
     """
 
     graph: Graph
     stages: tuple[InParts, ...]
+    asked: InSlices
     at_once: int = 0
 
     @property
@@ -93,9 +97,7 @@ class Slicer:
 
         Raises CompileError, with the reasons, where there is none.
         """
-        stages, cut = self._levels.with_cut(self.graph, count)
-        made, found = apply_cut(stages, cut)
-        return Sliced(self._whole_again(made), (found,))
+        return self._once(InSlices(count, "once"))
 
     def everywhere(self, count: int) -> Sliced:
         """All that is larger than one of so many slices of the largest value, in as few slices as are no larger.
@@ -105,11 +107,11 @@ class Slicer:
 
         Raises CompileError, with the reasons, where nothing can be cut.
         """
-        return self._cut(_Cutter(self._limit(count), self._levels), count)
+        return self._cut(_Cutter(self._limit(count), self._levels), InSlices(count, "everywhere"))
 
     def apart(self, count: int) -> Sliced:
         """As `everywhere`, but each stage where it stands: none reaches from the forward pass into a region."""
-        return self._cut(_ApartCutter(self._limit(count), self._levels), count)
+        return self._cut(_ApartCutter(self._limit(count), self._levels), InSlices(count, "apart"))
 
     def through(self, count: int) -> Sliced:
         """All that has a dimension of the largest value, as a batch goes through a step, in about so many parts.
@@ -126,21 +128,38 @@ class Slicer:
         made, first = apply_cut(stages, cut)
         cutter = _Cutter(limit, self._levels)
         made = cutter.graph(made)
-        return Sliced(self._whole_again(made), (first, *cutter.found))
+        return Sliced(self._whole_again(made), (first, *cutter.found), InSlices(count, "through"))
+
+    def cut(self, asked: InSlices) -> Sliced:
+        """What was asked for before. Raises CompileError where there is no such way, or nothing to cut."""
+        if asked.way not in WAYS:
+            raise CompileError(f"{asked.way!r} is no way to cut a program{suggestion(asked.way, WAYS)}")
+        return WAYS[asked.way](self, asked.count)
+
+    def _once(self, asked: InSlices) -> Sliced:
+        stages, cut = self._levels.with_cut(self.graph, asked.count)
+        made, found = apply_cut(stages, cut)
+        return Sliced(self._whole_again(made), (found,), asked)
 
     def _limit(self, count: int) -> Limit:
         written, most = self._levels.largest(self.graph, count)
         return Limit(max(1, written // count), max(1, most // count))
 
-    def _cut(self, cutter: _Cutter, count: int) -> Sliced:
+    def _cut(self, cutter: _Cutter, asked: InSlices) -> Sliced:
         made = cutter.graph(self.graph)
         if not cutter.found:
-            return self.once(count)
+            return self._once(asked)
         stages = tuple(sorted(cutter.found, key=lambda stage: -bytes_of(stage.value.type)))
-        return Sliced(self._whole_again(made), stages, cutter.at_once)
+        return Sliced(self._whole_again(made), stages, asked, cutter.at_once)
 
     def _whole_again(self, graph: Graph) -> Graph:
         return graph if self._parts is None else whole_again(graph, self._parts)
+
+
+#: The ways to cut a graph in about so many slices, with nothing computed again first.
+WAYS: Mapping[str, Callable[[Slicer, int], Sliced]] = {
+    way.__name__: way for way in (Slicer.once, Slicer.everywhere, Slicer.apart, Slicer.through)
+}
 
 
 def sliced_once(graph: Graph, count: int) -> Sliced:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from rematc.ir.builder import Builder
 from rematc.ir.core import Op
 from rematc.ir.errors import MissingRuleError
-from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.convolution import Convolution
 from rematc.ir.ops.dot import DotGeneral
 from rematc.ir.ops.elementwise import Elementwise, Numeric
 from rematc.ir.ops.reduction import ReduceSum
 from rematc.ir.ops.shape import Reshape
 from rematc.ir.ops.sorting import Sort
-from rematc.ir.ops.structural import Constant, Iota
+from rematc.ir.ops.structural import Iota
 from rematc.ir.registry import OPS
-from rematc.ir.slicings import SAME, Part, Slicing, kept_by_reshape, sum_dtype
+from rematc.ir.slicings import SAME, Slicing, kept_by_reshape, sum_dtype
 from rematc.ir.types import BF16, F32, F64, TensorType
 from rematc.ir.values import Array
 from rematc.passes.vmap import vmap
+from tests.support.parts import added_up, in_parts, ways
 from tests.support.samples import Sample, assert_close, epsilon, families, graph_of, rows, tolerance_of, type_of
 
 ROWS = rows()
@@ -33,44 +31,6 @@ ROWS = rows()
 def sample_of(key: str) -> Sample:
     family, index = ROWS[key]
     return families()[family][index]
-
-
-def ways(op: Op, operands: Sequence[Array]) -> list[tuple[Slicing, int]]:
-    """Every slicing of the op on these operands with every number of parts that it may have, but one."""
-    types = [type_of(array) for array in operands]
-    results = op.infer(types)
-    found = []
-    for slicing in op.slicings(types, results):
-        whole = zip((*types, *results), (*slicing.operands, *slicing.results), strict=True)
-        size = math.gcd(*[type.shape[d] for type, d in whole if d is not None and d != SAME])
-        found += [(slicing, count) for count in range(2, size + 1) if size % count == 0]
-    return found
-
-
-def part_of(array: Array, dimension: int | None, count: int, index: int) -> Array:
-    return array if dimension is None else np.split(array, count, dimension)[index]
-
-
-def in_parts(op: Op, slicing: Slicing, count: int, operands: Sequence[Array]) -> list[list[Array]]:
-    """The results of each part."""
-    found: list[list[Array]] = []
-    for index in range(count):
-        given = [part_of(array, d, count, index) for array, d in zip(operands, slicing.operands, strict=True)]
-        for place, operand in enumerate(slicing.into if index else ()):
-            if operand is not None:
-                given[operand] = found[-1][place]
-        b = Builder("part")
-        params = [b.parameter(type_of(array)) for array in given]
-        number = b.emit1(Constant.of(np.asarray(index, np.int32)))
-        graph = b.build(*op.part(b, Part(slicing, count, number), params))
-        found.append([np.asarray(result) for result in evaluate(graph, given)])
-    return found
-
-
-def added_up(pieces: Sequence[Numeric]) -> Numeric:
-    """Their sum, in their own element type."""
-    found: Numeric = np.sum(pieces, 0, dtype=pieces[0].dtype)
-    return found
 
 
 def check_parts(sample: Sample, op: Op, arrays: Sequence[Array], slicing: Slicing, count: int) -> None:
@@ -174,8 +134,7 @@ NEEDS_ALL_WHOLE = {
         "a collective of devices",
     ),
     **dict.fromkeys(("full_to_shard", "manual_computation", "shard_to_full"), "devices cut what they have alike"),
-    **dict.fromkeys(("call", "checkpoint", "custom_jvp", "custom_vjp"), "inlined before programs are cut"),
-    **dict.fromkeys(("case", "while"), "what its graphs do along a dimension is not looked into"),
+    **dict.fromkeys(("custom_jvp", "custom_vjp"), "inlined before programs are cut"),
     "constant": "its elements are its own; what reads it reads parts of it",
     "custom_call": "a kernel takes what it is given",
     "custom_linear": "the user's function takes what it is given",
@@ -202,7 +161,8 @@ def test_every_op_has_a_rule_or_a_reason() -> None:
 def test_the_rows_cut_every_op_that_can_be() -> None:
     samples = [sample_of(key) for key in ROWS]
     cut = {sample.op.name for sample in samples if in_batch(sample) or ways(sample.op, sample.arrays())}
-    assert set(OPS) - cut - set(NEEDS_ALL_WHOLE) == {"device_extremum", "device_sum", "device_vary"}
+    of_graphs = {"call", "case", "checkpoint", "scan", "while"}  # tests/ir/test_body_slicings.py
+    assert set(OPS) - cut - set(NEEDS_ALL_WHOLE) - of_graphs == {"device_extremum", "device_sum", "device_vary"}
 
 
 # -- single rules ------------------------------------------------------------------------------------------------------

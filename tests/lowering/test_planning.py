@@ -49,7 +49,7 @@ class Known(GraphPlanner):
     """Such plans, and others, where there are any; no program stands behind them that could be arranged otherwise."""
 
     def __init__(self, plans: Any, others: Any = None) -> None:
-        self._planner, self._other_planner, self._plans, self._slices = plans, others, {}, 1
+        self._planner, self._other_planner, self._plans, self._slices = plans, others, {}, None
         self._graphs: Any = Expectations()
         self.peak = plans.peak
 

@@ -14,7 +14,7 @@ from rematc.compiler.functions.calls import TracedFunction, apply_graph
 from rematc.compiler.functions.policies import check_whole_names
 from rematc.compiler.reports.differentiation import Differentiation
 from rematc.compiler.reports.residuals import log_residuals
-from rematc.compiler.reports.slices import count_of
+from rematc.compiler.reports.slices import asked_of
 from rematc.compiler.tracing.options import NO_OPTIONS, Options
 from rematc.compiler.tracing.trace import current_trace, require_trace
 from rematc.compiler.tracing.user_location import user_location
@@ -136,8 +136,8 @@ def planned_vjp(
         if budget is None:
             return choice, choice.graph, notes
         in_bytes = budget if sliced is None else budget.of_whole(sliced.whole)
-        constraints, count = in_bytes.constraints, count_of(sliced)
-        planner = GraphPlanner(choice.graph, target, constraints=constraints, shardings=lying, slices=count)
+        constraints, asked = in_bytes.constraints, asked_of(sliced)
+        planner = GraphPlanner(choice.graph, target, constraints=constraints, shardings=lying, slices=asked)
         report = plan_part(planner, in_bytes, function_name(function))
         return choice, planner.applied(report.plan), [report, *notes]
 

@@ -12,6 +12,7 @@ class CaseBase(Op):
     """What `Case` says of itself before its rules."""
 
     __slots__ = ()
+    is_cut_inside = True
     branches: tuple[Graph, ...]
 
     def regions(self) -> tuple[Graph, ...]:

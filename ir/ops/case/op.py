@@ -6,17 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.batches import Batch
-from rematc.ir.core import Graph, JvpContext, Origin, SplitContext, SplitRegion, TransposeContext, VmapContext
+from rematc.ir.core import (
+    Graph,
+    JvpContext,
+    Origin,
+    PartContext,
+    SplitContext,
+    SplitRegion,
+    TransposeContext,
+    VmapContext,
+)
 from rematc.ir.errors import TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import Inside, chosen, cts_of, filled, live_equations, spread, types_text
 from rematc.ir.ops.case.base import INDEX, CaseBase
 from rematc.ir.ops.case.batch import vmap_case
+from rematc.ir.ops.case.cut import part_of_branches, slicings_of_case
 from rematc.ir.ops.case.split import split_case
 from rematc.ir.ops.shape import BroadcastInDim
 from rematc.ir.ops.structural import Constant
 from rematc.ir.policy import Policy
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing
 from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
@@ -85,6 +96,12 @@ class Case(CaseBase):
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         return vmap_case(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return slicings_of_case(self)
+
+    def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
+        return b.emit(Case(part_of_branches(self, b, part, operands)), *operands, part.index)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         return split_case(self, (INDEX, *self.branches[0].param_types), b, is_unknown, policy)

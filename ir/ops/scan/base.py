@@ -24,6 +24,7 @@ class ScanBase(Op):
     """What `Scan` says of itself before its rules."""
 
     __slots__ = ()
+    is_cut_inside = True
     body: Graph
     length: int
     consts: int

@@ -23,6 +23,7 @@ class WhileBase(Op):
     """What `While` says of itself before its rules."""
 
     __slots__ = ()
+    is_cut_inside = True
     cond: Graph
     body: Graph
     cond_consts: int

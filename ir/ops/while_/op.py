@@ -6,16 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rematc.ir.batches import Batch
-from rematc.ir.core import Equation, Graph, JvpContext, SplitContext, SplitRegion, TransposeContext, VmapContext
+from rematc.ir.core import (
+    Equation,
+    Graph,
+    JvpContext,
+    PartContext,
+    SplitContext,
+    SplitRegion,
+    TransposeContext,
+    VmapContext,
+)
 from rematc.ir.errors import CompileError, TypeMismatchError
 from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.bodies import chosen, filled, live_equations, settled, spread, types_text, with_tangents
 from rematc.ir.ops.while_.base import WhileBase
 from rematc.ir.ops.while_.batch import vmap_while
+from rematc.ir.ops.while_.cut import part_of_while, slicings_of_while
 from rematc.ir.ops.while_.split import split_while
 from rematc.ir.ops.while_.trip_count import trip_count
 from rematc.ir.policy import Policy
 from rematc.ir.registry import register
+from rematc.ir.slicings import Part, Slicing
 from rematc.ir.types import BOOL, TensorType
 from rematc.ir.values import Array, Derivatives, Operands, Primals, Tangents, Types, Value
 
@@ -107,6 +118,14 @@ class While(WhileBase):
 
     def vmap(self, b: VmapContext, batch: Batch) -> tuple[Value, ...]:
         return vmap_while(self, b, batch)
+
+    def slicings(self, operands: Types, results: Types) -> tuple[Slicing, ...]:
+        return slicings_of_while(self)
+
+    def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
+        op = While(*part_of_while(self, b, part, operands), self.cond_consts + 1, self.body_consts + 1)
+        of_cond, of_body, carry = self.parts(operands)
+        return b.emit(op, *of_cond, part.index, *of_body, part.index, *carry)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         return split_while(self, b, is_unknown, policy)
