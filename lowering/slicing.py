@@ -51,6 +51,8 @@ def slices_of(slices: object) -> Slices:
     """What users pass, a number or a text. Raises CompileError for what says nothing about slices."""
     if isinstance(slices, str) and slices.isascii() and slices.isdigit():
         slices = int(slices)
+    if isinstance(slices, InSlices):
+        return slices
     if slices in (OFF, AUTO, NEEDED) or (isinstance(slices, int) and not isinstance(slices, bool) and slices >= 1):
         assert isinstance(slices, int | str)
         return OFF if slices == 1 else slices
