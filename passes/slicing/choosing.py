@@ -33,6 +33,7 @@ class Cut:
         stage: the equations.
         border: bytes of the largest value that is cut and exists whole.
         uncut: bytes of what each part reads whole, but for parameters.
+        is_again: whether it computes again what others have computed.
         is_through: whether it goes as far as the dimension does (`cut_through`).
     """
 
@@ -42,6 +43,7 @@ class Cut:
     stage: Stage
     border: int
     uncut: int
+    is_again: bool = False
     is_through: bool = False
 
     @property
@@ -126,32 +128,43 @@ def cut_to(stages: Stages, seed: Value, limit: Limit) -> Cut | None:
     return cut
 
 
-def cut_through(stages: Stages, count: int) -> Cut | None:
-    """The cut of all that has a dimension of a large value, as a batch goes through a step, in about so many parts.
+def cuts_through(stages: Stages, count: int, least: int = 0) -> Iterator[Cut]:
+    """Cuts of all that has a dimension of a value, as a batch goes through a step, in about so many parts.
 
-    It is that along which least exists whole; None where that is no less than the value.
+    For each value of `least` bytes or more, the largest first, there is that along which least exists whole. Of values
+    that are computed alike only the last is tried.
     """
     refused = set[tuple[object, ...]]()
     for seed in largest_first(stages.graph):
+        if bytes_of(seed.type) < least:
+            return
         alike = stages.kind_of(seed)
         if alike in refused:
             continue
         refused.add(alike)
-        found = [cut for d in range(seed.type.rank) for cut in _cuts_through(stages, seed, d, count)]
-        best = min(found, key=lambda cut: (cut.border, *_merit(cut, count)), default=None)
-        if best is not None and best.border < bytes_of(seed.type):
-            return best
-    return None
+        best = cut_through(stages, seed, count)
+        if best is not None:
+            yield best
 
 
-def _cuts_through(stages: Stages, seed: Value, dimension: int, count: int) -> Iterator[Cut]:
-    stage = stages.around(seed, dimension, 0)
-    if seed in stage.made and not stages.is_read_outside(stage, seed):
-        for parts in near(count, seed.type.shape[dimension]):
-            if stage.has_parts(parts):
-                border, uncut = _border(stages, stage), _uncut(stages, stage)
-                yield Cut(seed, dimension, parts, stage, border, uncut, is_through=True)
-                return
+def cut_through(stages: Stages, seed: Value, count: int, *, is_again: bool = False) -> Cut | None:
+    """The cut of all that has a dimension of this value, where least exists whole, in about so many parts.
+
+    What is computed again may be what is large alone: scores of samples, say, are there, and weights of all come next.
+    """
+    found = [cut for d in range(seed.type.rank) for cut in _cuts_through(stages, seed, d, count, is_again=is_again)]
+    return min(found, key=lambda cut: (cut.border, *_merit(cut, count)), default=None)
+
+
+def _cuts_through(stages: Stages, seed: Value, dimension: int, count: int, *, is_again: bool) -> Iterator[Cut]:
+    for parts in near(count, seed.type.shape[dimension]):
+        more = (0, bytes_of(seed.type) // parts) if is_again else (0,)
+        grown = [stages.around(seed, dimension, more_than) for more_than in more]
+        fitting = [stage for stage in grown if seed in stage.made and stage.has_parts(parts)]
+        for stage in fitting:
+            yield Cut(seed, dimension, parts, stage, _border(stages, stage), _uncut(stages, stage), is_again, True)
+        if fitting:
+            return
 
 
 def _merit(cut: Cut, count: int) -> tuple[bool, int, int, int, int]:

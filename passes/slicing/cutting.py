@@ -11,7 +11,7 @@ from rematc.ir.ops.scan.op import Scan
 from rematc.ir.values import Value
 from rematc.passes.dce import DeadCode
 from rematc.passes.fold_transposes import fold_transposes
-from rematc.passes.slicing.choosing import Cut, Limit, best_cut, cut_through, cut_to, near, stages_around
+from rematc.passes.slicing.choosing import Cut, Limit, best_cut, cut_through, cut_to, cuts_through, near, stages_around
 from rematc.passes.slicing.copies import with_copies
 from rematc.passes.slicing.loop import in_parts
 from rematc.passes.slicing.stages import Stage, Stages, bytes_of
@@ -63,7 +63,9 @@ def apply_cut(stages: Stages, cut: Cut, is_again: bool = False) -> tuple[Graph, 
     graph = fold_transposes(stages.graph, sums)
     if graph is not stages.graph:
         stages = stages.of(graph)
-        again = cut_through(stages, cut.count) if cut.is_through else best_cut(stages, cut.seed, cut.count)
+        seed, count = cut.seed, cut.count
+        is_through = cut.is_through
+        again = cut_through(stages, seed, count, is_again=cut.is_again) if is_through else best_cut(stages, seed, count)
         assert again is not None, "the stage has the same equations, and less outside"
         cut = again
     value = cut.first
@@ -81,6 +83,40 @@ def cut_around(stages: Stages, seed: Value, limit: Limit) -> tuple[Graph, list[I
     Of dimensions that have not so many parts, it is as many as there are. Nothing is computed more often than `_TIMES`.
     """
     return _cut_around(stages, seed, limit, 1)
+
+
+def cut_all_through(stages: Stages, count: int, limit: Limit, least: int) -> tuple[Graph, list[InParts]] | None:
+    """The graph with all that goes with a large value, as a batch goes through a step, in about so many parts.
+
+    What must wait for all of that, as for statistics of the batch, computes again what it reads of more than a part,
+    and is cut likewise: nothing is computed more often than `_TIMES`. None where there is no value of `least` bytes
+    or more of which less than that exists whole then.
+    """
+    for cut in cuts_through(stages, count, least):
+        found = _through(stages, cut, limit, 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _through(stages: Stages, cut: Cut, limit: Limit, time: int) -> tuple[Graph, list[InParts]] | None:
+    split = with_copies(stages, cut.stage, limit.written) if cut.border > limit.written and time < _TIMES else None
+    if split is not None:
+        again = stages.of(DeadCode().run(split[0]), apart=set(split[1].values()))
+        alone = cut_through(again, cut.seed, cut.count) if cut.seed in again.producer else None
+        if alone is not None and alone.border < cut.border:
+            graph, first = apply_cut(again, alone, time > 1)
+            rest = stages.of(graph, first.body)
+            copies = [copy for copy in split[1].values() if copy in rest.producer]
+            largest = max(copies, key=lambda copy: bytes_of(copy.type), default=None)
+            more = None if largest is None else cut_through(rest, largest, cut.count, is_again=True)
+            others = None if more is None else _through(rest, more, limit, time + 1)
+            if others is not None:
+                return others[0], [first, *others[1]]
+    if cut.border >= bytes_of(cut.seed.type):
+        return None
+    graph, first = apply_cut(stages, cut, time > 1)
+    return graph, [first]
 
 
 def _cut_around(stages: Stages, seed: Value, limit: Limit, time: int) -> tuple[Graph, list[InParts]] | None:

@@ -33,6 +33,7 @@ from rematc.ir.ops.structural import Constant, OptimizationBarrier
 from rematc.ir.slicings import SAME, Part, Slicing, sum_dtype
 from rematc.ir.types import I32, DType, TensorType
 from rematc.ir.values import Value
+from rematc.passes.slicing.stacked_terms import added_in_steps
 from rematc.passes.slicing.stages import Stage, Stages
 
 
@@ -228,7 +229,8 @@ class _Loop:
         operands = [*consts, *[operand for operand, _ in self._carries], *self._xs]
         results = [result for _, result in self._carries]
         params = tuple([operand.inner for operand in operands])
-        body = Graph("stage", params, tuple(self._body.equations), tuple([result.inner for result in results]))
+        given = tuple([result.inner for result in results])
+        body = added_in_steps(Graph("stage", params, tuple(self._body.equations), given))
         op = Scan(body, self._count, len(consts), len(self._carries))
         loc = next((eqn.loc for eqn in self._stage.slicings if eqn.loc is not None), None)
         zeros = _Zeros(self._stages, self._outer, self._read)

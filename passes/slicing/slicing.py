@@ -29,9 +29,9 @@ from rematc.passes.manager import Pass, PassManager, register_pass
 from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.regions import RegionRewriter
 from rematc.passes.simplify import Simplify
-from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, cut_through, largest_first
+from rematc.passes.slicing.choosing import Cut, Limit, Refusal, cut_of, largest_first
 from rematc.passes.slicing.counters import Counters
-from rematc.passes.slicing.cutting import InParts, apply_cut, cut_around
+from rematc.passes.slicing.cutting import InParts, apply_cut, cut_all_through, cut_around
 from rematc.passes.slicing.local_parts import LocalParts
 from rematc.passes.slicing.stages import Stages, bytes_of
 from rematc.passes.slicing.whole_again import whole_again
@@ -116,19 +116,25 @@ class Slicer:
     def through(self, count: int) -> Sliced:
         """All that has a dimension of the largest value, as a batch goes through a step, in about so many parts.
 
-        The stage goes through loops and regions. What of it is still larger than one of so many slices is cut in each.
+        The stage goes through loops and regions. What has to wait for all of it, as for statistics of a batch, computes
+        again what it reads of more than one of so many slices, and is a stage as well. What of them is still larger is
+        cut in each.
 
         Raises CompileError where there is no such stage.
         """
-        stages = Stages(self.graph, cuts_through=True)
-        cut = cut_through(stages, count)
-        if cut is None:
+        graph, found, limit = self.graph, list[InParts](), self._limit(count)
+        while True:
+            stages = Stages(graph, cuts_through=True, left=[stage.body for stage in found])
+            cut = cut_all_through(stages, count, limit, limit.written + 1 if found else 0)
+            if cut is None:
+                break
+            graph = cut[0]
+            found += cut[1]
+        if not found:
             raise CompileError(f"nothing goes through the program in {count} slices")
-        limit = self._limit(count)
-        made, first = apply_cut(stages, cut)
         cutter = _Cutter(limit, self._levels)
-        made = cutter.graph(made)
-        return Sliced(self._whole_again(made), (first, *cutter.found), InSlices(count, "through"))
+        made = cutter.graph(graph)
+        return Sliced(self._whole_again(made), (*found, *cutter.found), InSlices(count, "through"))
 
     def cut(self, asked: InSlices) -> Sliced:
         """What was asked for before. Raises CompileError where there is no such way, or nothing to cut."""

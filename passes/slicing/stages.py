@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rematc.ir.core import Equation, Graph
@@ -80,7 +80,15 @@ def _whole_beside_parts(graph: Graph) -> set[Value]:
 class Stages:
     """The stages of a graph."""
 
-    def __init__(self, graph: Graph, *, cuts_whole: bool = False, cuts_through: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        cuts_whole: bool = False,
+        cuts_through: bool = False,
+        left: Sequence[Graph] = (),
+        apart: Set[Value] = frozenset(),
+    ) -> None:
         """Of what cuts there may be.
 
         Args:
@@ -88,8 +96,10 @@ class Stages:
             cuts_whole: values of all devices are cut, though there are some of one device beside them.
             cuts_through: stages go through functions and regions that are computed again, which stay what they are, and
                 through what is large and lies between what they are grown through.
+            left: the steps of loops that are left as they are.
+            apart: values whose equations are in no stage.
         """
-        self._cuts_through = cuts_through
+        self._cuts_through, self._left, self._apart = cuts_through, tuple(left), apart
         self.graph = graph
         self.producer: dict[Value, Equation] = {}
         self.readers: dict[Value, list[Equation]] = {}
@@ -102,9 +112,9 @@ class Stages:
         values = {*graph.params, *self.producer}
         self._sizes = sorted({bytes_of(value.type) for value in values})
 
-    def of(self, graph: Graph) -> Stages:
-        """Those of another graph, with the same cuts."""
-        return Stages(graph, cuts_through=self._cuts_through)
+    def of(self, graph: Graph, *left: Graph, apart: Set[Value] = frozenset()) -> Stages:
+        """Those of another graph, with the same cuts; steps of more loops are left as they are, and these values."""
+        return Stages(graph, cuts_through=self._cuts_through, left=(*self._left, *left), apart=apart)
 
     def around(self, seed: Value, dimension: int, more_than: int) -> Stage:
         """The stage of a value along one of its dimensions, grown through values of more than so many bytes."""
@@ -143,6 +153,10 @@ class Stages:
         if eqn.op.effect or not self._whole.isdisjoint((*eqn.operands, *eqn.results)):
             return ()
         if isinstance(eqn.op, Region) and not self._cuts_through:
+            return ()
+        if not self._apart.isdisjoint(eqn.results):
+            return ()
+        if any(region is left for region in eqn.op.regions() for left in self._left):
             return ()
         return eqn.op.slicings(eqn.operand_types, eqn.result_types)
 
