@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -275,8 +276,8 @@ def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:
             slicer = search.slicer(planner.before.graph)
         except CompileError:
             return None
-        for count in _HINTED:
-            found = _in(Slicer.everywhere, slicer, count)
+        for count, way in itertools.product(_HINTED, (Slicer.everywhere, Slicer.through)):
+            found = _in(way, slicer, count)
             if found is not None:
                 sliced = GraphPlanner(found.graph, planner.target, donated=planner.donated, shardings=planner.shardings)
                 if sliced.expected(sliced.smallest) <= budget:
