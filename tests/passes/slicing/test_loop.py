@@ -30,9 +30,9 @@ def flat(graph: Graph) -> Graph:
     return PassManager(parse_pipeline("inline,simplify,cse,dce")).run(graph).graph
 
 
-def every_stage(graph: Graph, more_than: int) -> Iterator[tuple[Stages, Stage, int]]:
+def every_stage(graph: Graph, more_than: int, cuts_through: bool = False) -> Iterator[tuple[Stages, Stage, int]]:
     """Around each value that is computed, along each dimension, in each number of parts."""
-    stages = Stages(graph)
+    stages = Stages(graph, cuts_through=cuts_through)
     for value in stages.producer:
         for d in range(value.type.rank):
             stage = stages.around(value, d, more_than)
@@ -54,6 +54,18 @@ def test_any_stage_of_a_training_step_gives_the_same(graph: Graph, more_than: in
     arrays = arrays_for(before)
     expected = evaluate(before, arrays)
     for stages, stage, count in every_stage(before, more_than):
+        after = in_parts(stages, stage, count)
+        verify(after)
+        assert_near(evaluate(after, arrays), expected, 1e-9)
+
+
+@settings(max_examples=60)
+@given(smooth_graphs(), st.sampled_from([0, 8]))
+def test_any_stage_through_functions_and_regions_gives_the_same(graph: Graph, more_than: int) -> None:
+    before = training_step(vjp(graph, is_float(graph)))
+    arrays = arrays_for(before)
+    expected = evaluate(before, arrays)
+    for stages, stage, count in every_stage(before, more_than, True):
         after = in_parts(stages, stage, count)
         verify(after)
         assert_near(evaluate(after, arrays), expected, 1e-9)

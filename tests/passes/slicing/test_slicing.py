@@ -14,7 +14,8 @@ from rematc.ir.interpreter import evaluate
 from rematc.ir.ops.regions import Checkpoint
 from rematc.ir.ops.scan.op import Scan
 from rematc.ir.verifier import verify
-from rematc.passes.slicing.slicing import Sliced, SlicePass, sliced, sliced_once
+from rematc.passes.planning.in_slices import InSlices
+from rematc.passes.slicing.slicing import WAYS, Sliced, SlicePass, Slicer, sliced, sliced_once
 from tests.support.arrays import arguments_for, assert_near
 
 #: A hidden layer, a head, and the backward pass of both; the layer's is a region that computes it again.
@@ -167,3 +168,86 @@ graph @chain(%x: f32[8,4], %w: f32[4,4]) -> (f32[4,4]) {
     found = sliced(parse(text), 2)
     assert (found.largest.count, found.largest.dimension) == (2, 0)
     assert [eqn.op.name for eqn in found.graph.equations if eqn.op.name in ("dot_general", "tanh")] == []
+
+
+# -- through the program -----------------------------------------------------------------------------------------------
+
+
+def through(graph: Graph, count: int) -> Sliced:
+    return Slicer(graph).through(count)
+
+
+#: A batch goes through layers in a loop; its gradients come from another loop, which stacks those of the layers.
+LAYERS = """
+graph @layers(%x: f32[6,4], %w: f32[3,4,4]) -> (f32[], f32[3,4,4]) {
+  %0: f32[6,4], %1: f32[3,6,4] = scan %x, %w {body=graph @layer(%x: f32[6,4], %w: f32[4,4]) -> (f32[6,4], f32[6,4]) {
+    %0: f32[6,4] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+    %1: f32[6,4] = sine %0
+    return %1, %x
+  }, length=3, consts=0, carry=1}
+  %2: f32[6,4] = exponential %0
+  %3: f32[] = reduce_sum %2 {dimensions=[0,1]}
+  %4: f32[6,4], %5: f32[3,4,4] = scan %2, %w, %1 {body=
+  graph @back(%ct: f32[6,4], %w: f32[4,4], %x: f32[6,4]) -> (f32[6,4], f32[4,4]) {
+    %0: f32[6,4] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+    %1: f32[6,4] = cosine %0
+    %2: f32[6,4] = multiply %1, %ct
+    %3: f32[4,4] = dot_general %x, %2 {contract=[[0],[0]], batch=[[],[]]}
+    %4: f32[6,4] = dot_general %2, %w {contract=[[1],[1]], batch=[[],[]]}
+    return %4, %3
+  }, length=3, consts=0, carry=1, is_reversed=true}
+  return %3, %5
+}
+"""
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_a_batch_goes_through_layers_in_loops(count: int) -> None:
+    """Both loops are in the step of one, and the gradients of the layers are added up where that one holds them."""
+    graph = parse(LAYERS)
+    found = through(graph, count)
+    verify(found.graph)
+    (loop,) = loops(found.graph)
+    forward, backward = loops(loop.body)
+    assert (loop.length, forward.length, backward.length) == (count, 3, 3)
+    assert [type.shape for type in backward.body.result_types] == [(6 // count, 4), (3, 4, 4)]
+    stacked = [type.shape for eqn in loop.body.equations for type in eqn.result_types if type.shape == (3, 4, 4)]
+    assert len(stacked) == 1, "what the loop gives, and no stack beside it"
+    arrays = arguments_for(graph, special=0)
+    assert_near(evaluate(found.graph, arrays), evaluate(graph, arrays), 1e-4)
+
+
+#: A statistic of a batch stands between what makes rows and what reads them again.
+STATISTIC = """
+graph @statistic(%x: f32[64,8], %w: f32[8,32], %v: f32[32,8]) -> (f32[64,8]) {
+  %0: f32[64,32] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[64,32] = sine %0
+  %2: f32[64] = reduce_sum %1 {dimensions=[1]}
+  %3: f32[64] = sort %2 {dimension=0, num_keys=1}
+  %4: f32[1] = slice %3 {start=[31], limit=[32], strides=[1]}
+  %5: f32[] = reshape %4 {shape=[]}
+  %6: f32[64,32] = broadcast_in_dim %5 {shape=[64,32], dimensions=[]}
+  %7: f32[64,32] = multiply %1, %6
+  %8: f32[64,8] = dot_general %7, %v {contract=[[1],[0]], batch=[[],[]]}
+  return %8
+}
+"""
+
+
+def test_what_waits_for_a_statistic_computes_its_rows_again() -> None:
+    graph = parse(STATISTIC)
+    found = through(graph, 8)
+    assert [stage.is_again for stage in found.stages] == [False, True]
+    assert [eqn.op.name for eqn in found.graph.equations if eqn.result_types[0].shape == (64, 32)] == []
+    arrays = arguments_for(graph, special=0)
+    assert_near(evaluate(found.graph, arrays), evaluate(graph, arrays), 1e-4)
+
+
+def test_a_program_is_cut_again_as_it_was() -> None:
+    graph = parse(LAYERS)
+    for count, way in ((2, "through"), (3, "once")):
+        found = Slicer(graph).cut(InSlices(count, way))
+        assert found.asked == InSlices(count, way)
+        assert found.graph == WAYS[way](Slicer(graph), count).graph
+    with pytest.raises(CompileError, match="'thorough' is no way to cut a program; did you mean 'through'"):
+        Slicer(graph).cut(InSlices(2, "thorough"))
