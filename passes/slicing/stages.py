@@ -156,9 +156,17 @@ class Stages:
             return ()
         if not self._apart.isdisjoint(eqn.results):
             return ()
-        if any(region is left for region in eqn.op.regions() for left in self._left):
+        if self._is_left(eqn) or self._is_for_left(eqn):
             return ()
         return eqn.op.slicings(eqn.operand_types, eqn.result_types)
+
+    def _is_left(self, eqn: Equation) -> bool:
+        return any(region is left for region in eqn.op.regions() for left in self._left)
+
+    def _is_for_left(self, eqn: Equation) -> bool:
+        """Whether it makes what only such loops read, as their slices of a parameter."""
+        readers = [reader for value in eqn.results for reader in self.readers.get(value, ())] if self._left else []
+        return bool(readers) and all(map(self._is_left, readers))
 
     def kind_of(self, value: Value) -> tuple[object, ...]:
         """What a value has in common with those of other layers: how it is computed, where, and what reads it."""
