@@ -103,10 +103,9 @@ class Cutting:
         self._alike: dict[Value, list[Value]] = {}
         self._slicings: dict[Equation, tuple[Slicing, ...]] = {}
         self._found: dict[tuple[Value, int], Cut | None] = {}
-        self._is_cut = all(graph.effect is Effect.NONE and not graph.axes for graph in bodies.graphs)
+        self._is_cut = all(map(_may_be_cut, bodies.graphs))
         for graph in bodies.graphs:
             for eqn in graph.equations:
-                self._is_cut = self._is_cut and not eqn.op.is_opaque
                 self._producer.update(dict.fromkeys(eqn.results, eqn))
                 for value in dict.fromkeys(eqn.operands):
                     self._readers.setdefault(value, []).append(eqn)
@@ -369,6 +368,11 @@ class _Written:
 
     def _widened(self, value: Value) -> Value:
         return self._b.convert(value, sum_dtype(value.type.dtype))
+
+
+def _may_be_cut(graph: Graph) -> bool:
+    """Whether what it does in each part again is seen by nobody: no effects, collectives or functions of others."""
+    return graph.effect is Effect.NONE and not graph.axes and not any(op.is_opaque for op in graph.op_types)
 
 
 def _has_products(op: Op) -> bool:

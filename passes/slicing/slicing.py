@@ -125,7 +125,7 @@ class Slicer:
         graph, found, limit = self.graph, list[InParts](), self._limit(count)
         while True:
             stages = Stages(graph, cuts_through=True, left=[stage.body for stage in found])
-            cut = cut_all_through(stages, count, limit, limit.written + 1 if found else 0)
+            cut = cut_all_through(stages, count, limit, limit.written + 1)
             if cut is None:
                 break
             graph = cut[0]

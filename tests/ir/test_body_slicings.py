@@ -245,6 +245,17 @@ def test_effects_happen_as_often_as_they_did() -> None:
     assert slicings_of(equation_of(loop, H, XS)) == ()
 
 
+def test_what_calls_back_is_called_as_often_as_it_was() -> None:
+    def loop(n: Any, xs: Any) -> Any:
+        def step(n: Any, x: Any) -> Any:
+            own = lax.cond(n > 2, lambda n: jax.pure_callback(np.sin, n, n), lambda n: n, n)
+            return own, x * 2
+
+        return lax.scan(step, n, xs)
+
+    assert slicings_of(equation_of(loop, jnp.ones(()), XS)) == ()
+
+
 def test_there_are_no_more_parts_inside_than_outside() -> None:
     """Six rows are two of three: of these there are two parts, and of the rows three and six as well."""
 
