@@ -2,6 +2,7 @@
 
     python benchmarks/slices.py [--slices N] [--target cpu|h100|v5e|...] [--policies nothing,dots] [--auto]
     python benchmarks/slices.py --batch 1 --tokens 8192 --vocabulary 32768 --policies nothing
+    python benchmarks/slices.py --scan --layers 12 --policies none,nothing,dots --slices 8 [--target h100]
     python benchmarks/slices.py --step 40%,20%,10%
     python benchmarks/slices.py --step 40%,20%,10% --target h100:8 --batch 64 [--weights sharded]
     python benchmarks/slices.py --curve [--models all]
@@ -14,7 +15,7 @@ rematc finds best. After each figure stand the TFLOP of its products, as often a
 training step instead, with Adam's moments and donated buffers, under `rematc.jax.jit` with these budgets and
 slices="auto"; where the target is several devices, the batch is spread over them, and with `--weights sharded` so are
 parameters and moments, along their longest dimension. Memory is that of one device then, and beside the TFLOP stand the
-MiB that collectives give.
+MiB that collectives give. `--scan` has the layers in a scan, and their weights in stacks.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Model:
     heads: int
     layers: int
     vocabulary: int
+    is_scanned: bool = False
 
     def shapes(self) -> tuple[Any, Any]:
         """Of the parameters, and of the tokens."""
@@ -73,7 +75,9 @@ class Model:
             "down": of(4 * width, width),
         }
         whole = {"embedding": of(self.vocabulary, width), "positions": of(self.tokens, width), "last": of(width)}
-        return {**whole, "layers": [layer] * self.layers}, _struct((self.batch, self.tokens + 1), jnp.int32)
+        stacks = {name: of(self.layers, *one.shape) for name, one in layer.items()}
+        layers = stacks if self.is_scanned else [layer] * self.layers
+        return {**whole, "layers": layers}, _struct((self.batch, self.tokens + 1), jnp.int32)
 
     def attend(self, queries: Any, keys: Any, values: Any, rows: Any) -> Any:
         """Causal attention. queries: [batch, rows, heads, width of a head]; keys and values: of all tokens."""
@@ -101,8 +105,12 @@ class Model:
 
     def hidden(self, params: Any, tokens: Any, wrap: Wrap, blocks: int = 1) -> Any:
         x = (params["embedding"][tokens[:, :-1]] + params["positions"]).astype(jnp.bfloat16)
-        for layer in params["layers"]:
-            x = wrap(functools.partial(self.block, blocks=blocks))(layer, x)
+        block = wrap(functools.partial(self.block, blocks=blocks))
+        if self.is_scanned:
+            x = jax.lax.scan(lambda x, layer: (block(layer, x), None), x, params["layers"])[0]
+        else:
+            for layer in params["layers"]:
+                x = block(layer, x)
         return norm(x, params["last"])
 
     def loss(self, params: Any, tokens: Any, wrap: Wrap = lambda function: function) -> Any:
@@ -253,10 +261,11 @@ def main() -> None:
     parser.add_argument("--curve", action="store_true", help="memory against time, with slices and without")
     parser.add_argument("--models", help="of benchmarks/memory.py, for --curve: names, or all")
     parser.add_argument("--vocabulary", type=int, default=50304)
+    parser.add_argument("--scan", action="store_true", help="the layers in a scan")
     options = parser.parse_args()
     count: int = options.slices
     sizes = (options.batch, options.tokens, options.width, options.heads, options.layers, options.vocabulary)
-    model = Model(*sizes)
+    model = Model(*sizes, is_scanned=options.scan)
     if options.curve and options.models:
         curves(options.models, options.target)
         return
@@ -272,14 +281,14 @@ def main() -> None:
     head = [*by_hand, "rematc", f"slices={count}", *ways[2:]]
     print(f"| policy | {' | '.join(head)} |")
     print(f"|---{'|--:' * len(head)}|")
-    wraps: dict[str, Wrap] = {"nothing": jax.checkpoint, "dots": dots}
+    wraps: dict[str, Wrap] = {"none": lambda function: function, "nothing": jax.checkpoint, "dots": dots}
     for policy in options.policies.split(","):
-        wrap = wraps[policy]
+        wrap, asked = wraps[policy], None if policy == "none" else policy
         functions = [
             jax.value_and_grad(functools.partial(model.loss, wrap=wrap)),
             jax.value_and_grad(functools.partial(model.loss_by_hand, wrap=wrap, count=count)),
             jax.value_and_grad(functools.partial(model.loss_by_hand, wrap=wrap, count=count, blocks=count)),
-            *[rematc.jax.value_and_grad(model.loss, policy=policy, slices=slices) for slices in ways],
+            *[rematc.jax.value_and_grad(model.loss, policy=asked, slices=slices) for slices in ways],
         ]
         shapes = placed(model.shapes(), options.target)
         taken = [figures(jax.jit(function), shapes, options.target) for function in functions]

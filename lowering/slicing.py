@@ -193,7 +193,7 @@ class _Search:
         everywhere = slicer.everywhere(count)
         apart = _in(Slicer.apart, slicer, count) if everywhere.at_once else None
         through = _in(Slicer.through, slicer, count)
-        ways = [Choice(found.graph, found, count) for found in (everywhere, apart, through) if found is not None]
+        ways = [Choice(found.graph, found, count) for found in (through, everywhere, apart) if found is not None]
         once = _in(Slicer.once, self.slicer(derive(1)), count)
         if once is not None:
             ways.insert(0, Choice(once.graph, once))

@@ -164,7 +164,7 @@ class Slicer:
 
 #: The ways to cut a graph in about so many slices, with nothing computed again first.
 WAYS: Mapping[str, Callable[[Slicer, int], Sliced]] = {
-    way.__name__: way for way in (Slicer.once, Slicer.everywhere, Slicer.apart, Slicer.through)
+    way.__name__: way for way in (Slicer.once, Slicer.through, Slicer.everywhere, Slicer.apart)
 }
 
 
