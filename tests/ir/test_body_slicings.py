@@ -52,7 +52,7 @@ def check(eqn: Equation, slicing: Slicing, count: int, arrays: Sequence[Array]) 
             found = [np.asarray(added_up(pieces))]
         for one in found:
             rough = 1e-2 if expected.dtype.itemsize < 4 else 1e-4
-            np.testing.assert_allclose(one.astype(float), expected.astype(float), rtol=rough, atol=rough)
+            np.testing.assert_allclose(one.astype(complex), expected.astype(complex), rtol=rough, atol=rough)
 
 
 def slicings_of(eqn: Equation) -> tuple[Slicing, ...]:
