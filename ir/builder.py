@@ -96,6 +96,15 @@ class Builder:
         return Graph(self.name, tuple(self.params), tuple(self.equations), results)
 
     @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Let equations emitted inside the `with` share no constants with others."""
+        others, self._splats = self._splats, {}
+        try:
+            yield
+        finally:
+            self._splats = others
+
+    @contextmanager
     def at(self, loc: Location | None) -> Iterator[None]:
         """Give equations emitted inside the `with` this location."""
         previous, self.loc = self.loc, loc

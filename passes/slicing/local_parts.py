@@ -252,7 +252,8 @@ class _Local:
     def _standing_for(self, eqn: Equation) -> Iterator[None]:
         """What is written meanwhile stands for an equation of whole arrays."""
         first = len(self.b.equations)
-        yield
+        with self.b.apart():
+            yield
         written = self.b.equations[first:]
         self._program.written.update(dict.fromkeys(written, eqn))
         self._program.standing[eqn] = written
@@ -304,8 +305,11 @@ class _Local:
             return False
         operands = [self.part(value, spec) for value, spec in zip(eqn.operands, reads, strict=True)]
         part = None if last is None else self._part_of(last)
+        choices = [way for way in ways if way.kind is Kind.CHOICE]
+        for way in choices:
+            self._index(way.axes)  # which others read as well
         with self._standing_for(eqn):
-            terms = self._terms(op, part, operands, [way for way in ways if way.kind is Kind.CHOICE])
+            terms = self._terms(op, part, operands, choices)
             found = [
                 self._combined(eqn.op, ways, self.b.convert(term, value.type.dtype))
                 for value, term in zip(eqn.results, terms, strict=True)

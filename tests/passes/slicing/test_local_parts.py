@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 
 import rematc
 from rematc.compiler.api.text import parse
+from rematc.ir.builder import Builder
 from rematc.ir.core import Equation, Graph
 from rematc.ir.interpreter import evaluate
+from rematc.ir.ops.gather_scatter import GatherDimensions
+from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.mapped import FullToShard, Manual, ShardToFull
 from rematc.ir.ops.placement import Placement
+from rematc.ir.types import F32, TensorType
 from rematc.ir.values import Value
 from rematc.ir.verifier import verify
 from rematc.passes.dce import DeadCode
@@ -156,6 +160,18 @@ def test_what_is_not_known_any_more_stays_in_parts(given: tuple[Graph, dict[Valu
     arrays = arguments_for(graph, special=0)
     with np.errstate(all="ignore"):
         assert_near(MESH.evaluate(after, arrays), evaluate(graph, arrays), 1e-4)
+
+
+@pytest.mark.parametrize("is_constrained", [False, True])
+def test_constants_of_one_equation_are_no_part_of_another(is_constrained: bool) -> None:
+    """A counter and a choice of it multiply the number of a device by one; each is whole again without the other."""
+    b = Builder("main")
+    x = b.iota(TensorType(F32, (3,)), 0)
+    y = b.emit1(Placement("sharding_constraint", MESH_TEXT, ('{"t"}',)), x) if is_constrained else x
+    chosen = Gather(GatherDimensions((), (0,), (0,), 1), (1,))
+    graph = b.build(b.emit1(chosen, y, b.constant(np.zeros((1, 1), np.int32))))
+    parts = parts_of(graph, {x: at(x, 0, "t"), y: at(y, 0, "t")})
+    assert_same_equations(whole_again(parts.graph, parts), graph)
 
 
 # -- single rules ------------------------------------------------------------------------------------------------------
