@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rematc.ir.core import Equation, Graph, GraphContext, Op
+from rematc.ir.core import Equation, Graph, GraphContext, Op, PartContext
 from rematc.ir.facts import Effect
 from rematc.ir.ops.arithmetic import Add, Divide, Multiply, Negate, Subtract
 from rematc.ir.ops.conversion import Convert
@@ -20,6 +20,7 @@ from rematc.ir.ops.dynamic import DynamicSlice
 from rematc.ir.ops.shape import BroadcastInDim, Reshape, Transpose
 from rematc.ir.ops.structural import Constant
 from rematc.ir.slicings import SAME, Part, Slicing, sum_dtype
+from rematc.ir.types import I32, TensorType
 from rematc.ir.values import Value
 
 
@@ -217,15 +218,16 @@ class Cutting:
         whole = (eqn for graph in self._bodies.graphs for eqn in graph.equations if eqn not in ways)
         return not any(_has_products(eqn.op) for eqn in whole)
 
-    def made_alone(self, value: Value, d: int) -> Slicing | None:
-        """How parts of a value are made where they are read, of what is the same in all parts; None if they are not."""
+    def made_alone(self, value: Value, d: int) -> tuple[Equation, Slicing] | None:
+        """What makes parts of a value where they are read, of what is the same in all parts; None if they are not."""
         eqn = self._producer.get(value)
         if eqn is None or not eqn.op.is_fusible:
             return None
         if isinstance(eqn.op, Constant):
-            return Slicing((), (d,))
+            return eqn, Slicing((), (d,))
         ways = (way for way in self._ways(eqn) if way.results == (d,))
-        return next((way for way in ways if not any(one is not None for one in way.operands)), None)
+        way = next((way for way in ways if not any(one is not None for one in way.operands)), None)
+        return None if way is None else (eqn, way)
 
     # -- sums over what is cut -------------------------------------------------------------------------------------
 
@@ -294,13 +296,25 @@ class Cutting:
 
     # -- one part --------------------------------------------------------------------------------------------------
 
-    def write(self, b: GraphContext, graph: Graph, cut: Cut, part: Part, params: Sequence[Value]) -> _Written:
-        """What one part computes of a graph, into a builder."""
-        return _Written(self, b, graph, cut, part, params)
+    def part_of(
+        self, b: PartContext, graph: Graph, cut: Cut, part: Part, gives: Sequence[int | None], place: int | None = None
+    ) -> Graph:
+        """What one part computes of one of the graphs, whose results are cut so.
 
-    def producer(self, value: Value) -> Equation:
-        """The equation that computes a value."""
-        return self._producer[value]
+        It has a parameter more, the number of the part, after so many others; by default after all of them.
+        """
+        inner = b.inside(graph.name)
+
+        def taken(param: Value) -> Value:
+            shape = part.cut(param.type.shape, cut.dims.get(param))
+            return inner.parameter(param.type.with_shape(shape), param.name)
+
+        place = len(graph.params) if place is None else place
+        params = list(map(taken, graph.params[:place]))
+        own = Part(part.slicing, part.count, inner.parameter(TensorType(I32, ()), "part"))
+        params += map(taken, graph.params[place:])
+        written = _Written(self, inner, graph, cut, own, params)
+        return inner.build(*[written.result(value, d) for value, d in zip(graph.results, gives, strict=True)])
 
 
 class _Written:
@@ -342,12 +356,12 @@ class _Written:
         return self._made[value, d]
 
     def _alone(self, value: Value, d: int) -> Value:
-        way, eqn = self._cutting.made_alone(value, d), self._cutting.producer(value)
-        assert way is not None, "what is not cut and read in parts is made there"
+        found = self._cutting.made_alone(value, d)
+        assert found is not None, "what is not cut and read in parts is made there"
+        eqn, way = found
         part = Part(way, self._part.count, self._part.index)
         if not isinstance(eqn.op, Constant):
-            (found,) = eqn.op.part(self._b, part, [self._names[operand] for operand in eqn.operands])
-            return found
+            return eqn.op.part(self._b, part, [self._names[operand] for operand in eqn.operands])[0]
         sizes = part.cut(value.type.shape, d)
         zero = self._b.zeros(part.index.type)
         first = self._b.multiply(part.index, self._b.full(part.index.type, sizes[d]))

@@ -6,7 +6,6 @@ rules of one op stand together here, and the passes know no op by name.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,7 @@ from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.policy import Policy, SaveNothing
 from rematc.ir.registry import register
 from rematc.ir.slicings import Part, Slicing
-from rematc.ir.types import I32, TensorType
+from rematc.ir.types import TensorType
 from rematc.ir.values import Array, Derivatives, LinearOperand, Operands, Primals, Tangents, Types, Value
 
 NOTHING = SaveNothing()
@@ -57,16 +56,11 @@ class Region(Op):
     def _cutting(self) -> Cutting:
         return self.body.remembered(Cutting, lambda: Cutting(Bodies((self.body,), ())))
 
-    def _body_of(self, b: PartContext, part: Part, operands: Primals) -> Graph:
+    def _body_of(self, b: PartContext, part: Part) -> Graph:
         """The graph applied to one part of the operands; its last parameter is the number of the part."""
-        inner, cutting = b.inside(self.body.name), self._cutting()
-        rows = zip(self.body.params, operands, strict=True)
-        params = [inner.parameter(param.type.with_shape(x.type.shape), param.name) for param, x in rows]
-        own = Part(part.slicing, part.count, inner.parameter(TensorType(I32, ()), "part"))
+        cutting = self._cutting()
         cut = cutting.cut_of(part.slicing, list(map(Given, self.body.params)))
-        written = cutting.write(inner, self.body, cut, own, params)
-        gives = zip(self.body.results, part.slicing.results, strict=True)
-        return inner.build(*itertools.starmap(written.result, gives))
+        return cutting.part_of(b, self.body, cut, part, part.slicing.results)
 
     def regions(self) -> tuple[Graph, ...]:
         return (self.body,)
@@ -108,7 +102,7 @@ class Call(Region):
 
     def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
         pinned = None if self.pinned is None else (*self.pinned, False)
-        return b.emit(Call(self._body_of(b, part, operands), pinned), *operands, part.index)
+        return b.emit(Call(self._body_of(b, part), pinned), *operands, part.index)
 
 
 @register
@@ -190,7 +184,7 @@ class Checkpoint(Region):
 
     def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
         pinned = (*self.prevent_cse, False) if isinstance(self.prevent_cse, tuple) else self.prevent_cse
-        region = replace(self, body=self._body_of(b, part, operands), prevent_cse=pinned)
+        region = replace(self, body=self._body_of(b, part), prevent_cse=pinned)
         return b.emit(region, *operands, part.index)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 from rematc.ir.core import Graph, PartContext
 from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.ops.case.base import INDEX, CaseBase
 from rematc.ir.slicings import Part, Slicing
-from rematc.ir.types import I32, TensorType
-from rematc.ir.values import Primals, Value
+from rematc.ir.values import Value
 
 
 def slicings_of_case(op: CaseBase) -> tuple[Slicing, ...]:
@@ -17,20 +14,11 @@ def slicings_of_case(op: CaseBase) -> tuple[Slicing, ...]:
     return _cutting_of(op).slicings(_params(op), _results(op))
 
 
-def part_of_branches(op: CaseBase, b: PartContext, part: Part, operands: Primals) -> tuple[Graph, ...]:
+def part_of_branches(op: CaseBase, b: PartContext, part: Part) -> tuple[Graph, ...]:
     """The branches over one part of what they read; the number of the part is their last parameter."""
     cutting = _cutting_of(op)
     cut = cutting.cut_of(part.slicing, _params(op))
-    found = []
-    for branch in op.branches:
-        inner = b.inside(branch.name)
-        rows = zip(branch.params, operands[1:], strict=True)
-        params = [inner.parameter(param.type.with_shape(x.type.shape), param.name) for param, x in rows]
-        own = Part(part.slicing, part.count, inner.parameter(TensorType(I32, ()), "part"))
-        written = cutting.write(inner, branch, cut, own, params)
-        gives = zip(branch.results, part.slicing.results, strict=True)
-        found.append(inner.build(*itertools.starmap(written.result, gives)))
-    return tuple(found)
+    return tuple([cutting.part_of(b, branch, cut, part, part.slicing.results) for branch in op.branches])
 
 
 def _cutting_of(op: CaseBase) -> Cutting:

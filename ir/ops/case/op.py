@@ -101,7 +101,7 @@ class Case(CaseBase):
         return slicings_of_case(self)
 
     def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
-        return b.emit(Case(part_of_branches(self, b, part, operands)), *operands, part.index)
+        return b.emit(Case(part_of_branches(self, b, part)), *operands, part.index)
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:
         return split_case(self, (INDEX, *self.branches[0].param_types), b, is_unknown, policy)

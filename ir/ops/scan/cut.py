@@ -6,8 +6,7 @@ from rematc.ir.core import Graph, PartContext
 from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.ops.scan.base import ScanBase
 from rematc.ir.slicings import Part, Slicing
-from rematc.ir.types import I32, TensorType
-from rematc.ir.values import Primals, Value
+from rematc.ir.values import Value
 
 
 def slicings_of_scan(op: ScanBase) -> tuple[Slicing, ...]:
@@ -15,19 +14,12 @@ def slicings_of_scan(op: ScanBase) -> tuple[Slicing, ...]:
     return _cutting_of(op).slicings(_params(op), _results(op))
 
 
-def part_of_step(op: ScanBase, b: PartContext, part: Part, operands: Primals) -> Graph:
+def part_of_step(op: ScanBase, b: PartContext, part: Part) -> Graph:
     """The step over one part of what it reads; the number of the part is the last const."""
-    inner, steps = b.inside(op.body.name), op.consts + op.carry
-    shapes = [x.type.shape if place < steps else x.type.shape[1:] for place, x in enumerate(operands)]
-    rows = list(zip(op.body.params, shapes, strict=True))
-    params = [inner.parameter(param.type.with_shape(shape), param.name) for param, shape in rows[: op.consts]]
-    index = inner.parameter(TensorType(I32, ()), "part")
-    params += [inner.parameter(param.type.with_shape(shape), param.name) for param, shape in rows[op.consts :]]
     cutting = _cutting_of(op)
     cut = cutting.cut_of(part.slicing, _params(op))
-    written = cutting.write(inner, op.body, cut, Part(part.slicing, part.count, index), params)
-    gives = zip(_results(op), part.slicing.results, strict=True)
-    return inner.build(*[written.result(given.value, given.inside(d)) for given, d in gives])
+    gives = [given.inside(d) for given, d in zip(_results(op), part.slicing.results, strict=True)]
+    return cutting.part_of(b, op.body, cut, part, gives, op.consts)
 
 
 def _cutting_of(op: ScanBase) -> Cutting:

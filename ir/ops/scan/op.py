@@ -158,7 +158,7 @@ class Scan(ScanBase):
         return slicings_of_scan(self)
 
     def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
-        loop = replace(self, body=part_of_step(self, b, part, operands), consts=self.consts + 1)
+        loop = replace(self, body=part_of_step(self, b, part), consts=self.consts + 1)
         return b.emit(loop, *operands[: self.consts], part.index, *operands[self.consts :])
 
     def split(self, b: SplitContext, is_unknown: Sequence[bool], policy: Policy | None) -> SplitRegion:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from rematc.ir.core import Graph, PartContext
 from rematc.ir.ops.body_slicings import Bodies, Cutting, Given
 from rematc.ir.ops.while_.base import WhileBase
-from rematc.ir.slicings import Part, Slicing
-from rematc.ir.types import I32, TensorType
-from rematc.ir.values import Primals
+from rematc.ir.slicings import SAME, Part, Slicing
 
 
 def slicings_of_while(op: WhileBase) -> tuple[Slicing, ...]:
@@ -15,24 +13,12 @@ def slicings_of_while(op: WhileBase) -> tuple[Slicing, ...]:
     return _cutting_of(op).slicings(_params(op), _results(op))
 
 
-def part_of_while(op: WhileBase, b: PartContext, part: Part, operands: Primals) -> tuple[Graph, Graph]:
+def part_of_while(op: WhileBase, b: PartContext, part: Part) -> tuple[Graph, Graph]:
     """Condition and body over one part; the number of the part is the last const of each."""
-    cutting, (of_cond, of_body, carry) = _cutting_of(op), op.parts(operands)
+    cutting = _cutting_of(op)
     cut = cutting.cut_of(part.slicing, _params(op))
-    graphs = []
-    for graph, consts, gives in (
-        (op.cond, of_cond, (None,)),
-        (op.body, of_body, part.slicing.results),
-    ):
-        inner = b.inside(graph.name)
-        rows = list(zip(graph.params, (*consts, *carry), strict=True))
-        params = [inner.parameter(param.type.with_shape(x.type.shape), param.name) for param, x in rows[: len(consts)]]
-        own = Part(part.slicing, part.count, inner.parameter(TensorType(I32, ()), "part"))
-        params += [inner.parameter(param.type.with_shape(x.type.shape), param.name) for param, x in rows[len(consts) :]]
-        written = cutting.write(inner, graph, cut, own, params)
-        graphs.append(inner.build(*[written.result(value, d) for value, d in zip(graph.results, gives, strict=True)]))
-    cond, body = graphs
-    return cond, body
+    cond = cutting.part_of(b, op.cond, cut, part, (SAME,), op.cond_consts)
+    return cond, cutting.part_of(b, op.body, cut, part, part.slicing.results, op.body_consts)
 
 
 def _cutting_of(op: WhileBase) -> Cutting:

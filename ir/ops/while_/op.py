@@ -123,7 +123,7 @@ class While(WhileBase):
         return slicings_of_while(self)
 
     def part(self, b: PartContext, part: Part, operands: Primals) -> tuple[Value, ...]:
-        op = While(*part_of_while(self, b, part, operands), self.cond_consts + 1, self.body_consts + 1)
+        op = While(*part_of_while(self, b, part), self.cond_consts + 1, self.body_consts + 1)
         of_cond, of_body, carry = self.parts(operands)
         return b.emit(op, *of_cond, part.index, *of_body, part.index, *carry)
 
