@@ -27,7 +27,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.validation import mlir_context, parse
 from rematc.lowering.writer import braced, quoted
 from rematc.passes.manual_computations import place_of_shards, shard_values
-from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params, whole_axes
+from rematc.passes.planning.shards import WHOLE, Axes, Shards, of_params, own_slicings, whole_axes
 from rematc.passes.readers import dependent_on
 from rematc.passes.regions import EquationRewriter
 
@@ -144,8 +144,7 @@ class _Propagation:
                 if value in found:
                     self.axes.setdefault(value, found[value])
             made = [(place, value) for place, value in enumerate(eqn.operands) if value not in known]
-            is_asked = made and not eqn.op.effect and not eqn.op.is_cut_inside
-            slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if is_asked else ()
+            slicings = own_slicings(eqn) if made else ()
             for place, value in made:
                 if isinstance(eqn.op, Scan):
                     axes = self._as_in_steps(eqn.op, place)

@@ -107,7 +107,7 @@ class Shards:
         own = [self.axes(value) for value in eqn.operands]
         needed = [[set[str]() for _ in axes] for axes in own]
         summed = set[str]()
-        slicings = () if eqn.op.is_cut_inside else eqn.op.slicings(eqn.operand_types, eqn.result_types)
+        slicings = own_slicings(eqn)
         if isinstance(eqn.op, Reduction) and all(slicing.results[0] is not None for slicing in slicings):
             # Of a maximum, say, which no slice of a loop adds up, devices have terms as well.
             slicings = (*slicings, *[Slicing((d,), (None,)) for d in eqn.op.dimensions])
@@ -159,7 +159,7 @@ class Shards:
         if said is not None:
             return [said]
         found = [[list[str]() for _ in value.type.shape] for value in eqn.results]
-        slicings = () if eqn.op.effect or eqn.op.is_cut_inside else eqn.op.slicings(eqn.operand_types, eqn.result_types)
+        slicings = own_slicings(eqn)
         rows = sorted(range(len(eqn.operands)), key=lambda row: -eqn.operands[row].type.size)
         for row in rows:
             own = self.axes(eqn.operands[row])
@@ -211,6 +211,12 @@ class Shards:
 
     def _devices(self, axes: Sequence[str] | set[str]) -> int:
         return math.prod([self._sizes[axis] for axis in axes])
+
+
+def own_slicings(eqn: Equation) -> tuple[Slicing, ...]:
+    """Those of an op that has no effects, and no graphs of arrays to look into instead."""
+    is_asked = not (eqn.op.effect or eqn.op.is_cut_inside)
+    return eqn.op.slicings(eqn.operand_types, eqn.result_types) if is_asked else ()
 
 
 def whole_axes(value: Value) -> Axes:

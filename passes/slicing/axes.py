@@ -17,7 +17,7 @@ from rematc.ir.ops.indexing import Gather
 from rematc.ir.ops.reduction import Extremum
 from rematc.ir.slicings import Slicing
 from rematc.ir.values import Value
-from rematc.passes.planning.shards import Axes
+from rematc.passes.planning.shards import Axes, own_slicings
 
 
 class Kind(Enum):
@@ -57,11 +57,9 @@ def ways_of(eqn: Equation, axes_of: Callable[[Value], Axes]) -> list[Way] | None
 
     Along an axis by which nothing is spread that it gives, and that no slicing explains, it reads its operands whole.
     """
-    if eqn.op.effect or eqn.op.is_cut_inside:
-        return None
     own, gives = [axes_of(value) for value in eqn.operands], [axes_of(value) for value in eqn.results]
     named = dict.fromkeys([axis for rows in (*gives, *own) for row in rows for axis in row])
-    slicings = eqn.op.slicings(eqn.operand_types, eqn.result_types) if named else ()
+    slicings = own_slicings(eqn) if named else ()
     found: list[Way] = []
     for axis in named:
         before, after = [_place(rows, axis) for rows in own], [_place(rows, axis) for rows in gives]
