@@ -152,8 +152,11 @@ def constraints_of(fields: Fields) -> Constraints:
 
 def slices_of(fields: Fields) -> InSlices | None:
     """How the program of a document was cut."""
-    given = Fields(fields.get("slices", dict, {}), "'slices'")
-    return InSlices(given.get("count", int), given.get("way", str)) if fields.get("slices", dict, {}) else None
+    given = fields.get("slices", dict, {})
+    if not given:
+        return None
+    asked = Fields(given, "'slices'")
+    return InSlices(asked.get("count", int), asked.get("way", str))
 
 
 def loops_of(fields: Fields, constraints: Constraints, fusion: Fusion) -> tuple[PlannedLoop, ...]:

@@ -63,9 +63,10 @@ def apply_cut(stages: Stages, cut: Cut, is_again: bool = False) -> tuple[Graph, 
     graph = fold_transposes(stages.graph, sums)
     if graph is not stages.graph:
         stages = stages.of(graph)
-        seed, count = cut.seed, cut.count
-        is_through = cut.is_through
-        again = cut_through(stages, seed, count, is_again=cut.is_again) if is_through else best_cut(stages, seed, count)
+        if cut.is_through:
+            again = cut_through(stages, cut.seed, cut.count, is_again=cut.is_again)
+        else:
+            again = best_cut(stages, cut.seed, cut.count)
         assert again is not None, "the stage has the same equations, and less outside"
         cut = again
     value = cut.first

@@ -91,6 +91,7 @@ class Slicer:
         self.graph = _clean(graph if parts is None else parts.graph)
         self._parts = parts
         self._levels = _Levels()
+        self._limits: dict[int, Limit] = {}
 
     def once(self, count: int) -> Sliced:
         """The stage around the largest value that can be held in parts with nothing computed again, in about so many.
@@ -148,8 +149,10 @@ class Slicer:
         return Sliced(self._whole_again(made), (found,), asked)
 
     def _limit(self, count: int) -> Limit:
-        written, most = self._levels.largest(self.graph, count)
-        return Limit(max(1, written // count), max(1, most // count))
+        if count not in self._limits:
+            written, most = self._levels.largest(self.graph, count)
+            self._limits[count] = Limit(max(1, written // count), max(1, most // count))
+        return self._limits[count]
 
     def _cut(self, cutter: _Cutter, asked: InSlices) -> Sliced:
         made = cutter.graph(self.graph)
