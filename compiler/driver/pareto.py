@@ -31,7 +31,7 @@ POLICIES = ("nothing", "dots", "dots-no-batch", "auto")
 _FLAT = f"{BEFORE_PLAN},barriers{{strategy=none}},dce"
 
 
-def sliced_for(slices: Slices, cut_in: Callable[[int], Lowered]) -> list[Lowered]:
+def sliced_for(slices: Slices, cut_in: Callable[[Slices], Lowered]) -> list[Lowered]:
     """A function in the numbers of slices that are asked for, by what lowers it in a number.
 
     Of `auto`, those that save something; none where none are asked for. Raises CompileError for a number that does not.
@@ -39,7 +39,6 @@ def sliced_for(slices: Slices, cut_in: Callable[[int], Lowered]) -> list[Lowered
     if not is_cut(slices):
         return []
     if slices != AUTO:
-        assert isinstance(slices, int), "users ask for a number"
         return [cut_in(slices)]
     found: dict[int, Lowered] = {}
     for count in SLICES:

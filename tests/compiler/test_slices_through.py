@@ -178,7 +178,7 @@ def test_samples_that_wait_for_their_median_are_computed_again() -> None:
     assert taken(sliced) < 0.4 * taken(whole)
 
 
-def test_prints_in_a_loop_come_as_often_as_they_did(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_prints_in_a_loop_is_not_cut() -> None:
     def model(w: Any, x: Any) -> Any:
         def step(x: Any, w: Any) -> Any:
             jax.debug.print("a step")
@@ -186,12 +186,5 @@ def test_prints_in_a_loop_come_as_often_as_they_did(capfd: pytest.CaptureFixture
 
         return lax.scan(step, x, w)[0].sum()
 
-    w, x = drawn(3, 16, 16), drawn(64, 16)
-    try:
-        found = jax.jit(rematc.jax.value_and_grad(model, slices=4))(w, x)
-    except CompileError as error:
-        assert "4 slices" in str(error)
-        return
-    assert_near(found, jax.jit(jax.value_and_grad(model))(w, x))
-    jax.effects_barrier()  # type: ignore[no-untyped-call]
-    assert capfd.readouterr().out.count("a step") == 6
+    with pytest.raises(CompileError, match="'scan' at .*test_slices_through.py.* needs it whole"):
+        jax.jit(rematc.jax.value_and_grad(model, slices=4))(drawn(3, 16, 16), drawn(64, 16))

@@ -90,6 +90,9 @@ def test_slices_stand_beside_plans_and_policies() -> None:
     assert planned.name.startswith(f"{planned.slices} slices, plan ")
     only = rematc.pareto(step, *HEAD, points=2, slices=4, measure=False)
     assert {point.slices for point in only.points} == {1, 4}
+    assert planned.plan is not None
+    as_planned = rematc.pareto(step, *HEAD, points=2, slices=planned.plan.slices, measure=False)
+    assert {point.slices for point in as_planned.points} == {1, planned.slices}
     with pytest.raises(CompileError, match="has slices of its own"):
         rematc.pareto(rematc.value_and_grad(head, slices=4), *HEAD, slices="auto")
     total = rematc.value_and_grad(np.sum)
