@@ -186,5 +186,5 @@ def test_what_prints_in_a_loop_is_not_cut() -> None:
 
         return lax.scan(step, x, w)[0].sum()
 
-    with pytest.raises(CompileError, match="'scan' at .*test_slices_through.py.* needs it whole"):
+    with pytest.raises(CompileError, match=r"'scan' at .*test_slices_through\.py.* needs it whole"):
         jax.jit(rematc.jax.value_and_grad(model, slices=4))(drawn(3, 16, 16), drawn(64, 16))
