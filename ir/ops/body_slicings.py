@@ -32,13 +32,11 @@ class Bodies:
         graphs: these.
         alike: values that are cut alike: what a step takes and gives, what branches take and give.
         held: parameters that a step may add to, and the result that takes their place.
-        same: values that all parts must have, such as a condition.
     """
 
     graphs: tuple[Graph, ...]
     alike: Sequence[tuple[Value, Value]]
     held: Mapping[Value, Value] = field(default_factory=dict)
-    same: Sequence[Value] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +245,7 @@ class Cutting:
                     return None
                 terms.update(value for value, held in found.items() if held is None)
                 sums.update({value: held for value, held in found.items() if held is not None})
-        cut = Cut(dims, ways, frozenset(terms), sums)
-        return cut if all(cut.gives(value) == SAME for value in self._bodies.same) else None
+        return Cut(dims, ways, frozenset(terms), sums)
 
     def _summed(self, eqn: Equation, way: Slicing) -> dict[Value, Value | None] | None:
         """The results that are combined, and what holds each before; None for terms."""

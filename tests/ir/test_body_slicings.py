@@ -164,21 +164,30 @@ STEPS = {
     "a sum goes through a function": lambda w, h, x: h + jnp.sin(x.sum(0)),
     "rows are mixed": lambda w, h, x: jnp.flip(h, 0) + x,
     "rows are mixed by a product": lambda w, h, x: jnp.tril(jnp.ones((6, 6))) @ h + x,
+    "a sum divides": lambda w, h, x: (h, w[0, 0] / x.sum()),
+    "to a sum something is added": lambda w, h, x: (h, x.sum() + w[0, 0]),
+    "of a sum something is taken": lambda w, h, x: (h, w[0, 0] - x.sum()),
+    "two sums are multiplied": lambda w, h, x: (h, x.sum() * jnp.abs(x).sum()),
 }
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_what_needs_all_rows_is_not_cut_along_them(step: Callable[..., Any]) -> None:
     def loop(w: Any, h: Any, xs: Any) -> Any:
-        return lax.scan(lambda h, x: (step(w, h, x), None), h, xs)
+        def both(h: Any, x: Any) -> Any:
+            found = step(w, h, x)
+            return found if isinstance(found, tuple) else (found, None)
+
+        return lax.scan(both, h, xs)
 
     eqn = equation_of(loop, W, H, XS)
     assert not any(slicing.operands[-1] == 1 for slicing in check_all(eqn))
 
 
-def test_a_held_sum_that_a_step_reads_is_not_held() -> None:
+@pytest.mark.parametrize("seen", [lambda total: total, lambda total: total * 2], ids=["itself", "twice"])
+def test_a_held_sum_that_a_step_reads_is_not_held(seen: Callable[..., Any]) -> None:
     def loop(total: Any, xs: Any) -> Any:
-        return lax.scan(lambda total, x: (total + x.sum(), total), total, xs)
+        return lax.scan(lambda total, x: (total + x.sum(), seen(total)), total, xs)
 
     assert not any(slicing.is_sum for slicing in check_all(equation_of(loop, jnp.ones(()), XS)))
 
@@ -208,6 +217,14 @@ def test_branches_go_with_a_batch() -> None:
     assert any(slicing.results == (0,) for slicing in check_all(eqn))
     eqn = equation_of(jax.grad(lambda *args: loss(*args).sum(), (0, 1)), W, H, jnp.int32(1), op=Case)
     assert any(set(slicing.results) == {None, 0} for slicing in check_all(eqn))
+
+
+def test_terms_of_branches_are_wide_in_all_of_them() -> None:
+    def loss(w: Any, x: Any, n: Any) -> Any:
+        return lax.switch(n, [lambda w, x: x @ w, lambda w, x: jnp.sin(x)], w, x).sum()
+
+    eqn = equation_of(jax.grad(loss, (0, 1)), W.astype(jnp.bfloat16), H.astype(jnp.bfloat16), jnp.int32(1), op=Case)
+    assert any(slicing.is_sum for slicing in check_all(eqn))
 
 
 def test_a_while_loop_goes_with_a_batch_if_its_condition_does_not() -> None:

@@ -30,7 +30,7 @@ def _cutting_of(op: WhileBase) -> Cutting:
         alike = [*zip(carries, body.results, strict=True), *zip(carries, of_cond, strict=True)]
         rows = zip(carries, body.results, of_cond, strict=True)
         held = {one: result for one, result, seen in rows if seen not in read}
-        return Cutting(Bodies((cond, body), alike, held, cond.results))
+        return Cutting(Bodies((cond, body), alike, held))
 
     return body.remembered((Cutting, id(cond), op.cond_consts, op.body_consts), make)
 
