@@ -214,6 +214,36 @@ graph @main(%x: f32[8,50], %w: f32[50,20]) -> (f32[8,50], f32[8]) {
     assert [eqn.op.name for eqn in stage.slicings] == ["dot_general", "reduce_sum"]
 
 
+def test_what_is_large_and_lies_between_is_cut_along() -> None:
+    """Two layers whose inputs are small: a stage that goes through them takes the inside of both, another one's of one."""
+    text = """
+graph @main(%x: f32[8,4], %w: f32[4,100], %v: f32[100,4]) -> (f32[8]) {
+  %0: f32[8,100] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
+  %1: f32[8,100] = sine %0
+  %2: f32[8,4] = dot_general %1, %v {contract=[[1],[0]], batch=[[],[]]}
+  %3: f32[8,100] = dot_general %2, %w {contract=[[1],[0]], batch=[[],[]]}
+  %4: f32[8,100] = exponential %3
+  %5: f32[8,4] = dot_general %4, %v {contract=[[1],[0]], batch=[[],[]]}
+  %6: f32[8,100] = dot_general %5, %w {contract=[[1],[0]], batch=[[],[]]}
+  %7: f32[8,100] = multiply %6, %1
+  %8: f32[8] = reduce_sum %7 {dimensions=[1]}
+  return %8
+}
+"""
+    graph = parse(text)
+    (inside,) = graph.equations[0].results
+    arrays = arguments_for(graph, special=0)
+    for cuts_through, left in ((False, {(8, 4), (8, 100)}), (True, set())):
+        stages = Stages(graph, cuts_through=cuts_through)
+        stage = stages.around(inside, 0, 200)
+        assert {
+            value.type.shape for value in stages.producer if value not in stage.made and value.type.rank > 1
+        } == left
+        after = in_parts(stages, stage, 4)
+        verify(after)
+        assert_near(evaluate(after, arrays), evaluate(graph, arrays), 1e-5)
+
+
 def test_numbers_and_constants_are_made_in_each_part() -> None:
     text = """
 graph @main(%x: f32[8,50], %y: i32[8]) -> (f32[8]) {
