@@ -215,7 +215,7 @@ graph @main(%x: f32[8,50], %w: f32[50,20]) -> (f32[8,50], f32[8]) {
 
 
 def test_what_is_large_and_lies_between_is_cut_along() -> None:
-    """Two layers whose inputs are small: a stage that goes through them takes the inside of both, another one's of one."""
+    """Of two layers whose inputs are small: a stage that goes through takes the inside of both, another that of one."""
     text = """
 graph @main(%x: f32[8,4], %w: f32[4,100], %v: f32[100,4]) -> (f32[8]) {
   %0: f32[8,100] = dot_general %x, %w {contract=[[1],[0]], batch=[[],[]]}
