@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -122,15 +124,31 @@ class UnreachableBudgetError(CompileError):
         budget: bytes.
         expected: the bytes that the plan that came nearest was expected to take.
         reached: those that it takes, by XLA where it was asked.
-        slices: a number of slices with which one is predicted to fit; None where there is none, or nobody looked.
+        find_slices: gives a number of slices with which one is predicted to fit; None where there is none.
         is_constrained: whether there are ops or values that the plan must not compute again.
+        is_in_slices: whether the program was in slices.
+        is_far: whether it was refused before plans with the smallest peak were looked for.
     """
 
     def __init__(self, message: str, budget: int, expected: int, reached: int, loc: Location | None = None) -> None:
         super().__init__(message, loc)
         self.budget, self.expected, self.reached = budget, expected, reached
-        self.slices: int | None = None
-        self.is_constrained = False
+        self.find_slices: Callable[[], int | None] = lambda: None
+        self.is_constrained = self.is_in_slices = self.is_far = False
+
+
+#: Whether something else than a plan of the program as it stands can be looked for.
+_HAS_ANOTHER_WAY: ContextVar[bool] = ContextVar("has_another_way", default=False)
+
+
+@contextmanager
+def having_another_way(has_one: bool) -> Iterator[None]:
+    """While a plan for a budget is looked for that is not the only way: where none is near it, that is said soon."""
+    token = _HAS_ANOTHER_WAY.set(has_one)
+    try:
+        yield
+    finally:
+        _HAS_ANOTHER_WAY.reset(token)
 
 
 class GraphPlanner:
@@ -187,6 +205,11 @@ class GraphPlanner:
         """Whether there are ops or values that its plans must not compute again."""
         return bool(self._constraints)
 
+    @property
+    def is_in_slices(self) -> bool:
+        """Whether the largest stage of the graph is."""
+        return self._slices is not None
+
     def _in_order(self, graph: Graph) -> Graph:
         """The graph with each update of a donated parameter where it stands best."""
         if not self.donated:
@@ -230,6 +253,21 @@ class GraphPlanner:
     def plan(self, budget: int) -> Plan:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         return self._plan(self._planner, budget)
+
+    def fitting(self, budget: int, in_small_steps: bool = False) -> Plan | None:
+        """The fastest plan for so many bytes, simulated; None where none is found, which is known soon."""
+        key = self._planner, budget, in_small_steps
+        if key not in self._plans:
+            plan = self._planner.fitting(budget, in_small_steps=in_small_steps)
+            if plan is None:
+                return None
+            self._plans[key] = self._of_slices(plan)
+        return self._plans[key] if self._plans[key].is_feasible else None
+
+    @property
+    def nearest(self) -> int:
+        """Bytes, simulated, of the smallest plan that was looked at so far, or more than which each must take."""
+        return self._planner.nearest
 
     def _plan(self, planner: Planner, budget: int, in_small_steps: bool = False) -> Plan:
         key = planner, budget, in_small_steps
@@ -396,11 +434,30 @@ class GraphPlanner:
 
         Raises CompileError where no plan is expected to fit, even without room.
         """
+        self.refuse_far(wanted)
         aim = wanted * 100 // (100 + ROOM)
         plan = self.expected_within(scaled(aim, self.peak, self.whole), aim, 1.0)
         if self.expected(plan) > wanted:
             raise self.unreachable(wanted, plan, self.expected(plan))
         return plan
+
+    def refuse_far(self, wanted: int) -> None:
+        """Raises UnreachableBudgetError where there is another way, and no plan with `ROOM` for the prediction's error.
+
+        Of a program that takes more than what is simulated a plan may take just that, behind barriers.
+        """
+        if not _HAS_ANOTHER_WAY.get() or self.is_constrained:
+            return
+        near = max(wanted, scaled(wanted, self.peak, self.whole)) * (100 + ROOM) // 100
+        if self.fitting(near) is not None:
+            return
+        if self._planner.has_small_steps(near) and self.fitting(near, in_small_steps=True) is not None:
+            return
+        reached = format_bytes(self.nearest)
+        message = f"no plan was found for {format_bytes(wanted)} of temporary memory; the nearest takes {reached}"
+        error = UnreachableBudgetError(message, wanted, self.nearest, self.nearest)
+        error.is_far = True
+        raise error
 
     def unreachable(
         self, budget: int, plan: Plan, expected: int, measured: int | None = None

@@ -280,7 +280,10 @@ def fitting_slices(planner: GraphPlanner, budget: int) -> int | None:
             found = _in(way, slicer, count)
             if found is not None:
                 sliced = GraphPlanner(found.graph, planner.target, donated=planner.donated, shardings=planner.shardings)
-                if sliced.expected(sliced.smallest) <= budget:
+                plan = sliced.fitting(max(budget, scaled(budget, sliced.peak, sliced.whole)))
+                if plan is None:
+                    continue
+                if sliced.expected(plan) <= budget or sliced.expected(sliced.smallest) <= budget:
                     return found.largest.count
     return None
 
@@ -292,8 +295,8 @@ def _is_less(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 def _guess(planner: GraphPlanner, wanted: int) -> tuple[int, int]:
     """The merit of the first plan that would be tried, by the bytes that are simulated."""
-    plan = planner.plan(scaled(wanted, planner.peak, planner.whole))
-    return (0, plan.time) if plan.is_feasible else (1, plan.peak)
+    plan = planner.fitting(scaled(wanted, planner.peak, planner.whole))
+    return (1, planner.nearest) if plan is None else (0, plan.time)
 
 
 def _merit(planner: GraphPlanner, wanted: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, cast
@@ -14,7 +15,15 @@ from rematc.compiler.reports.slices import asked_of
 from rematc.compiler.tracing.user_location import user_location
 from rematc.ir.errors import CompileError
 from rematc.lowering.pipeline import make_program
-from rematc.lowering.planning import Amount, Budget, GraphPlanner, UnreachableBudgetError, budget_bytes, scaled
+from rematc.lowering.planning import (
+    Amount,
+    Budget,
+    GraphPlanner,
+    UnreachableBudgetError,
+    budget_bytes,
+    having_another_way,
+    scaled,
+)
 from rematc.lowering.slicing import AUTO, NEEDED, Slices, fitting_slices, too_large_whole
 from rematc.passes.planning.constraints import FREE, Constraints
 from rematc.passes.planning.plan import Plan
@@ -99,12 +108,12 @@ def at_users_line() -> Iterator[None]:
 
 @contextmanager
 def looking_for_slices(planner: GraphPlanner) -> Iterator[None]:
-    """The error of a budget that no plan meets knows with how many slices one is predicted to."""
+    """The error of a budget that no plan meets can tell with how many slices one is predicted to."""
     try:
         yield
     except UnreachableBudgetError as error:
-        error.slices = fitting_slices(planner, error.budget)
-        error.is_constrained = planner.is_constrained
+        error.find_slices = functools.partial(fitting_slices, planner, error.budget)
+        error.is_constrained, error.is_in_slices = planner.is_constrained, planner.is_in_slices
         raise
 
 
@@ -112,33 +121,59 @@ def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
     """What `make` gives for these slices, or for more of them where it is said that they are chosen, and none fits.
 
     `needed` is none at first, and then `auto` where no plan was expected to fit. `auto` is chosen by what is predicted.
-    Where no plan fits so, there are as many slices as the error names, and then four times as many, `_MORE` times in
-    all. Raises the error with fewest bytes where none of that helps, and for a number of slices, or none, and where the
+    Where no plan fits so, there are as many slices as are predicted to help, and then four times as many, `_MORE` times
+    in all. Where no plan without slices is near the budget, the smallest one is looked for after `auto`.
+
+    Raises the error with fewest bytes where none of that helps, and for a number of slices, or none, and where the
     plan must not repeat something, one that says how many would.
     """
     try:
+        with having_another_way(slices == NEEDED):
+            return make(slices)
+    except UnreachableBudgetError as error:
+        first = error
+    if not first.is_far:
+        return _in_more_slices(slices, make, first)
+    try:
+        with too_large_whole():
+            return make(AUTO)
+    except UnreachableBudgetError as error:
+        if not error.is_in_slices:
+            raise
+        of_auto = error
+    try:
         return make(slices)
     except UnreachableBudgetError as error:
-        if error.slices is None:
-            raise
-        # What runs in slices may run again, whatever the plan of it may not repeat.
-        if slices not in (AUTO, NEEDED) or (slices == NEEDED and error.is_constrained):
-            way_out = f"With slices={error.slices} a plan is predicted to fit: add that, or slices='auto'"
-            message = f"{error.message}\n{way_out}"
-            raise UnreachableBudgetError(message, error.budget, error.expected, error.reached, error.loc) from None
-        best, count = error, error.slices
+        return _in_more_slices(slices, make, error, of_auto)
+
+
+def _in_more_slices(
+    slices: Slices,
+    make: Callable[[Slices], T],
+    error: UnreachableBudgetError,
+    of_auto: UnreachableBudgetError | None = None,
+) -> T:
+    """What `make` gives for more slices than these, of which this is the error; that of `auto` where it was tried."""
+    count = error.find_slices()
+    if count is None:
+        raise error
+    # What runs in slices may run again, whatever the plan of it may not repeat.
+    if slices not in (AUTO, NEEDED) or (slices == NEEDED and error.is_constrained):
+        message = f"{error.message}\nWith slices={count} a plan is predicted to fit: add that, or slices='auto'"
+        raise UnreachableBudgetError(message, error.budget, error.expected, error.reached, error.loc)
     counts: list[Slices] = [count * _STEP**power for power in range(_MORE)]
-    if slices == NEEDED and best.expected > best.budget:
+    if of_auto is None and slices == NEEDED and error.expected > error.budget:
         counts.insert(0, AUTO)
+    errors = [error] if of_auto is None else [error, of_auto]
     for further in counts:
         try:
             with too_large_whole():
                 return make(further)
-        except UnreachableBudgetError as error:
-            best = min(best, error, key=lambda one: one.reached)
+        except UnreachableBudgetError as another:
+            errors.append(another)
         except CompileError:  # so many slices are none, or save nothing
             break
-    raise best
+    raise min(errors, key=lambda one: one.reached)
 
 
 def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:
@@ -198,6 +233,7 @@ def first_within(
         return actual
 
     wanted = budget_bytes(budget.amount, measured_whole, planner.free)
+    planner.refuse_far(wanted)
     target = scaled(wanted, planner.peak, actual)
     attempts: list[_Attempt] = []
     ratio = 1.0

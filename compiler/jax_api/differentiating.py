@@ -26,6 +26,7 @@ from rematc.compiler.jax_api.concretizing import NumbersRead
 from rematc.compiler.jax_api.gradient_call import lasting_call, passed_graph
 from rematc.compiler.jax_api.pulling import pulled_back
 from rematc.compiler.jax_api.traced import TracedCall, called_on_mesh, like, trace_jax
+from rematc.compiler.reports.slices import asked_of
 from rematc.compiler.tracing.arguments import argument_positions, chosen, differentiated, lies
 from rematc.compiler.tracing.options import CompilerOptions, Options
 from rematc.compiler.tracing.user_location import user_location
@@ -240,7 +241,7 @@ class _Gradient:
         def planned(slices: Slices, target: Target) -> Graph:
             choice, sliced = slice_graph(derive, slices, target, leaves, wanted.budget, lying)
             budget = wanted.budget if wanted.budget is None or sliced is None else wanted.budget.of_whole(sliced.whole)
-            return passed_graph(choice.graph, budget, lying, target)
+            return passed_graph(choice.graph, budget, asked_of(sliced), lying, target)
 
         def passed(target: Target) -> Graph:
             return with_more_slices(wanted.slices, lambda slices: planned(slices, target))

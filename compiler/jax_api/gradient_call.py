@@ -22,6 +22,7 @@ from rematc.lowering.propagation import shards_of
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import targeting
 from rematc.passes.linearize import linearize
+from rematc.passes.planning.in_slices import InSlices
 
 Graphs = Callable[[int], Graph]
 
@@ -82,7 +83,7 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
         parts = linearize(graph, present)
         count = len(graph.results)
         with targeting(target):
-            results = apply_graph(passed_graph(parts.forward, None, (), target), primals)
+            results = apply_graph(passed_for_jax(parts.forward, target), primals)
             return results[:count], tangents_of(parts, results[count:], tangents)
 
     differentiable = differentiable_call(function, forward)
@@ -93,13 +94,15 @@ def differentiable_graph(graphs: Graphs, target: Target, passed: Callable[[], Gr
     return run
 
 
-def passed_graph(graph: Graph, budget: Budget | None, lying: Sequence[Any], target: Target) -> Graph:
+def passed_graph(
+    graph: Graph, budget: Budget | None, slices: InSlices | None, lying: Sequence[Any], target: Target
+) -> Graph:
     """A graph after the passes, planned if there is a budget. Raises CompileError where no plan is predicted to fit.
 
-    `lying` is as in `lasting_call`.
+    `slices` are those that it is in; `lying` is as in `lasting_call`.
     """
     if budget is not None:
-        constraints = budget.constraints
-        planner = GraphPlanner(graph, target, target.barrier_strategy, constraints=constraints, shardings=lying)
+        strategy, constraints = target.barrier_strategy, budget.constraints
+        planner = GraphPlanner(graph, target, strategy, constraints=constraints, shardings=lying, slices=slices)
         graph = planner.applied(plan_part(planner, budget, graph.name).plan)
     return passed_for_jax(graph, target)

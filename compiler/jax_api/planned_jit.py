@@ -26,6 +26,7 @@ from rematc.compiler.jax_api.gradient_call import differentiable_graph
 from rematc.compiler.jax_api.planned_program import OtherTypesError, PlannedProgram, planned_program
 from rematc.compiler.jax_api.traced import TracedCall, called_on_mesh, trace_jax
 from rematc.compiler.reports.report import Report
+from rematc.compiler.reports.slices import asked_of
 from rematc.compiler.tracing.options import Options, with_static
 from rematc.ir.core import Graph
 from rematc.lowering import caches
@@ -202,7 +203,8 @@ def _passed(graph: Graph, wanted: Wanted, slices: Slices, name: str, target: Tar
         choice, sliced = slice_graph(lambda _: graph, slices, target, budget=wanted.budget)
         if wanted.budget is not None:
             budget = wanted.budget if sliced is None else wanted.budget.of_whole(sliced.whole)
-            planner = GraphPlanner(choice.graph, target, strategy, wanted.seconds, budget.constraints)
+            constraints, asked = budget.constraints, asked_of(sliced)
+            planner = GraphPlanner(choice.graph, target, strategy, wanted.seconds, constraints, slices=asked)
             return planner.applied(plan_part(planner, budget, name).plan)
         assert wanted.plan is not None, "there is one or the other"
         planner = GraphPlanner(choice.graph, target, strategy)

@@ -70,11 +70,13 @@ class Chained:
     Attributes:
         problem: what is planned.
         smallest: of all plans the one with the smallest peak that is found, once somebody had the time to look for it.
+        nearest: bytes of the smallest peak of all plans that were looked at so far, for any budget.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.smallest: tuple[Run, Stages] | None = None
+        self.nearest: int | None = None
         self._simulator = Simulator(problem)
         self._plans: dict[int, tuple[Run, Stages]] = {}
 
@@ -254,7 +256,10 @@ class _Search:
         return None
 
     def _add(self, stages: Stages) -> tuple[Run, Stages]:
-        self._plans.append((self._simulator.run(stages), stages))
+        run = self._simulator.run(stages)
+        nearest = self._chained.nearest
+        self._chained.nearest = run.peak if nearest is None else min(nearest, run.peak)
+        self._plans.append((run, stages))
         return self._plans[-1]
 
     def _seeds(self, budget: int) -> list[Stages]:

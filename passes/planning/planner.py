@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -65,6 +66,11 @@ class _Way:
         """Bytes that every plan takes: some kernel needs them by itself."""
         return least_peak(self.translation.problem)
 
+    @property
+    def nearest(self) -> int:
+        """Bytes of the smallest plan that was looked at; those that every plan takes where none was."""
+        return self.least_peak if self.chained.nearest is None else self.chained.nearest
+
 
 class Planner:
     """Plans of a flat graph, forward and backward in one, on a device, or on several.
@@ -93,6 +99,7 @@ class Planner:
         self._staged_levels: dict[tuple[Form, Decisions, int, int], list[Decisions]] = {}
         self._ways: dict[tuple[tuple[LoopDecision, ...], Constraints], _Way] = {}
         self._smallest: dict[bool, tuple[_Way, Found]] = {}
+        self._least_fitting: dict[bool, int] = {}
         self.peak = simulate(self._way((), constraints).translation.problem).peak
 
     @functools.cached_property
@@ -110,22 +117,43 @@ class Planner:
         Steps of loops that take little of what the program takes may take much of a budget. They run in stages only if
         they may `in_small_steps`: backends know less of what that takes.
         """
-        self._deadline = None if self._seconds is None else monotonic() + self._seconds
-        is_below = self._is_below_the_smallest(budget, in_small_steps)
-        best = None if is_below else self._fastest_for(budget, in_small_steps)
-        if best is None:
-            way, found = self._smallest.get(in_small_steps) or self._found_smallest(in_small_steps)
-            if self._seconds is None:  # without time for more this one may be larger than that of another try
-                self._smallest[in_small_steps] = way, found
-            best = way, replace(found, budget=budget, known=None)
-        if self._deadline is not None:
-            self._seconds = max(0.0, self._deadline - monotonic())
+        with self._taking_time():
+            best = self._fastest_within(budget, in_small_steps)
+            if best is None:
+                way, found = self._smallest.get(in_small_steps) or self._found_smallest(in_small_steps)
+                if self._seconds is None:  # without time for more this one may be larger than that of another try
+                    self._smallest[in_small_steps] = way, found
+                best = way, replace(found, budget=budget, known=None)
         return self._as_plan(*best)
 
-    def _is_below_the_smallest(self, budget: int, in_small_steps: bool) -> bool:
-        """Whether no plan is looked for: what takes least is known, of each level, and takes more."""
+    def fitting(self, budget: int, *, in_small_steps: bool = False) -> Plan | None:
+        """`plan`, but None where none fits: the one with the smallest peak is not looked for, which takes long."""
+        with self._taking_time():
+            best = self._fastest_within(budget, in_small_steps)
+        return None if best is None else self._as_plan(*best)
+
+    @property
+    def nearest(self) -> int:
+        """Bytes that the smallest of all plans takes that were looked at so far, or more than which each must take."""
+        return min(way.nearest for way in self._ways.values())
+
+    @contextmanager
+    def _taking_time(self) -> Iterator[None]:
+        self._deadline = None if self._seconds is None else monotonic() + self._seconds
+        yield
+        if self._deadline is not None:
+            self._seconds = max(0.0, self._deadline - monotonic())
+
+    def _fastest_within(self, budget: int, in_small_steps: bool) -> tuple[_Way, Found] | None:
+        """What is fastest within so many bytes; None, at once, where that was known to be too little."""
         known = self._smallest.get(in_small_steps)
-        return not budget or (known is not None and budget < known[1].run.peak)
+        least = self._least_fitting.get(in_small_steps, 1) if known is None else known[1].run.peak
+        if budget < least:
+            return None
+        best = self._fastest_for(budget, in_small_steps)
+        if best is None and self._seconds is None:
+            self._least_fitting[in_small_steps] = budget + 1
+        return best
 
     def has_small_steps(self, budget: int) -> bool:
         """Whether there are steps that take much of a budget, and little of what the program takes."""
@@ -177,7 +205,7 @@ class Planner:
     def _fastest_of_levels(
         self, constraints: Constraints, levels: Sequence[Decisions], budget: int, best: tuple[_Way, Found] | None
     ) -> tuple[_Way, Found] | None:
-        """As `_fastest_within`, of levels each of which drops more than the one before it.
+        """As `_fastest_of`, of levels each of which drops more than the one before it.
 
         The more is dropped, the less is held, and the more runs again. So the one that drops least of those that fit is
         looked for by halving; and then what is faster of those that drop more: around their loops less runs again, and
@@ -185,7 +213,7 @@ class Planner:
         the loops, or in a kernel of theirs.
         """
         tried = dict.fromkeys([levels[-1], levels[0]])
-        best, failed = self._fastest_within(constraints, tried, budget, best)
+        best, failed = self._fastest_of(constraints, tried, budget, best)
         first, last = 1, len(levels) - 2
         if failed == len(tried):
             return best
@@ -193,10 +221,10 @@ class Planner:
             place = (first + last) // 2
             tried[levels[place]] = None
             # What takes more time than the best so far drops too much, too.
-            best, failed = self._fastest_within(constraints, [levels[place]], budget, best)
+            best, failed = self._fastest_of(constraints, [levels[place]], budget, best)
             first, last = (place + 1, last) if failed else (first, place - 1)
         further = [level for level in levels[first:] if level not in tried]
-        return self._fastest_within(constraints, further, budget, best)[0]
+        return self._fastest_of(constraints, further, budget, best)[0]
 
     def _fastest_staged(
         self,
@@ -206,7 +234,7 @@ class Planner:
         best: tuple[_Way, Found] | None,
         least: int,
     ) -> tuple[_Way, Found] | None:
-        """As `_fastest_within`, with stages in bodies, of `least` bytes and more, of loops that drop more and more.
+        """As `_fastest_of`, with stages in bodies, of `least` bytes and more, of loops that drop more and more.
 
         The less they drop, the less is left for a step, and the more runs again in it. Where one of the ends fits, what
         drops least of what is before it is looked for by halving.
@@ -221,7 +249,7 @@ class Planner:
                 is_enough = best is not None and best[1].run.time <= way.time
                 if not is_enough:
                     staged = self._staged(constraints, levels[place], budget, least)
-                    best, failed = self._fastest_within(constraints, staged, budget, best)
+                    best, failed = self._fastest_of(constraints, staged, budget, best)
                     is_enough = failed < len(staged)
                 if place == begin - 1 and not is_enough:
                     break
@@ -229,7 +257,7 @@ class Planner:
                 place = (first + last) // 2
         return best
 
-    def _fastest_within(
+    def _fastest_of(
         self, constraints: Constraints, levels: Iterable[Decisions], budget: int, best: tuple[_Way, Found] | None
     ) -> tuple[tuple[_Way, Found] | None, int]:
         """What is fastest within so many bytes of these levels and what was found before; None where nothing is.

@@ -202,7 +202,7 @@ def test_slices_are_tried_in_this_order(asked: Slices, expected: int, tried: lis
     def make(slices: Slices) -> None:
         calls.append(slices)
         error = UnreachableBudgetError("no plan was found", 100, expected, 300 - 10 * len(calls))
-        error.slices = 8
+        error.find_slices = lambda: 8
         raise error
 
     with pytest.raises(UnreachableBudgetError) as caught:
@@ -212,10 +212,34 @@ def test_slices_are_tried_in_this_order(asked: Slices, expected: int, tried: lis
     assert ("With slices=8 a plan is predicted to fit" in caught.value.message) == (asked in (OFF, 4))
 
 
+@pytest.mark.parametrize(
+    ("is_cut", "slices", "tried"),
+    [(True, 8, [NEEDED, AUTO, NEEDED, 8, 32]), (True, None, [NEEDED, AUTO, NEEDED]), (False, 8, [NEEDED, AUTO])],
+)
+def test_the_smallest_plan_is_looked_for_late_where_none_is_near(
+    is_cut: bool, slices: int | None, tried: list[Slices]
+) -> None:
+    """Unless `auto` cut nothing, so that it was looked for then."""
+    calls: list[Slices] = []
+
+    def make(slices: Slices) -> None:
+        calls.append(slices)
+        error = UnreachableBudgetError("no plan was found", 100, 200, 150 if len(calls) == 1 else 160 + len(calls))
+        error.find_slices, error.is_in_slices = lambda: found, is_cut
+        error.is_far = len(calls) == 1
+        raise error
+
+    found = slices
+    with pytest.raises(UnreachableBudgetError) as caught:
+        with_more_slices(NEEDED, make)
+    assert calls == tried
+    assert caught.value.reached == (162 if slices else 163)
+
+
 def test_no_slices_are_taken_where_something_must_not_run_again() -> None:
     def make(slices: Slices) -> None:
         error = UnreachableBudgetError("no plan was found", 100, 200, 200)
-        error.slices, error.is_constrained = 8, True
+        error.find_slices, error.is_constrained = lambda: 8, True
         raise error
 
     with pytest.raises(UnreachableBudgetError, match="With slices=8 a plan is predicted to fit"):

@@ -12,7 +12,7 @@ import pytest
 import rematc
 from rematc.compiler.driver.budget import Planner, first_within
 from rematc.ir.errors import CompileError
-from rematc.lowering.planning import Budget, GraphPlanner, budget_bytes
+from rematc.lowering.planning import Budget, GraphPlanner, UnreachableBudgetError, budget_bytes, having_another_way
 from rematc.lowering.target import Target
 from rematc.passes.planning.plan import Plan
 
@@ -86,9 +86,9 @@ def test_lower_plans_by_the_prediction() -> None:
 
 
 def test_a_budget_that_cannot_be_met() -> None:
-    pattern = r"(?s)no plan was found for 4\.0 KiB.*reached is \d.* KiB, predicted .*holds\n.*test_budget\.py"
+    pattern = r"(?s)no plan was found for 256 B.*reached is \d.* KiB, predicted .*holds\n.*test_budget\.py"
     with pytest.raises(CompileError, match=pattern):
-        rematc.compile(STEP, *SHAPES, budget=4096)
+        rematc.compile(STEP, *SHAPES, budget=256)
 
 
 def test_what_a_loop_takes_is_named_where_nothing_lives_around_it() -> None:
@@ -110,6 +110,22 @@ def test_a_budget_that_is_hardly_missed_is_said_in_bytes() -> None:
     error = planner.unreachable(1_100_000, plan, planner.expected(plan), 1_100_001)
     assert "for 1100000 bytes of temporary memory; the smallest that was reached is 1100001 bytes, " in str(error)
     assert "is 1.0 MiB, " in str(planner.unreachable(900_000, plan, planner.expected(plan), 1_100_001))
+
+
+def test_what_is_far_from_a_budget_is_said_soon_where_there_is_another_way() -> None:
+    """As often as it is asked; and without another way the smallest plan is looked for."""
+    planner = GraphPlanner(rematc.trace(STEP, *SHAPES), Target.of("cpu"))
+    with having_another_way(True):
+        for _ in range(2):
+            with pytest.raises(UnreachableBudgetError, match="the nearest takes") as caught:
+                planner.predicted_within(10)
+            assert caught.value.is_far
+        near = planner.nearest
+        planner.refuse_far(planner.whole)
+        with having_another_way(False), pytest.raises(UnreachableBudgetError, match="the smallest that was") as caught:
+            planner.predicted_within(10)
+        assert not caught.value.is_far and planner.nearest <= near
+        planner.refuse_far(planner.smallest.peak)
 
 
 def test_a_budget_has_passes_of_its_own() -> None:

@@ -263,7 +263,7 @@ def test_what_loops_drop_and_the_stages_of_their_steps_are_chosen_together(perce
     levels, bodies = loop_levels(graph, ON_CPU), BodyPlans(Regions(ON_CPU), FREE)
     assert plan.decisions[0] not in levels[-1]
     staged = [one for level in ends(levels) for one in bodies.levels(graph, level, least_step(planner.peak), budget)]
-    beside = planner._fastest_within(FREE, [*levels, *staged], budget, None)[0]
+    beside = planner._fastest_of(FREE, [*levels, *staged], budget, None)[0]
     assert beside is not None
     assert plan.time < beside[1].run.time
     again = Plan.from_json(plan.to_json())
