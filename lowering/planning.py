@@ -468,6 +468,8 @@ class GraphPlanner:
         if least == wanted:
             least, wanted = f"{reached} bytes", f"{budget} bytes"
         smallest = f"predicted {least}" if measured is None else f"{least}, predicted {format_bytes(expected)}"
+        if self._slices is not None:
+            smallest += f", in {self._slices.count} slices"
         return UnreachableBudgetError(
             f"no plan was found for {wanted} of temporary memory; the smallest that was reached is "
             f"{smallest}. At its peak it holds\n{plan.describe_held()}",

@@ -229,8 +229,8 @@ class _Search:
         """As many slices as give the fastest plan for a budget; of plans alike in time the fewest.
 
         There are twice as many each time, until with so many it is slower where all is kept: each adds its terms to
-        sums. They are compared by the first guess at a plan; with the search for one that is expected to fit, only the
-        best of them and none at all.
+        sums; or until `_VAIN` numbers in a row do not bring plans nearer to the budget. They are compared by the first
+        guess at a plan; with the search for one that is expected to fit, only the best of them and none at all.
         """
         try:
             slicer = self.slicer(graph)
@@ -243,12 +243,14 @@ class _Search:
         if not _is_less((0, whole.least_time), least):
             return Choice(graph)
         for way in WAYS.values():
-            found = _in(way, slicer, 2)
-            while found is not None:
+            found, nearest, vain = _in(way, slicer, 2), None, 0
+            while found is not None and vain < _VAIN:
                 planner = self.planner(found.graph, budget)
-                if not _is_less((0, planner.least_time), least):
+                if least[0] == 0 and not _is_less((0, planner.least_time), least):
                     break
                 merit = _guess(planner, wanted)
+                vain = vain + 1 if merit[0] and nearest is not None and merit[1] * (1 + _ALIKE) >= nearest else 0
+                nearest = merit[1] if nearest is None else min(nearest, merit[1])
                 if _is_less(merit, least):
                     best, least = (found, planner), merit
                 more = _in(way, slicer, 2 * found.largest.count)
@@ -259,9 +261,9 @@ class _Search:
 
 
 @contextmanager
-def too_large_whole() -> Iterator[None]:
-    """While slices are chosen for a program that was planned without, and fits no budget then."""
-    token = _IS_TOO_LARGE.set(True)
+def too_large_whole(is_too_large: bool) -> Iterator[None]:
+    """While slices are chosen for a program that may have been planned without, and fit no budget then."""
+    token = _IS_TOO_LARGE.set(is_too_large)
     try:
         yield
     finally:

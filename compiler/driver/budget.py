@@ -122,7 +122,7 @@ def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
 
     `needed` is none at first, and then `auto` where no plan was expected to fit. `auto` is chosen by what is predicted.
     Where no plan fits so, there are as many slices as are predicted to help, and then four times as many, `_MORE` times
-    in all. Where no plan without slices is near the budget, the smallest one is looked for after `auto`.
+    in all. Where no plan without slices is near the budget, the smallest one is looked for after all that.
 
     Raises the error with fewest bytes where none of that helps, and for a number of slices, or none, and where the
     plan must not repeat something, one that says how many would.
@@ -132,48 +132,36 @@ def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
             return make(slices)
     except UnreachableBudgetError as error:
         first = error
-    if not first.is_far:
-        return _in_more_slices(slices, make, first)
-    try:
-        with too_large_whole():
-            return make(AUTO)
-    except UnreachableBudgetError as error:
-        if not error.is_in_slices:
-            raise
-        of_auto = error
-    try:
-        return make(slices)
-    except UnreachableBudgetError as error:
-        return _in_more_slices(slices, make, error, of_auto)
-
-
-def _in_more_slices(
-    slices: Slices,
-    make: Callable[[Slices], T],
-    error: UnreachableBudgetError,
-    of_auto: UnreachableBudgetError | None = None,
-) -> T:
-    """What `make` gives for more slices than these, of which this is the error; that of `auto` where it was tried."""
-    count = error.find_slices()
-    if count is None:
-        raise error
-    # What runs in slices may run again, whatever the plan of it may not repeat.
-    if slices not in (AUTO, NEEDED) or (slices == NEEDED and error.is_constrained):
-        message = f"{error.message}\nWith slices={count} a plan is predicted to fit: add that, or slices='auto'"
-        raise UnreachableBudgetError(message, error.budget, error.expected, error.reached, error.loc)
-    counts: list[Slices] = [count * _STEP**power for power in range(_MORE)]
-    if of_auto is None and slices == NEEDED and error.expected > error.budget:
-        counts.insert(0, AUTO)
-    errors = [error] if of_auto is None else [error, of_auto]
-    for further in counts:
+    errors = [] if first.is_far else [first]
+    for further in _further(slices, first):
         try:
-            with too_large_whole():
+            with too_large_whole(further != slices):
                 return make(further)
-        except UnreachableBudgetError as another:
-            errors.append(another)
+        except UnreachableBudgetError as error:
+            errors.append(error)
+            if first.is_far and not error.is_in_slices:
+                break  # the smallest plan was looked for
         except CompileError:  # so many slices are none, or save nothing
-            break
+            continue
     raise min(errors, key=lambda one: one.reached)
+
+
+def _further(slices: Slices, error: UnreachableBudgetError) -> Iterator[Slices]:
+    """What is tried where these slices fail. Raises the error, with a way out, where no others may be chosen."""
+    if error.is_far:
+        yield AUTO
+    count = error.find_slices()
+    if count is not None:
+        # What runs in slices may run again, whatever the plan of it may not repeat.
+        if slices not in (AUTO, NEEDED) or (slices == NEEDED and error.is_constrained):
+            message = f"{error.message}\nWith slices={count} a plan is predicted to fit: add that, or slices='auto'"
+            raise UnreachableBudgetError(message, error.budget, error.expected, error.reached, error.loc)
+        if slices == NEEDED and not error.is_far and error.expected > error.budget:
+            yield AUTO
+        for power in range(_MORE):
+            yield count * _STEP**power
+    if error.is_far:
+        yield slices
 
 
 def lower_within(lowered: Lowered, budget: Budget, seconds: float | None = None) -> Lowered:

@@ -6,7 +6,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -488,6 +488,18 @@ WITHIN: list[Run] = [
 def test_slices_are_taken_where_no_plan_fits_without(run: Run) -> None:
     given = attention_arguments(512)
     assert_near(run(given, budget="1MiB"), jax.value_and_grad(attention)(*given))
+
+
+def test_the_smallest_plan_is_not_looked_for_where_slices_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the program without slices, nor of any number of them that is only weighed."""
+
+    def looked_for(*_: Any) -> NoReturn:
+        raise AssertionError("no plan is near the budget, and slices give one that fits")
+
+    monkeypatch.setattr("rematc.passes.planning.planner.Planner._found_smallest", looked_for)
+    given = attention_arguments(512)
+    step: Any = rematc.jax.jit(jax.value_and_grad(attention), budget=2**20)
+    assert step.report(*given).slices is not None
 
 
 @pytest.mark.parametrize("amount", [2**20, "20%"])

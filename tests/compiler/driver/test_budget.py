@@ -81,7 +81,7 @@ def test_lower_plans_by_the_prediction() -> None:
     assert report.measured is None
     assert report.plan.peak <= report.budget
     assert "optimization_barrier" in lowered.ir()
-    with pytest.raises(CompileError, match=r"(?s)the smallest that was reached is predicted .*f32\[512,64\]"):
+    with pytest.raises(CompileError, match=r"(?s)reached is predicted 1\..* KiB, in 512 slices.*what 'scan' takes"):
         rematc.lower(STEP, *SHAPES, budget=1000)
 
 

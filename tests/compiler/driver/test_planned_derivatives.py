@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import jax
@@ -193,7 +194,7 @@ def test_what_no_plan_meets_is_an_error_at_the_users_line(which: str) -> None:
         runs[which]()
     assert caught.value.loc is not None
     assert caught.value.loc.file == __file__
-    assert "f32[512,64], 131072 bytes, at" in str(caught.value)
+    assert re.search(r", in \d+ slices\. .*holds\n.*f32\[64,64\], 16384 bytes, at", str(caught.value))
 
 
 @pytest.mark.parametrize("module", [rematc, rematc.jax])
