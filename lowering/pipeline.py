@@ -15,6 +15,7 @@ from rematc.lowering.program import PlatformChoice, Program
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target, targeting
 from rematc.lowering.xla_cpu.held_readers import HoldReaders
+from rematc.lowering.xla_cpu.late_loops import LateLoops
 from rematc.lowering.xla_cpu.prediction import Prediction, predict
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.behind_barriers import BehindBarriers
@@ -84,6 +85,7 @@ def run_passes(
     else:
         fusion = device_of(target.platform, target.device_kind).fusion
         late = [BehindBarriers(fusion), ProductOperands(fusion)] if fusion.feeds_products else []
+        late += [LateLoops()] if target.platform == "cpu" else []
         with targeting(target):
             held = [HoldReaders()] if holds_readers else []
             result = PassManager([*passes, *late, *held], after_each=after_each).run(graph)

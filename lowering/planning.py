@@ -448,6 +448,8 @@ class GraphPlanner:
         """
         if not _HAS_ANOTHER_WAY.get() or self.is_constrained:
             return
+        if self.fitting(wanted) is not None:  # the first guess
+            return
         near = max(wanted, scaled(wanted, self.peak, self.whole)) * (100 + ROOM) // 100
         if self.fitting(near) is not None:
             return

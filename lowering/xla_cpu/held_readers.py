@@ -19,14 +19,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rematc.ir.core import Graph, Op
-from rematc.ir.ops.placement import has_placements
 from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.lowering.xla_cpu.buffers import Placement
 from rematc.lowering.xla_cpu.instructions import Step
+from rematc.lowering.xla_cpu.late_loops import runs_breadth_first
 from rematc.lowering.xla_cpu.own_broadcasts import with_own_broadcasts
 from rematc.lowering.xla_cpu.prediction import placement, placement_inside, predict
-from rematc.passes.barriers import has_recomputation
 from rematc.passes.kernels import CPU
 from rematc.passes.legalize.last_readers import Waits, reads_before, waits_of, with_waits
 from rematc.passes.manager import Pass
@@ -95,18 +94,11 @@ class Placed:
 
     def with_readers_held(self) -> Placed:
         """The same with these barriers, in regions, too; itself where none lowers the predicted peak."""
-        if self.inside is None and not _is_open(self.graph, self.target):
+        if self.inside is None and not runs_breadth_first(self.graph, self.target):
             return self
         looked_at: set[int] = set()
         held = _with_regions_held(self, looked_at)
         return _with_regions_held(_with_late_ones_held(_with_own_broadcasts(held)), looked_at)
-
-
-def _is_open(graph: Graph, target: Target) -> bool:
-    """Whether the order in which it runs is XLA:CPU's breadth-first one, and what holds memory then is known."""
-    if target.platform != "cpu" or target.devices > 1:
-        return False
-    return has_recomputation(graph) and not has_placements(graph)
 
 
 def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards: Shards = WHOLE) -> list[int]:
@@ -118,7 +110,7 @@ def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards:
     """
     if not shards.is_whole:
         return [predict(graph, target, (), shards).peak for graph in graphs]
-    ways = {index: Placed.of(graph, target) for index, graph in enumerate(graphs) if _is_open(graph, target)}
+    ways = {index: Placed.of(graph, target) for index, graph in enumerate(graphs) if runs_breadth_first(graph, target)}
     for count, better in ((_OWN, _with_own), (_HELD, _with_late_ones_held)):
         peaks = sorted(way.peak for way in ways.values())[:count]
         for index, way in ways.items():
@@ -129,7 +121,7 @@ def least_peaks(graphs: Sequence[Graph], target: Target, as_good: float, shards:
 
 def with_readers_held(graph: Graph, target: Target) -> Graph:
     """The graph, after the passes, with these barriers; the graph itself where none lowers the predicted peak."""
-    return Placed.of(graph, target).with_readers_held().graph if _is_open(graph, target) else graph
+    return Placed.of(graph, target).with_readers_held().graph if runs_breadth_first(graph, target) else graph
 
 
 def _with_own(way: Placed) -> Placed:
