@@ -68,7 +68,9 @@ class _Network:
     def cut(self, price: float) -> tuple[float, float, float]:
         """The least of time and price times bytes, and the two of it; nothing where they are too large by far."""
         capacity = np.where(self.is_bytes, price, 1.0) * self.weight
-        scale = _CAPACITY / max(float(capacity.sum()), 1e-300)
+        if not capacity.any():
+            return 0.0, 0.0, 0.0
+        scale = _CAPACITY / float(capacity.sum())
         whole = np.where(self.is_time | self.is_bytes, np.floor(capacity * scale), _INFINITE).astype(np.int32)
         graph = csr_array((whole, (self.tail, self.head)), shape=(self.count, self.count))
         flow = maximum_flow(graph, 0, 1)

@@ -80,6 +80,14 @@ def test_a_budget_that_one_node_exceeds_bounds_nothing() -> None:
     assert bound(problem, 50) == 30
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_takes_no_time_bounds_nothing() -> None:
+    """The first value may run again for nothing where the second one is read."""
+    reads = [[], [], [1], [0, 2]]
+    problem = problem_of(cost=[0] * 4, reads=reads, size=[100, 100, 10, 0], producer=[0, 1, 2, 3], results=[3])
+    assert bound(problem, 120) == 0
+
+
 def test_the_smallest_plan_of_a_problem_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     halve = _Search.halve
