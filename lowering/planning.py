@@ -444,9 +444,10 @@ class GraphPlanner:
     def refuse_far(self, wanted: int) -> None:
         """Raises UnreachableBudgetError where there is another way, and no plan with `ROOM` for the prediction's error.
 
-        Of a program that takes more than what is simulated a plan may take just that, behind barriers.
+        Of a program that takes more than what is simulated a plan may take just that, behind barriers. In limited time
+        that none was found says nothing.
         """
-        if not _HAS_ANOTHER_WAY.get() or self.is_constrained:
+        if not _HAS_ANOTHER_WAY.get() or self.is_constrained or self._planner.seconds_left is not None:
             return
         if self.fitting(wanted) is not None:  # the first guess
             return

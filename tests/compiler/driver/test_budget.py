@@ -113,8 +113,12 @@ def test_a_budget_that_is_hardly_missed_is_said_in_bytes() -> None:
 
 
 def test_what_is_far_from_a_budget_is_said_soon_where_there_is_another_way() -> None:
-    """As often as it is asked; and without another way the smallest plan is looked for."""
-    planner = GraphPlanner(rematc.trace(STEP, *SHAPES), Target.of("cpu"))
+    """As often as it is asked; and without another way, and in limited time, the smallest plan is looked for.
+
+    So it is where something must not be computed again: in slices it may be.
+    """
+    graph, target = rematc.trace(STEP, *SHAPES), Target.of("cpu")
+    planner = GraphPlanner(graph, target)
     with having_another_way(True):
         for _ in range(2):
             with pytest.raises(UnreachableBudgetError, match="the nearest takes") as caught:
@@ -126,6 +130,8 @@ def test_what_is_far_from_a_budget_is_said_soon_where_there_is_another_way() -> 
             planner.predicted_within(10)
         assert not caught.value.is_far and planner.nearest <= near
         planner.refuse_far(planner.smallest.peak)
+        GraphPlanner(graph, target, seconds=1e-6).refuse_far(10)
+        GraphPlanner(graph, target, constraints=Budget(10, never_repeat=["dot_general"]).constraints).refuse_far(10)
 
 
 def test_a_budget_has_passes_of_its_own() -> None:
