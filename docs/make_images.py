@@ -3,9 +3,11 @@
     python docs/make_images.py                everything; takes about two minutes
     python docs/make_images.py report         only docs/images/report.svg
     python docs/make_images.py page           only docs/images/page.png; needs a Chromium, and the extra rematc[test]
+    python docs/make_images.py curve          only docs/images/curve.svg; takes minutes, needs rematc[cuda,html]
 
 `report` is `remat-compile examples/transformer.py --policy dots` as it looks on a terminal; `memory` is a chart of what
-`benchmarks/chain.py` prints with the jax that is installed; `page` is the top of the same report as `--html` writes it.
+`benchmarks/chain.py` prints with the jax that is installed; `page` is the top of the same report as `--html` writes it;
+`curve` is what `benchmarks/slices.py --curve --target h100` prints, and is made only where it is named.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ import tempfile
 import termios
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import vl_convert
 from rich.console import Console
 from rich.text import Text
 
@@ -132,6 +136,45 @@ def _text(
     return f'<text x="{x:.1f}" y="{y:.1f}" {font} fill="{colour}" text-anchor="{anchor}">{text}</text>'
 
 
+def curve() -> str:
+    """Memory against time of a language model's training step on an H100, without slices and with them."""
+    command = ["benchmarks/slices.py", "--curve", "--target", "h100"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run(
+        [sys.executable, *command], check=True, capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    return vl_convert.vegalite_to_svg(lines_of(result.stdout))
+
+
+def lines_of(printed: str) -> dict[str, Any]:
+    """The Vega-Lite chart of the tables of `benchmarks/slices.py --curve`: a line each, its points named."""
+    names = {"slices=off": "plans and policies", "slices=auto": "and slices"}
+    points, series = [], ""
+    for row in printed.splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if cells[0] in names:
+            series = names[cells[0]]
+        elif len(cells) == 4 and cells[2].endswith(" %"):
+            label = cells[0] if "plan" not in cells[0] else ""
+            numbers = {"memory": int(cells[1].replace(",", "")), "time": float(cells[2].removesuffix(" %"))}
+            points.append({"series": series, "label": label, **numbers})
+    x = {"field": "memory", "type": "quantitative", "title": "temporary memory, MiB", "scale": {"zero": True}}
+    y = {"field": "time", "type": "quantitative", "title": "more time, % (predicted)"}
+    colour = {"field": "series", "type": "nominal", "sort": list(names.values()), "title": None}
+    line = {"mark": {"type": "line", "point": True}, "encoding": {"color": {**colour, "legend": {"orient": "top"}}}}
+    text = {"mark": {"type": "text", "align": "left", "dx": 6, "dy": -8}, "encoding": {"text": {"field": "label"}}}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": "white",
+        "width": 640,
+        "height": 240,
+        "title": "A GPT-2 of 4 layers with 50,304 words on an H100: memory against time",
+        "data": {"values": points},
+        "encoding": {"x": x, "y": y},
+        "layer": [line, text],
+    }
+
+
 def page() -> bytes:
     """The top of the report on the transformer as a page, with what a chart says where it is pointed at."""
     with tempfile.TemporaryDirectory() as folder, headless() as browser:
@@ -148,14 +191,22 @@ def page() -> bytes:
     return picture
 
 
-PICTURES: dict[str, Callable[[], str | bytes]] = {"report.svg": report, "memory.svg": memory, "page.png": page}
+PICTURES: dict[str, Callable[[], str | bytes]] = {
+    "report.svg": report,
+    "memory.svg": memory,
+    "page.png": page,
+    "curve.svg": curve,
+}
+#: `curve` takes long.
+PICTURES_BY_DEFAULT = ("report", "memory", "page")
 
 
 def main(names: Sequence[str]) -> None:
     """Make the pictures named, or all of them."""
     IMAGES.mkdir(exist_ok=True)
     for name, make in PICTURES.items():
-        if names and name.partition(".")[0] not in names:
+        asked = name.partition(".")[0]
+        if asked not in (names or PICTURES_BY_DEFAULT):
             continue
         picture = make()
         (IMAGES / name).write_bytes(picture.encode() if isinstance(picture, str) else picture)
