@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,9 +20,11 @@ from rematc.lowering.propagation import shards_of
 from rematc.lowering.slicing import AUTO, Slices, is_cut
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.planning.device import Device, device_of
+from rematc.passes.planning.in_slices import InSlices
 from rematc.passes.planning.problem import simulate
 from rematc.passes.planning.shards import Machine
 from rematc.passes.planning.translation import translate
+from rematc.passes.slicing.slicing import WAYS
 
 POINTS = 9
 #: Into how many slices `auto` cuts: four times as many each time.
@@ -34,18 +38,19 @@ _FLAT = f"{BEFORE_PLAN},barriers{{strategy=none}},dce"
 def sliced_for(slices: Slices, cut_in: Callable[[Slices], Lowered]) -> list[Lowered]:
     """A function in the numbers of slices that are asked for, by what lowers it in a number.
 
-    Of `auto`, those that save something; none where none are asked for. Raises CompileError for a number that does not.
+    Of `auto`, in each way to cut it, each program once; none where none are asked for. Raises CompileError for a number
+    that saves nothing.
     """
     if not is_cut(slices):
         return []
     if slices != AUTO:
         return [cut_in(slices)]
-    found: dict[int, Lowered] = {}
-    for count in SLICES:
+    found: dict[str, Lowered] = {}
+    for count, way in itertools.product(SLICES, WAYS):
         with suppress(CompileError):
-            lowered = cut_in(count)
+            lowered = cut_in(InSlices(count, way))
             if lowered.slices is not None:
-                found.setdefault(lowered.slices.largest.count, lowered)
+                found.setdefault(lowered.stablehlo(), lowered)
     return list(found.values())
 
 
@@ -85,7 +90,8 @@ def candidates(
         policies: the function under each policy; one that changes nothing is no point.
         points: how many budgets are planned for; of each that is `sliced`, half as many.
         seconds: after how many no plan is improved any more.
-        sliced: the function in slices, without a policy.
+        sliced: the function in slices, without a policy. One is left out that is predicted to take no less memory than
+            another one, or than the function without slices, and no less time.
 
     Raises CompileError for less than two points.
     """
@@ -94,16 +100,37 @@ def candidates(
     device = device_of(lowered.target.platform, lowered.target.device_kind)
     base = _amounts(lowered, device)
     found = _planned(lowered, base, base, points, seconds)
-    for cut in sliced:
-        found += _planned(cut, _amounts(cut, device), base, (points + 1) // 2, seconds)
+    cuts = _worth_it([(lowered, base), *((cut, _amounts(cut, device)) for cut in sliced)])
+    counts = Counter([count_of(cut.slices) for cut, _ in cuts])
+    for cut, own in cuts:
+        count = count_of(cut.slices)
+        way = cut.slices.asked.way if cut.slices is not None and counts[count] > 1 else ""
+        name = ", ".join([f"{count} slices", *filter(None, [way])])
+        found += _planned(cut, own, base, (points + 1) // 2, seconds, name)
     for policy, made in policies.items():
         if made.stablehlo() != lowered.stablehlo():
             found.append(_candidate(policy, made, _amounts(made, device), base))
     return found
 
 
-def _planned(lowered: Lowered, own: Amounts, base: Amounts, points: int, seconds: float | None) -> list[Candidate]:
-    """Plans of a program that takes its `own` amounts without one; `base` is the program without slices."""
+def _worth_it(programs: Sequence[tuple[Lowered, Amounts]]) -> list[tuple[Lowered, Amounts]]:
+    """All but the first, and but those that are predicted to take no less than another in memory and in time."""
+    taken = [(program.predicted_peak(), own.time) for program, own in programs]
+
+    def is_beaten(at: int) -> bool:
+        others = [other for place, other in enumerate(taken) if place < at or other != taken[at]]
+        return any(peak <= taken[at][0] and time <= taken[at][1] for peak, time in others)
+
+    return [program for at, program in enumerate(programs) if at and not is_beaten(at)]
+
+
+def _planned(
+    lowered: Lowered, own: Amounts, base: Amounts, points: int, seconds: float | None, cut: str = ""
+) -> list[Candidate]:
+    """Plans of a program that takes its `own` amounts without one; `base` is the program without slices.
+
+    `cut` names a program in slices.
+    """
     planner = Planner(lowered, seconds)
     kept = "no plan" if has_recomputation(lowered.graph) else "everything"
     count = count_of(lowered.slices)
@@ -115,7 +142,7 @@ def _planned(lowered: Lowered, own: Amounts, base: Amounts, points: int, seconds
         made = lowered if is_kept else planner.lower(plan, plan.budget)
         extra_time, extra_flops = plan.time - plan.time_without, plan.extra_flops
         amounts = Amounts(plan.peak, own.time + extra_time, own.flops + extra_flops)
-        names = [f"{count} slices"] if count > 1 else []
+        names = [cut] if cut else []
         if not is_kept:
             names.append(f"plan {format_bytes(plan.budget)}")
         found.append(_candidate(", ".join(names) or kept, made, amounts, base, count))
