@@ -52,29 +52,32 @@ def runs_breadth_first(graph: Graph, target: Target) -> bool:
 def with_late_loops(graph: Graph) -> Graph:
     """The graph, after the passes, whose loops begin so, in regions, too; itself where no zeros are shared."""
     largest = max([value.type.bytes for eqn in all_equations(graph) for value in eqn.results], default=0)
-
-    def rewritten(graph: Graph) -> Graph:
-        return _rewritten(graph, max(1, largest // _PART), regions)
-
-    regions = RegionRewriter(rewritten)
-    return regions.graph(graph)
+    beginning = _Beginning(max(1, largest // _PART))
+    return beginning.regions.graph(graph)
 
 
-def _rewritten(graph: Graph, least: int, regions: RegionRewriter) -> Graph:
-    made = {value: place for place, eqn in enumerate(graph.equations) for value in eqn.results}
-    repeats = {value: graph.equations[at] for value, at in made.items() if _is_repeat(graph.equations[at])}
-    begun = {at: _begun_with(eqn, repeats, least) for at, eqn in enumerate(graph.equations)}
-    shared = Counter([graph.equations[at].operands[place].type for at, places in begun.items() for place in places])
-    equations: list[Equation] = []
-    for at, given in enumerate(graph.equations):
-        eqn = regions.equation(given)
-        places = [place for place in begun[at] if shared[eqn.operands[place].type] > 1]
-        others = [value for value in eqn.operands if value in made and value not in repeats] if places else []
-        if others:
-            eqn = _waiting(eqn, places, max(others, key=made.__getitem__), repeats, equations)
-        equations.append(eqn)
-    is_same = all(new is old for new, old in zip(equations, graph.equations, strict=False))
-    return graph if is_same else replace(graph, equations=tuple(equations))
+class _Beginning:
+    """Rewrites graphs so that loops begin late with so many bytes."""
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+        self.regions = RegionRewriter(self._rewritten)
+
+    def _rewritten(self, graph: Graph) -> Graph:
+        made = {value: place for place, eqn in enumerate(graph.equations) for value in eqn.results}
+        repeats = {value: graph.equations[at] for value, at in made.items() if _is_repeat(graph.equations[at])}
+        begun = {at: _begun_with(eqn, repeats, self._least) for at, eqn in enumerate(graph.equations)}
+        shared = Counter([graph.equations[at].operands[place].type for at, places in begun.items() for place in places])
+        equations: list[Equation] = []
+        for at, given in enumerate(graph.equations):
+            eqn = self.regions.equation(given)
+            places = [place for place in begun[at] if shared[eqn.operands[place].type] > 1]
+            others = [value for value in eqn.operands if value in made and value not in repeats] if places else []
+            if others:
+                eqn = _waiting(eqn, places, max(others, key=made.__getitem__), repeats, equations)
+            equations.append(eqn)
+        is_same = all(new is old for new, old in zip(equations, graph.equations, strict=False))
+        return graph if is_same else replace(graph, equations=tuple(equations))
 
 
 def _is_repeat(eqn: Equation) -> bool:
