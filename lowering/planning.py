@@ -254,11 +254,11 @@ class GraphPlanner:
         """The fastest plan for so many bytes, or the one with the smallest peak."""
         return self._plan(self._planner, budget)
 
-    def fitting(self, budget: int, in_small_steps: bool = False) -> Plan | None:
+    def fitting(self, budget: int) -> Plan | None:
         """The fastest plan for so many bytes, simulated; None where none is found, which is known soon."""
-        key = self._planner, budget, in_small_steps
+        key = self._planner, budget, False
         if key not in self._plans:
-            plan = self._planner.fitting(budget, in_small_steps=in_small_steps)
+            plan = self._planner.fitting(budget)
             if plan is None:
                 return None
             self._plans[key] = self._of_slices(plan)
@@ -449,12 +449,11 @@ class GraphPlanner:
         """
         if not _HAS_ANOTHER_WAY.get() or self.is_constrained or self._planner.seconds_left is not None:
             return
-        if self.fitting(wanted) is not None:  # the first guess
-            return
         near = max(wanted, scaled(wanted, self.peak, self.whole)) * (100 + ROOM) // 100
-        if self.fitting(near) is not None:
+        # Not among the plans that are looked at: of these one may be taken that is expected to fit.
+        if self._planner.fitting(near) is not None:
             return
-        if self._planner.has_small_steps(near) and self.fitting(near, in_small_steps=True) is not None:
+        if self._planner.has_small_steps(near) and self._planner.fitting(near, in_small_steps=True) is not None:
             return
         reached = format_bytes(self.nearest)
         message = f"no plan was found for {format_bytes(wanted)} of temporary memory; the nearest takes {reached}"
