@@ -26,7 +26,7 @@ from rematc.lowering.target import Target
 from rematc.lowering.targeting import current_target
 from rematc.passes.barriers import has_recomputation
 from rematc.passes.manager import Pass
-from rematc.passes.regions import RegionRewriter
+from rematc.passes.regions import EquationRewriter, Rule
 
 #: What is less than this part of the largest array is left as it is.
 _PART = 128
@@ -52,36 +52,22 @@ def runs_breadth_first(graph: Graph, target: Target) -> bool:
 def with_late_loops(graph: Graph) -> Graph:
     """The graph, after the passes, whose loops begin so, in regions, too; itself where no zeros are shared."""
     largest = max([value.type.bytes for eqn in all_equations(graph) for value in eqn.results], default=0)
-    beginning = _Beginning(max(1, largest // _PART))
-    return beginning.regions.graph(graph)
+    least = max(1, largest // _PART)
+    return EquationRewriter(lambda graph: _begun_late(graph, least)).graph(graph)
 
 
-class _Beginning:
-    """Rewrites graphs so that loops begin late with so many bytes."""
+def _begun_late(graph: Graph, least: int) -> Rule:
+    made = {value: place for place, eqn in enumerate(graph.equations) for value in eqn.results}
+    repeats = {eqn.results[0]: eqn for eqn in graph.equations if isinstance(eqn.op, BroadcastInDim)}
+    begun = [eqn.operands[place] for eqn in graph.equations for place in _begun_with(eqn, repeats, least)]
+    shared = Counter([value.type for value in begun])
 
-    def __init__(self, least: int) -> None:
-        self._least = least
-        self.regions = RegionRewriter(self._rewritten)
+    def begun_late(eqn: Equation) -> list[Equation] | None:
+        places = [place for place in _begun_with(eqn, repeats, least) if shared[eqn.operands[place].type] > 1]
+        others = [value for value in eqn.operands if value in made and value not in repeats] if places else []
+        return _waiting(eqn, places, max(others, key=made.__getitem__), repeats) if others else None
 
-    def _rewritten(self, graph: Graph) -> Graph:
-        made = {value: place for place, eqn in enumerate(graph.equations) for value in eqn.results}
-        repeats = {value: graph.equations[at] for value, at in made.items() if _is_repeat(graph.equations[at])}
-        begun = {at: _begun_with(eqn, repeats, self._least) for at, eqn in enumerate(graph.equations)}
-        shared = Counter([graph.equations[at].operands[place].type for at, places in begun.items() for place in places])
-        equations: list[Equation] = []
-        for at, given in enumerate(graph.equations):
-            eqn = self.regions.equation(given)
-            places = [place for place in begun[at] if shared[eqn.operands[place].type] > 1]
-            others = [value for value in eqn.operands if value in made and value not in repeats] if places else []
-            if others:
-                eqn = _waiting(eqn, places, max(others, key=made.__getitem__), repeats, equations)
-            equations.append(eqn)
-        is_same = all(new is old for new, old in zip(equations, graph.equations, strict=False))
-        return graph if is_same else replace(graph, equations=tuple(equations))
-
-
-def _is_repeat(eqn: Equation) -> bool:
-    return isinstance(eqn.op, BroadcastInDim)
+    return begun_late
 
 
 def _begun_with(eqn: Equation, repeats: dict[Value, Equation], least: int) -> list[int]:
@@ -96,15 +82,13 @@ def _begun_with(eqn: Equation, repeats: dict[Value, Equation], least: int) -> li
     ]
 
 
-def _waiting(
-    eqn: Equation, places: list[int], last: Value, repeats: dict[Value, Equation], equations: list[Equation]
-) -> Equation:
+def _waiting(eqn: Equation, places: list[int], last: Value, repeats: dict[Value, Equation]) -> list[Equation]:
     """A loop that begins, at these operands, with arrays that are written when another one of them is there."""
-    sources = [repeats[eqn.operands[place]].operands[0] for place in places]
-    waited = {source: Value(source.type) for source in (*sources, last)}
-    equations.append(Equation(OptimizationBarrier(), tuple(waited), tuple(waited.values()), eqn.loc))
+    own = {place: repeats[eqn.operands[place]] for place in places}
+    waited = {value: Value(value.type) for value in (*[repeat.operands[0] for repeat in own.values()], last)}
     operands = [waited[last] if value is last else value for value in eqn.operands]
-    for place, source in zip(places, sources, strict=True):
+    found = [Equation(OptimizationBarrier(), tuple(waited), tuple(waited.values()), eqn.loc)]
+    for place, repeat in own.items():
         operands[place] = Value(eqn.operands[place].type)
-        equations.append(Equation(repeats[eqn.operands[place]].op, (waited[source],), (operands[place],), eqn.loc))
-    return replace(eqn, operands=tuple(operands))
+        found.append(Equation(repeat.op, (waited[repeat.operands[0]],), (operands[place],), eqn.loc))
+    return [*found, replace(eqn, operands=tuple(operands))]
