@@ -141,8 +141,10 @@ def with_more_slices(slices: Slices, make: Callable[[Slices], T]) -> T:
             errors.append(error)
             if first.is_far and not error.is_in_slices:
                 break  # the smallest plan was looked for
-        except CompileError:  # so many slices are none, or save nothing
-            continue
+        except CompileError:
+            if further == slices:
+                raise  # it has no slices, and something else is wrong
+            # So many slices are none, or save nothing.
     raise min(errors, key=lambda one: one.reached)
 
 

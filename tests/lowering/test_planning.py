@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rematc.compiler.driver.budget import first_within, with_more_slices
+from rematc.ir.errors import CompileError
 from rematc.lowering.planning import Budget, GraphPlanner, UnreachableBudgetError
 from rematc.lowering.slicing import AUTO, NEEDED, OFF, Slices
 
@@ -234,6 +235,23 @@ def test_the_smallest_plan_is_looked_for_late_where_none_is_near(
         with_more_slices(NEEDED, make)
     assert calls == tried
     assert caught.value.reached == 162
+
+
+def test_what_is_wrong_without_slices_is_the_error() -> None:
+    """Where no plan was near, no slices could be cut, and the program cannot be compiled either."""
+    calls: list[Slices] = []
+
+    def make(slices: Slices) -> None:
+        calls.append(slices)
+        if len(calls) > 1:
+            raise CompileError("something else is wrong")
+        error = UnreachableBudgetError("no plan was found", 100, 200, 200)
+        error.is_far = True
+        raise error
+
+    with pytest.raises(CompileError, match="something else is wrong"):
+        with_more_slices(NEEDED, make)
+    assert calls == [NEEDED, AUTO, NEEDED]
 
 
 def test_no_slices_are_taken_where_something_must_not_run_again() -> None:
