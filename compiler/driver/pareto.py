@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rematc.compiler.driver.budget import Planner
 from rematc.compiler.driver.lowered import Compiled, Lowered
-from rematc.compiler.reports.pareto import Pareto, ParetoPoint, marked
+from rematc.compiler.reports.pareto import Pareto, ParetoPoint, is_dominated, marked
 from rematc.compiler.reports.slices import count_of
 from rematc.ir.errors import CompileError
 from rematc.ir.units import format_bytes
@@ -115,13 +115,11 @@ def candidates(
 
 def _worth_it(programs: Sequence[tuple[Lowered, Amounts]]) -> list[tuple[Lowered, Amounts]]:
     """All but the first, and but those that are predicted to take no less than another in memory and in time."""
-    taken = [(program.predicted_peak(), own.time) for program, own in programs]
-
-    def is_beaten(at: int) -> bool:
-        others = [other for place, other in enumerate(taken) if place < at or other != taken[at]]
-        return any(peak <= taken[at][0] and time <= taken[at][1] for peak, time in others)
-
-    return [program for at, program in enumerate(programs) if at and not is_beaten(at)]
+    found: dict[tuple[int, int], tuple[Lowered, Amounts]] = {}
+    for program, own in programs:
+        found.setdefault((program.predicted_peak(), own.time), (program, own))
+    _, *others = found.items()
+    return [pair for taken, pair in others if not is_dominated(taken, found)]
 
 
 def _planned(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rematc.compiler.reports.scatter import Mark, scatter
@@ -117,16 +117,13 @@ def _signed(amount: float, form: Callable[..., str]) -> str:
     return f"-{form(-amount)}" if amount < 0 else form(amount)
 
 
+def is_dominated(amounts: tuple[float, float], all_amounts: Iterable[tuple[float, float]]) -> bool:
+    """Whether others take no more memory and no more time than these, and less of one."""
+    return any(other[0] <= amounts[0] and other[1] <= amounts[1] and other != amounts for other in all_amounts)
+
+
 def marked(points: Sequence[ParetoPoint]) -> tuple[ParetoPoint, ...]:
     """The points by memory, with what is dominated marked."""
-    ordered = sorted(points, key=lambda point: (point.memory, point.extra_seconds))
-    found = []
-    for point in ordered:
-        is_dominated = any(
-            other.memory <= point.memory
-            and other.extra_seconds <= point.extra_seconds
-            and (other.memory, other.extra_seconds) != (point.memory, point.extra_seconds)
-            for other in ordered
-        )
-        found.append(dataclasses.replace(point, is_dominated=is_dominated))
-    return tuple(found)
+    ordered = sorted([((point.memory, point.extra_seconds), point) for point in points], key=lambda pair: pair[0])
+    amounts = [pair[0] for pair in ordered]
+    return tuple([dataclasses.replace(point, is_dominated=is_dominated(own, amounts)) for own, point in ordered])
